@@ -32,7 +32,7 @@ from eventbridge.rule.model import queue_of
 from eventbridge.s3.access import S3Access
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
-from eventbridge.stages.push.admission_gate import Feed
+from eventbridge.stages.push.admission_gate import RequestFeed
 from eventbridge.store.s3 import S3Store
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
@@ -384,7 +384,7 @@ def test_what_is_held_back_is_not_sent(kit: Kit) -> None:
 
     requests = some(40)
     with closing(kit.open(now)) as target:
-        responded = sorted(index for index, _ in target.deliver(Feed(requests, may_send), later()))
+        responded = sorted(index for index, _ in target.deliver(RequestFeed(requests, may_send), later()))
         target.flush()
 
     assert responded == list(range(13))

@@ -42,7 +42,7 @@ def run(runtime: World, what: str, tell: Tell, begin: Callable[[], None]) -> Non
     `BY_STREAMING_TASK` in its place: a streaming task begins each.
     """
     # what a push does every second, a slow machine does more often: the number of calls must not depend on that
-    push_stage._TELL_SECONDS = streaming_targets._TELL_SECONDS = 3600.0
+    push_stage._REPORT_SECONDS = streaming_targets._REPORT_SECONDS = 3600.0
     streaming._RETRY_SECONDS = 0.05
     name, _, detail = what.partition(":")
     if name.startswith("recovery"):

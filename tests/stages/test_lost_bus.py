@@ -14,7 +14,7 @@ import pytest
 from eventbridge.errors import OffsetGapError, RuleMovedError
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.partition import Partition
-from eventbridge.stages.guards.log_identity import offset_gaps, standing
+from eventbridge.stages.guards.log_identity import offset_gaps, standing_offset
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.runtime.runtime import Runtime
@@ -222,4 +222,4 @@ def test_a_log_without_identity_is_known_by_the_last_message(site: Any, clock: A
     told = offset_gaps(bus, log, rows)
     assert set(told) == {Q0, Q1}
     assert "made again" in told[Q0]
-    assert [standing(row, bus, log) for row in rows] == [0, 2]
+    assert [standing_offset(row, bus, log) for row in rows] == [0, 2]

@@ -20,7 +20,7 @@ from eventbridge.scan.attributes import ID, SOURCE, TYPE
 from eventbridge.scan.recognised import recognise_texts
 from eventbridge.scan.side_by_side import side_by_side
 from eventbridge.scan.texts import padded_texts
-from eventbridge.stages.ingest.checked import Checked, check_singly, identity_of
+from eventbridge.stages.ingest.checked import CheckResult, check_one_by_one, identity_of
 from eventbridge.stages.ingest.compiled_check import check_compiled
 from eventbridge.transform.kernel.identities import identities_of
 
@@ -171,7 +171,7 @@ def test_what_is_written_oddly_is_not(body: bytes) -> None:
     assert _recognised([body]) == [None]
 
 
-def _shown(checked: Checked) -> tuple[Any, ...]:
+def _shown(checked: CheckResult) -> tuple[Any, ...]:
     columns = {name: column.to_pylist() for name, column in checked.columns.items()}
     return (
         columns,
@@ -193,8 +193,8 @@ def test_checks_come_to_the_same(odd: Iterable[bytes | None], again: int) -> Non
 
     found = check_compiled(bodies, refused, known, MAXIMUM)
 
-    assert _shown(found) == _shown(check_singly(bodies, refused, known, MAXIMUM))
-    assert found.columns["source"].type == check_singly(bodies, refused, known, MAXIMUM).columns["source"].type
+    assert _shown(found) == _shown(check_one_by_one(bodies, refused, known, MAXIMUM))
+    assert found.columns["source"].type == check_one_by_one(bodies, refused, known, MAXIMUM).columns["source"].type
 
 
 def test_no_messages_come_to_nothing() -> None:

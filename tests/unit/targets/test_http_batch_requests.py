@@ -20,7 +20,7 @@ from unit.loopback import LOOPBACK, later, now
 from eventbridge.config.connection import Connection
 from eventbridge.decision.batch_request import batch_request_id
 from eventbridge.model.response import Response
-from eventbridge.stages.push.admission_gate import Feed
+from eventbridge.stages.push.admission_gate import RequestFeed
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
@@ -216,7 +216,7 @@ def test_nothing_is_taken_that_is_not_sent() -> None:
 
     requests = [Request(n, str(uuid.uuid4()), b'"' + b"x" * 400 + b'"', "application/json") for n in range(40)]
     with closing(target_of("http://127.0.0.1:1/refused", size_bytes=1_024, timeout_seconds=1.0)) as target:
-        responded = [index for index, _ in target.deliver(Feed(requests, may_send), later())]
+        responded = [index for index, _ in target.deliver(RequestFeed(requests, may_send), later())]
 
     assert sorted(responded) == list(range(13))
     assert asked == list(range(14))

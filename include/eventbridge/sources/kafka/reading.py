@@ -42,7 +42,7 @@ READING: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 100,
     # By default a client whose queue was full fetches again after a second, and the reader would wait that long.
-    "fetch.partition.backoff.ms": 5,
+    "fetch.queue.backoff.ms": 5,
     "max.partition.fetch.bytes": 4 << 20,
     # Messages fetched beyond a range's end are discarded; a block is read while the next two are fetched.
     "queued.max.messages.kbytes": 8 << 10,

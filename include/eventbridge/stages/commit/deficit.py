@@ -49,7 +49,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
     return True
 
 
-class _Named:
+class _NamedRows:
     """How often a settlement names each row of delivery files, less how often they were found in the batch."""
 
     def __init__(self) -> None:
@@ -80,8 +80,8 @@ class _Named:
         return {(file, row) for file, counts in self._counts.items() for row in np.flatnonzero(counts > 0).tolist()}
 
 
-def _named(runtime: Runtime, batch: Batch) -> _Named:
-    named = _Named()
+def _named(runtime: Runtime, batch: Batch) -> _NamedRows:
+    named = _NamedRows()
     for _, table in settlements(runtime, batch.batch_id, ["file", "row"]):
         file_of, files = codes_of(table["file"])
         rows = numbers_of(table["row"])

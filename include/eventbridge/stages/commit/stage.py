@@ -22,7 +22,7 @@ from eventbridge.model.routed import RoutedSlice
 from eventbridge.stages.commit.deficit import close_deficit
 from eventbridge.stages.commit.reconciliation import reconciliation_of
 from eventbridge.stages.commit.stats import stats_of
-from eventbridge.stages.commit.traces import tell_traces
+from eventbridge.stages.commit.traces import report_traces
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
@@ -53,16 +53,16 @@ def commit(runtime: Runtime, batch_id: str) -> bool:
         _prove_and_commit(runtime, batch)
         batch = runtime.ledger.batch(batch_id)
         if runtime.telemetry is not NO_TELEMETRY and batch.state == "committed":
-            tell_traces(runtime, batch)
+            report_traces(runtime, batch)
     publish_operational_events(runtime)
     if batch.state != "committed":
         return False
     if batch.kind == "normal" and batch.bus_committed_at is None:
-        tell_bus(runtime, batch)
+        commit_to_bus(runtime, batch)
     return True
 
 
-def tell_bus(runtime: Runtime, batch: Batch) -> bool:
+def commit_to_bus(runtime: Runtime, batch: Batch) -> bool:
     """Commit the ledger's offsets of a batch's runner on the bus itself; False and an alarm if the bus refuses."""
     bus = runtime.rules_of(batch).buses[batch.bus]
     try:

@@ -35,15 +35,15 @@ _ATTEMPTS = ["delivery_id", "attempt", "started_at", "duration_ms", "outcome", "
 _VERDICTS = ["delivery_id", "verdict", "reason", "settled_at"]
 
 
-def tell_traces(runtime: Runtime, batch: Batch) -> None:
+def report_traces(runtime: Runtime, batch: Batch) -> None:
     """Tell of each delivery of a committed batch that is traced; what cannot be read is logged, and not told."""
     try:
-        _tell_traces(runtime, batch)
+        _report_traces(runtime, batch)
     except EventBridgeError as error:
         log.warning("deliveries of batch %s are not traced: %s", batch.batch_id, error)
 
 
-def _tell_traces(runtime: Runtime, batch: Batch) -> None:
+def _report_traces(runtime: Runtime, batch: Batch) -> None:
     traced = {row["delivery_id"]: row for row in islice(_traced(runtime, batch), MOST_TRACED)}
     if len(traced) == MOST_TRACED:
         log.warning("batch %s: the first %d of its deliveries are traced, no more", batch.batch_id, MOST_TRACED)

@@ -46,7 +46,7 @@ def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) 
     Call `keeping` after it. None if there is nothing to push: the batch is not (or no longer) routed, the chunk is
     completed, or `stop` was set or the batch's deadline passed while another push worked on the chunk.
     """
-    others = Others(runtime, batch.batch_id)
+    others = OtherClaims(runtime, batch.batch_id)
     was_free = False
     while True:
         with _claiming:
@@ -94,13 +94,13 @@ def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iter
 
 def begin_settlement(runtime: Runtime, batch_id: str) -> None:
     """Begin the settlement of a routed batch once no push of it is at work, unless another process begins it."""
-    others = Others(runtime, batch_id)
+    others = OtherClaims(runtime, batch_id)
     while not runtime.ledger.begin_settlement(batch_id) and runtime.ledger.batch(batch_id).state == "routed":
         if others.live():
             time.sleep(_LOOK_SECONDS)
 
 
-class Others:
+class OtherClaims:
     """Lists the live claims on chunks of a batch, and ends those of dead processes."""
 
     def __init__(self, runtime: Runtime, batch_id: str) -> None:

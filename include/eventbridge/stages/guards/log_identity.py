@@ -46,19 +46,19 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
     found = {}
     for row in asked:
         identity, end = identities.get(row.partition.topic, ""), ends.get(row.partition, 0)
-        if not _counts(row, identity, end):
+        if not _is_valid_on(row, identity, end):
             found[row.partition] = _error_message(row, source, identity, end)
     nameless = [row for row in asked if row.partition not in found and row.partition.topic not in identities]
     return found | {row.partition: _message_by_last_message(row, source) for row in _of_other_logs(source, nameless)}
 
 
-def standing(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
+def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
     """Return where a rule stands that comes from another runner: at its offset, if that counts on this log.
 
     If it does not, the rule has seen nothing of this log: start_at decides, but no event is passed over for `latest`.
     """
     identity = source.identities().get(row.partition.topic, "")
-    if _counts(row, identity, source.end(row.partition)) and (identity or _holds_last(source, row) is not False):
+    if _is_valid_on(row, identity, source.end(row.partition)) and (identity or _holds_last(source, row) is not False):
         return row.offset
     return (
         source.earliest(row.partition) if bus.source.start_at == "latest" else start_offset(bus, source, row.partition)
@@ -76,7 +76,7 @@ def start_offset(bus: Bus, source: LogSource, partition: Partition) -> int:
             return source.offset_at(partition, at)
 
 
-def _counts(row: ConsumerOffset, identity: str, end: int) -> bool:
+def _is_valid_on(row: ConsumerOffset, identity: str, end: int) -> bool:
     same = not row.bus_identity or not identity or row.bus_identity == identity
     return same and row.offset <= end
 

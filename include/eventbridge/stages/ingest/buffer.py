@@ -17,11 +17,11 @@ from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
-from eventbridge.stages.ingest.checked import Check, check_singly
+from eventbridge.stages.ingest.checked import Check, check_one_by_one
 from eventbridge.stages.ingest.checking import CheckedFile, Checking, Limits, valid_identities, write_file
 from eventbridge.stages.ingest.deleted_range import passes_over
 from eventbridge.stages.ingest.fresh import FreshRange, FreshReading
-from eventbridge.stages.ingest.learning import MOST_TYPES, learned_of
+from eventbridge.stages.ingest.learning import MOST_TYPES, learned_schemas
 from eventbridge.stages.ingest.sharing import LandedFile, Lander, LandingResult, LandJob, Part, log_of, parts_of
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.runtime.instrumented import instrumented
@@ -37,7 +37,7 @@ def buffer(
     runtime: Runtime,
     batch_id: str,
     open_lander: Callable[[Bus], Lander | None] | None = None,
-    check: Check = check_singly,
+    check: Check = check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
     """Land what is not landed yet of a planned batch, then move it to `buffered`; later calls do nothing.
@@ -59,7 +59,7 @@ def buffer(
         landing = Landing(runtime, batch, bus, source, check, taken or TakenMessages())
         landed = landing.run(open_lander)
     if landed:
-        runtime.ledger.end_landing(batch_id, learned_of(runtime, batch, landing.samples))
+        runtime.ledger.end_landing(batch_id, learned_schemas(runtime, batch, landing.samples))
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Landing:
     batch: Batch
     bus: Bus
     source: LogSource
-    check: Check = check_singly
+    check: Check = check_one_by_one
     taken: TakenMessages = field(default_factory=TakenMessages)
     seen: set[bytes] = field(default_factory=set)
     recorded: dict[str, BatchFile] = field(default_factory=dict)

@@ -14,23 +14,23 @@ from dataclasses import dataclass, field
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.guards.log_identity import standing
+from eventbridge.stages.guards.log_identity import standing_offset
 from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
-class Staying:
+class KeptRules:
     """Rules that stay with a runner until it is as far as their new runners, and where it is to take of each partition.
 
-    `waits`: a streaming task of a new runner has a batch open, and how far that comes nobody knows before it ends.
+    `must_wait`: a streaming task of a new runner has a batch open, and how far that comes nobody knows before it ends.
     """
 
     rules: frozenset[str] = frozenset()
     until: Mapping[Partition, int] = field(default_factory=dict)
-    waits: bool = False
+    must_wait: bool = False
 
 
-def moved_away(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
+def moved_targets(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
     """Return the (rule, target) that a runner delivers for still, and that today's files give to another of its bus.
 
     `rules` are those that they give to it.
@@ -44,14 +44,14 @@ def moved_away(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) ->
     return [pair for pair in gone if today.rules[pair[0]].bus in buses]
 
 
-def staying(
+def kept_rules(
     runtime: Runtime,
     today: RuleSet,
     moved: Iterable[str],
     bus: Bus,
     source: LogSource,
     offsets: Mapping[Partition, int],
-) -> Staying:
+) -> KeptRules:
     """Return which rules that `moved` away are to stay with a runner that stands at `offsets`, and up to where.
 
     Call it after today's rules came into force: by others no new runner plans a batch any more.
@@ -66,16 +66,16 @@ def staying(
             runtime.ledger.batches(limit=None, runner=new, state="open")
             and runtime.ledger.streaming_lease(new) is not None
         ):
-            return Staying(frozenset(rules), offsets, waits=True)
+            return KeptRules(frozenset(rules), offsets, must_wait=True)
         ends = _taken_by(runtime, new, bus, source, offsets.keys())
         further = {partition: end for partition, end in ends.items() if end > offsets[partition]}
         if further:
             kept |= rules
             until |= {partition: max(end, until[partition]) for partition, end in further.items()}
-    return Staying(frozenset(kept), until) if kept else Staying()
+    return KeptRules(frozenset(kept), until) if kept else KeptRules()
 
 
-def nearest(first: Mapping[Partition, int], second: Mapping[Partition, int]) -> dict[Partition, int]:
+def lower_bounds(first: Mapping[Partition, int], second: Mapping[Partition, int]) -> dict[Partition, int]:
     """Return up to where partitions may be taken by both of two bounds, of which each has some partitions."""
     return {**first, **second} | {
         partition: min(first[partition], second[partition]) for partition in first.keys() & second.keys()
@@ -90,7 +90,7 @@ def _taken_by(
         row for row in runtime.ledger.consumer_offsets(runner) if row.bus == bus.name and row.partition in partitions
     ]
     existing = set(source.partitions())
-    ends = {row.partition: standing(row, bus, source) for row in rows if row.partition in existing}
+    ends = {row.partition: standing_offset(row, bus, source) for row in rows if row.partition in existing}
     batch = runtime.ledger.unfinished_batch(runner)
     for taken in runtime.ledger.ranges(batch.batch_id) if batch is not None else ():
         if taken.partition in ends:

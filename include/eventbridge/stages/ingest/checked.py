@@ -21,7 +21,7 @@ IDENTITY_BYTES: Final = 16
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """What the checks of a file's messages came to, in their order.
 
     `columns` are those of schema BUFFER that checks decide, texts coded but for `event_id`; `types` the type of each
@@ -35,12 +35,12 @@ class Checked:
 
 
 #: (bodies, why rows are refused already, identities known before, the most bytes of an event) to what they came to.
-Check: TypeAlias = Callable[[pa.ChunkedArray, Mapping[int, str], AbstractSet[bytes], int], Checked]
+Check: TypeAlias = Callable[[pa.ChunkedArray, Mapping[int, str], AbstractSet[bytes], int], CheckResult]
 
 
-def check_singly(
+def check_one_by_one(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], seen: AbstractSet[bytes], max_bytes: int
-) -> Checked:
+) -> CheckResult:
     """Check each message by itself; an event with an identity in `seen`, or of a message before it, is a duplicate."""
     rows = CheckedRows(seen)
     for row, body in enumerate(bodies.to_pylist()):
@@ -86,7 +86,7 @@ class CheckedRows:
         """Add a message that is not an event."""
         self._add("malformed", None, None, None, reason)
 
-    def checked(self) -> Checked:
+    def checked(self) -> CheckResult:
         """Return what was added."""
         columns = {
             "status": listed(self._statuses),
@@ -95,7 +95,7 @@ class CheckedRows:
             "source": listed(self._sources),
             "type": listed(self._types),
         }
-        return Checked(columns, self._types, Counter(self._statuses), self._identities)
+        return CheckResult(columns, self._types, Counter(self._statuses), self._identities)
 
     def _add(
         self, status: str, event_id: str | None, source: str | None, type_: str | None, reason: str | None

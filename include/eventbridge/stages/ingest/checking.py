@@ -23,7 +23,7 @@ from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.as_events import as_events
-from eventbridge.stages.ingest.checked import Check, Checked, check_singly, identity_of
+from eventbridge.stages.ingest.checked import Check, CheckResult, check_one_by_one, identity_of
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.store import layout
 from eventbridge.store.columns import (
@@ -77,7 +77,7 @@ class Checking:
     mapping: EventMapping | None
     limits: Limits
     clock: Callable[[], datetime]
-    check: Check = check_singly
+    check: Check = check_one_by_one
 
     def next_file(
         self, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes], *, is_gap: bool = False
@@ -110,7 +110,7 @@ class Checking:
         samples = self._sample(messages, checked)
         return CheckedFile(rows, _landed(partition, start, end, messages, checked), checked.identities, samples)
 
-    def _sample(self, messages: pa.Table, checked: Checked) -> dict[str, TypeSample]:
+    def _sample(self, messages: pa.Table, checked: CheckResult) -> dict[str, TypeSample]:
         chosen = rows_to_sample(checked.types, self.limits.sample_events)
         if not chosen:
             return {}
@@ -165,7 +165,7 @@ def reading(source: LogSource, partition: Partition, start: int, end: int) -> Ge
     yield from source.read(partition, start, end)
 
 
-def _rows(partition: Partition, messages: pa.Table, checked: Checked, arrived_at: datetime) -> pa.Table:
+def _rows(partition: Partition, messages: pa.Table, checked: CheckResult, arrived_at: datetime) -> pa.Table:
     """Return messages as rows of schema BUFFER, texts coded where many are the same."""
     count = messages.num_rows
     place = "-".join(str(part) for part in partition if part != "")
@@ -183,7 +183,7 @@ def _rows(partition: Partition, messages: pa.Table, checked: Checked, arrived_at
     return pa.Table.from_arrays([columns[name] for name in BUFFER.names], schema=_BUFFER)
 
 
-def _landed(partition: Partition, start: int, end: int, messages: pa.Table, checked: Checked) -> LandedRange:
+def _landed(partition: Partition, start: int, end: int, messages: pa.Table, checked: CheckResult) -> LandedRange:
     edges = np.concatenate(([start - 1], numbers_of(messages["offset"]), [end]))
     holes = np.flatnonzero(np.diff(edges) > 1)
     return LandedRange(

@@ -19,15 +19,15 @@ from eventbridge.scan.memory import PADDING
 from eventbridge.scan.recognised import recognise_texts
 from eventbridge.scan.side_by_side import side_by_side
 from eventbridge.scan.texts import TextBuffer, Texts, texts_of
-from eventbridge.stages.ingest.checked import IDENTITY_BYTES, Checked, CheckedRows
+from eventbridge.stages.ingest.checked import IDENTITY_BYTES, CheckedRows, CheckResult
 from eventbridge.store.columns import same
 from eventbridge.transform.kernel.identities import identities_of
 
 
 def check_compiled(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], seen: AbstractSet[bytes], max_bytes: int
-) -> Checked:
-    """Return what `check_singly` returns."""
+) -> CheckResult:
+    """Return what `check_one_by_one` returns."""
     if not len(bodies):
         return CheckedRows(seen).checked()
     names = _Names.of(bodies, max_bytes)
@@ -45,7 +45,7 @@ def check_compiled(
     }
     # not `to_pylist`, which makes a scalar of each row
     named = np.array(types.dictionary.to_pylist(), object)[types.indices.to_numpy()].tolist()
-    return Checked(columns, named, {"valid": count}, identities)
+    return CheckResult(columns, named, {"valid": count}, identities)
 
 
 class _Names(NamedTuple):
@@ -88,7 +88,7 @@ def _names(
 
 def _mixed(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], names: _Names, rows: CheckedRows, max_bytes: int
-) -> Checked:
+) -> CheckResult:
     """Add each message in its order: those that are not surely events are checked by themselves."""
     unsure = iter(bodies.filter(pa.array(~names.sure)).to_pylist())
     columns = [column.to_pylist() for column in (names.event_ids, names.sources, names.types)]

@@ -14,14 +14,14 @@ from eventbridge.sources.protocol import LogSource
 log = logging.getLogger(__name__)
 
 
-def waiting_of(bus: Bus, source: LogSource, partition: Partition, offset: int) -> Waiting:
+def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: int) -> Waiting:
     """Return what a partition holds for a runner that stands at `offset`; raises OffsetGapError where `fail` says so.
 
     With `latest` it holds nothing, if anything was dropped: all that is there is passed over, as one gap.
     """
     earliest, end = source.earliest(partition), source.end(partition)
     if offset < earliest:
-        _tell(bus, partition, offset, earliest)
+        _report_deletion(bus, partition, offset, earliest)
         if bus.source.offset_reset == "latest":
             earliest = end
     return Waiting(partition, offset, earliest, end)
@@ -36,7 +36,7 @@ def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) 
         return False
     earliest = source.earliest(partition)
     if offset < earliest:
-        _tell(bus, partition, offset, earliest)
+        _report_deletion(bus, partition, offset, earliest)
     return offset < earliest
 
 
@@ -53,7 +53,7 @@ def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Partition, int
     return any(passes_over(bus, source, partition, offsets[partition]) for partition in existing)
 
 
-def _tell(bus: Bus, partition: Partition, offset: int, earliest: int) -> None:
+def _report_deletion(bus: Bus, partition: Partition, offset: int, earliest: int) -> None:
     what = (
         f"the bus {bus.name!r} dropped offsets {offset} to {earliest} of {partition.topic}/{partition.partition_id} "
         "before they were taken"

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 MOST_TYPES: Final = 500
 
 
-def learned_of(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -> list[LearnedSchema]:
+def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -> list[LearnedSchema]:
     """Return what the types of a batch are known as now, and the events that tell what changed.
 
     Once a bus has as many types as are learned of one, further ones are passed over.

@@ -19,21 +19,21 @@ from eventbridge.rule.meant import meant
 from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
-from eventbridge.stages.ingest.catching_up import moved_away, nearest, staying
-from eventbridge.stages.ingest.deleted_range import any_passed_over, waiting_of
+from eventbridge.stages.ingest.catching_up import kept_rules, lower_bounds, moved_targets
+from eventbridge.stages.ingest.deleted_range import any_passed_over, waiting_events
 from eventbridge.stages.ingest.fan_out import events_to_hand_out
+from eventbridge.stages.ingest.ingestion_stop import is_ingestion_stopped
 from eventbridge.stages.ingest.later_partition import later_start
 from eventbridge.stages.ingest.open_batch import end_open
 from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
-from eventbridge.stages.ingest.room import is_ingestion_stopped
 from eventbridge.stages.ingest.rule_transfer import (
     Arrival,
     arrivals,
     assign,
     inherited_offsets,
-    leave,
     orphaned_batch,
+    record_departure,
     to_catch_up,
     transfer_of,
 )
@@ -77,7 +77,7 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
         return unfinished.batch_id if end_open(runtime, unfinished, holder) else None
     taken = take_up_rules(runtime)
     rules = taken.rules.for_runner(runner)
-    moved = moved_away(runtime, taken.rules, rules, runner)
+    moved = moved_targets(runtime, taken.rules, rules, runner)
     buses = rules.buses or taken.rules.only({rule for rule, _ in moved}).buses
     if not buses:
         raise NotFoundError(f"no rule has the runner {runner!r}. {meant('Runners', runner, taken.rules.runners())}")
@@ -92,33 +92,33 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
             return _adopt_orphaned_batch(runtime, runner, arriving)
         offsets = _registered(runtime, runner, bus, source, arriving, known)
         refuse_other_log(runtime, runner, bus, source)
-        stays = staying(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, offsets)
-        if stays.waits:
+        kept = kept_rules(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, offsets)
+        if kept.must_wait:
             log.info("runner %s waits until the batch ends of a runner that its rules move to", runner)
-        if stays.waits or not (rules.rules or stays.rules):
+        if kept.must_wait or not (rules.rules or kept.rules):
             return None
         # False: rule files changed, or another attempt planned a batch; this one stood still in between.
-        if not leave(runtime, taken, [each for each in moved if each[0] not in stays.rules], runner):
+        if not record_departure(runtime, taken, [each for each in moved if each[0] not in kept.rules], runner):
             return _listen(runtime, runner, pools, holder)
         transfer = transfer_of(runner, offsets, arriving)
         if (old := to_catch_up(transfer.behind, taken.rules.runners())) is not None:
             log.info("runner %s plans a batch for %s, which has no rules any more", runner, old)
             return _listen(runtime, old, pools, None)
         rules = rules.without(transfer.waiting)
-        if stays.rules:
-            rules = RuleSet.joined([rules, taken.rules.only(stays.rules)])
-        until = nearest(transfer.until, stays.until)
+        if kept.rules:
+            rules = RuleSet.joined([rules, taken.rules.only(kept.rules)])
+        until = lower_bounds(transfer.until, kept.until)
         if not assign(runtime, taken, rules, runner):
             return _listen(runtime, runner, pools, holder)
         most = events_to_hand_out(runtime, runner, rules, pools)
         if isinstance(source, InboxLog):
             if is_ingestion_stopped(runtime):
                 return None
-            _take_in(runtime, runner, source, _Room(offsets, until, most))
+            _fill_inbox(runtime, runner, source, _Capacity(offsets, until, most))
         opens = holder is not None and not (until or transfer.waiting)
         opens = opens and not any_passed_over(bus, source, offsets)  # which takes an end that is known before
-        room = _Room(offsets, until, most)
-        plan = _opened(bus, source, offsets) if opens else _plan(runtime, runner, bus, source, room)
+        room = _Capacity(offsets, until, most)
+        plan = _empty_plan(bus, source, offsets) if opens else _plan(runtime, runner, bus, source, room)
     if is_ingestion_stopped(runtime):
         return None
     if not plan.ranges:
@@ -126,7 +126,7 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
     if known:  # else that was made sure of before registering
         refuse_lost_ledger(runtime)
     state: BatchState = "open" if opens else "planned"
-    planned = _publish(runtime, _Pinned(runner, bus, rules, taken.rule_set), plan, state)
+    planned = _publish(runtime, _PinnedRules(runner, bus, rules, taken.rule_set), plan, state)
     # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
     return planned if planned is not None else _listen(runtime, runner, pools, holder)
 
@@ -207,7 +207,7 @@ def _standing(runtime: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int
     return runtime.ledger.committed_offsets(runner)
 
 
-class _Room(NamedTuple):
+class _Capacity(NamedTuple):
     """A group's position, the offset each partition may be read to (absent: its end), and how many events to take."""
 
     offsets: Mapping[Partition, int]
@@ -222,14 +222,14 @@ class _Plan(NamedTuple):
     is_full: bool
 
 
-def _plan(runtime: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) -> _Plan:
+def _plan(runtime: Runtime, runner: str, bus: Bus, source: LogSource, room: _Capacity) -> _Plan:
     existing = set(source.partitions())
     waiting = []
     for partition, offset in sorted(room.offsets.items()):
         if partition.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
             continue
         if partition in existing:
-            found = waiting_of(bus, source, partition, offset)
+            found = waiting_events(bus, source, partition, offset)
             waiting.append(found._replace(end=min(found.end, room.until.get(partition, found.end))))
     held = sum(each.end - each.readable_from for each in waiting)
     # Another topic's few events would wait for the whole of a batch that is large.
@@ -237,21 +237,21 @@ def _plan(runtime: Runtime, runner: str, bus: Bus, source: LogSource, room: _Roo
     return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
 
 
-def _most_events(runtime: Runtime, runner: str, room: _Room, backlog: int = 0) -> int:
+def _most_events(runtime: Runtime, runner: str, room: _Capacity, backlog: int = 0) -> int:
     settings = runtime.settings
     max_events = min(settings.batch_max_events, events_in_time(runtime, runner, backlog))
     max_events = max_events if room.most is None else min(room.most, max_events)
     return events_within(max_events, settings.batch_max_size, _mean_bytes(runtime, runner))
 
 
-def _take_in(runtime: Runtime, runner: str, source: LogSource, room: _Room) -> None:
+def _fill_inbox(runtime: Runtime, runner: str, source: LogSource, room: _Capacity) -> None:
     """Take messages over from queues, so that the inbox holds what a batch may take."""
     held = sum(max(0, source.end(partition) - room.offsets.get(partition, 0)) for partition in source.partitions())
     if isinstance(source, InboxLog) and (most := _most_events(runtime, runner, room) - held) > 0:
         source.take_in(most)
 
 
-def _opened(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> _Plan:
+def _empty_plan(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> _Plan:
     """Return what a batch begins with that is open: where the group stands in each partition, and nothing of it."""
     existing = set(source.partitions())
     standing = [(partition, at) for partition, at in sorted(offsets.items()) if partition.topic in bus.source.topics]
@@ -268,7 +268,7 @@ def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
     return None
 
 
-class _Pinned(NamedTuple):
+class _PinnedRules(NamedTuple):
     """What a batch is planned for, with which rules, and the set in force that these are of."""
 
     runner: str
@@ -277,7 +277,7 @@ class _Pinned(NamedTuple):
     in_force: str
 
 
-def _publish(runtime: Runtime, of: _Pinned, plan: _Plan, state: BatchState) -> str | None:
+def _publish(runtime: Runtime, of: _PinnedRules, plan: _Plan, state: BatchState) -> str | None:
     frozen = freeze_rules(runtime.store, of.rules)
     now = runtime.ledger.now()
     batch = Batch(

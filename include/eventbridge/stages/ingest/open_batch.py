@@ -14,8 +14,8 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.ingest.deleted_range import any_passed_over
+from eventbridge.stages.ingest.ingestion_stop import is_ingestion_stopped
 from eventbridge.stages.ingest.reload import take_up_rules
-from eventbridge.stages.ingest.room import is_ingestion_stopped
 from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
 

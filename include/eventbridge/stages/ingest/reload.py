@@ -18,21 +18,21 @@ log = logging.getLogger(__name__)
 _MOST_CHANGES = 1_000_000
 
 
-class TakenUp(NamedTuple):
+class TakenRules(NamedTuple):
     """The rules that a new batch takes, all runners', and the hash of the files that they are of."""
 
     rules: RuleSet
     rule_set: str
 
 
-def take_up_rules(runtime: Runtime) -> TakenUp:
+def take_up_rules(runtime: Runtime) -> TakenRules:
     """Return the rules that a new batch takes: today's, put in force if they are new, else the last good ones.
 
     Errors are noted, and told by an operational event, once. Raises RuleFileError if no files ever were good.
     """
     if runtime.settings.rules_from == "published":
         known = runtime.ledger.rules_in_force()
-        return TakenUp(runtime.rule_set(), "") if known is None else _of(runtime, known)
+        return TakenRules(runtime.rule_set(), "") if known is None else _of(runtime, known)
     try:
         today = runtime.rule_files()
     except RuleFileError as error:
@@ -46,11 +46,11 @@ def take_up_rules(runtime: Runtime) -> TakenUp:
         put_in_force(runtime, today, known)
     elif known.errors:
         runtime.ledger.note_errors([])
-    return TakenUp(runtime.in_force(today), today.hash)
+    return TakenRules(runtime.in_force(today), today.hash)
 
 
-def _of(runtime: Runtime, known: RulesInForce) -> TakenUp:
-    return TakenUp(runtime.in_force(frozen_rules(runtime.store, known.rule_set)), known.rule_set)
+def _of(runtime: Runtime, known: RulesInForce) -> TakenRules:
+    return TakenRules(runtime.in_force(frozen_rules(runtime.store, known.rule_set)), known.rule_set)
 
 
 def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:

@@ -21,8 +21,8 @@ from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.guards.log_identity import standing
-from eventbridge.stages.ingest.reload import TakenUp
+from eventbridge.stages.guards.log_identity import standing_offset
+from eventbridge.stages.ingest.reload import TakenRules
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Arrival(NamedTuple):
     is_over: bool
 
 
-class Behind(NamedTuple):
+class CatchUp(NamedTuple):
     """Rules whose old runner has so many events to deliver for them before the new one, which is further, takes them.
 
     `is_at_work`: it is, with a batch that ends perhaps further.
@@ -69,7 +69,7 @@ class RuleTransfer:
 
     waiting: frozenset[str] = frozenset()
     until: Mapping[Partition, int] = field(default_factory=dict)
-    behind: tuple[Behind, ...] = ()
+    behind: tuple[CatchUp, ...] = ()
 
 
 def arrivals(runtime: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
@@ -107,7 +107,7 @@ def _line(
         rows = [ConsumerOffset(old, bus.name, *each[:2], "", runtime.clock(), each.bus_identity) for each in left]
     else:
         rows = [row for row in known.offsets if row.group == old]
-    line = {row.partition: standing(row, bus, source) for row in rows if row.partition in partitions}
+    line = {row.partition: standing_offset(row, bus, source) for row in rows if row.partition in partitions}
     is_over = bool(left) or any(line.get(row.partition, row.offset) != row.offset for row in rows)
     # A broker that is away cannot be asked; what the rule has not seen of it is there still when it comes back.
     line |= {
@@ -139,7 +139,7 @@ def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[
     Raises RuleMovedError if it is further than a rule whose old runner delivers no more for it: what lies between would
     be missed.
     """
-    behind: list[Behind] = []
+    behind: list[CatchUp] = []
     waiting: set[str] = set()
     until: dict[Partition, int] = {}
     for each in arriving:
@@ -148,7 +148,7 @@ def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[
         if further and each.is_over:
             raise RuleMovedError(_error_message(runner, each, further))
         if further:
-            behind.append(Behind(each.old, each.rules, further, each.batch is not None))
+            behind.append(CatchUp(each.old, each.rules, further, each.batch is not None))
         if each.batch is not None or any(known[partition] != offset for partition, offset in line.items()):
             waiting.update(each.rules)
             for partition, offset in line.items():
@@ -178,7 +178,7 @@ def _error_message(runner: str, arrival: Arrival, further: int) -> str:
     )
 
 
-def to_catch_up(behind: Iterable[Behind], runners: Collection[str]) -> str | None:
+def to_catch_up(behind: Iterable[CatchUp], runners: Collection[str]) -> str | None:
     """Return an old runner that has no rules any more and is to catch up, so that nobody else would plan its batch."""
     return next((each.old for each in behind if not each.is_at_work and each.old not in runners), None)
 
@@ -188,7 +188,7 @@ def orphaned_batch(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> s
     return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
 
 
-def leave(runtime: Runtime, taken: TakenUp, gone: Iterable[tuple[str, str]], runner: str) -> bool:
+def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[str, str]], runner: str) -> bool:
     """Note where a runner stands that is about to plan without rules which today's files give to another one.
 
     False if rule files have changed since, or another attempt has planned a batch: then there is nothing to plan.
@@ -196,7 +196,7 @@ def leave(runtime: Runtime, taken: TakenUp, gone: Iterable[tuple[str, str]], run
     return runtime.ledger.leave_targets(runner, gone, taken.rule_set)
 
 
-def assign(runtime: Runtime, taken: TakenUp, rules: RuleSet, runner: str) -> bool:
+def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> bool:
     """Note that a runner delivers for its rules from now on; writes only what changed.
 
     False if rule files have changed since: then they may be another runner's by now, and there is nothing to plan.

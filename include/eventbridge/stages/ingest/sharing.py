@@ -16,7 +16,7 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.ingest.checked import IDENTITY_BYTES, Check, check_singly
+from eventbridge.stages.ingest.checked import IDENTITY_BYTES, Check, check_one_by_one
 from eventbridge.stages.ingest.checking import Checking, Limits, write_file
 from eventbridge.store.protocol import Store
 
@@ -140,7 +140,7 @@ def log_of(source: LogSource) -> dict[str, str]:
 
 
 def land_part(
-    store: Store, source: LogSource, bus: Bus, job: LandJob, part: Part, check: Check = check_singly
+    store: Store, source: LogSource, bus: Bus, job: LandJob, part: Part, check: Check = check_one_by_one
 ) -> LandingResult:
     """Land a part file by file, as far as nothing is to be decided: for what a log dropped a bus may want to fail.
 

@@ -29,7 +29,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.checked import Check, check_singly
+from eventbridge.stages.ingest.checked import Check, check_one_by_one
 from eventbridge.stages.ingest.compiled_check import check_compiled
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.deliver import push_and_settle
@@ -60,22 +60,22 @@ import os, signal
 os.nice({_NICENESS})
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_IGN)
-from {__name__} import response
-response()
+from {__name__} import serve
+serve()
 """
 
 #: Stops a push before it sends.
-ALREADY: Final = Stop()
-ALREADY.set()
+STOPPED: Final = Stop()
+STOPPED.set()
 
 
 def reconcile(
     runtime: Runtime,
     batch_id: str,
     pools: Pools,
-    stop: Stop = ALREADY,
+    stop: Stop = STOPPED,
     only: Collection[tuple[str, str]] | None = None,
-    check: Check = check_singly,
+    check: Check = check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
     """Land, route, settle and commit a batch that is planned; what has no outcome is sent to `only`, until `stop`.
@@ -99,10 +99,10 @@ class Committer:
         self._process: subprocess.Popen[bytes] | None = None
         self._turn = threading.Lock()
         self._starting: threading.Thread | None = None
-        self._rests_until = -math.inf
+        self._resting_until = -math.inf
 
     @staticmethod
-    def can_do(runtime: Runtime, batch: Batch) -> bool:
+    def can_reconcile(runtime: Runtime, batch: Batch) -> bool:
         """Return whether another process can: one that has no connections, and the ledger's clock."""
         source = runtime.rules_of(batch).buses[batch.bus].source
         is_local = source.type == "embedded" and runtime.settings.store_uri.startswith("file:")
@@ -110,31 +110,31 @@ class Committer:
 
     def start(self) -> None:
         """Let its process begin to start, which takes seconds, unless it has; returns at once."""
-        if self._process is None and not self._rests:
+        if self._process is None and not self._is_resting:
             self._starting = threading.Thread(target=self._start, name="start committer", daemon=True)
             self._starting.start()
 
     def _start(self) -> None:
         with self._turn, suppress(OSError):  # then it is started, or not, with its first reconciliation
-            self._process = self._process or _started(self._settings)
+            self._process = self._process or _start_process(self._settings)
 
     def reconcile(self, batch_id: str, pools: Pools) -> bool:
         """Reconcile a batch that is planned, and send nothing; False: it did not, for whatever reason."""
-        if self._rests or self._stop.is_set():
+        if self._is_resting or self._stop.is_set():
             return False
         try:
             with self._turn:
-                process = self._process = self._process or _started(self._settings)
+                process = self._process = self._process or _start_process(self._settings)
             assert process.stdin is not None, "it is a pipe"
             assert process.stdout is not None, "so is this"
-            _put(process.stdin, (batch_id, pools))
+            _send(process.stdin, (batch_id, pools))
             self._wait_for(process.stdout)
             said = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.PickleError) as error:
             ended = isinstance(error, BrokenPipeError | EOFError)
             said = "its process has ended" if ended else f"its process is given up: {error}"
             if isinstance(error, TimeoutError):
-                self._rests_until = time.monotonic() + _REST_SECONDS
+                self._resting_until = time.monotonic() + _REST_SECONDS
             self.close()
         if said is not None:
             log.warning("batch %s is closed by the loop's own process, as its committer could not: %s", batch_id, said)
@@ -151,8 +151,8 @@ class Committer:
                 raise TimeoutError(f"no response in {now - began:.0f} s")
 
     @property
-    def _rests(self) -> bool:
-        return time.monotonic() < self._rests_until
+    def _is_resting(self) -> bool:
+        return time.monotonic() < self._resting_until
 
     def close(self) -> None:
         """End the process, which is at rest, or is given up."""
@@ -165,17 +165,17 @@ class Committer:
             process.communicate()
 
 
-def _started(settings: Settings) -> subprocess.Popen[bytes]:
+def _start_process(settings: Settings) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _PROGRAM]
     # It has the whole environment: it opens ledger, store and telemetry as this process does
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdin is not None, "it is a pipe"
-    _put(process.stdin, settings)
+    _send(process.stdin, settings)
     return process
 
 
-def _put(pipe: IO[bytes], what: Any) -> None:
+def _send(pipe: IO[bytes], what: Any) -> None:
     pickle.dump(what, pipe)
     pipe.flush()
 
@@ -184,7 +184,7 @@ def _no_connection(name: str) -> Connection:
     raise UserError(f"the committer of a streaming task has no connections, and {name!r} is asked for")
 
 
-def response() -> None:
+def serve() -> None:
     """Reconcile windows as they are asked for; ends at once, whatever it is at, when the pipe does: its streaming task
     is no more.
     """
@@ -200,9 +200,9 @@ def response() -> None:
             try:
                 reconcile(runtime, *asked.get(), check=check_compiled)
             except EventBridgeError as error:
-                _put(responses, str(error))
+                _send(responses, str(error))
             else:
-                _put(responses, None)
+                _send(responses, None)
 
 
 def _listen(pipe: IO[bytes], asked: SimpleQueue[tuple[str, Pools]]) -> None:

@@ -14,7 +14,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 
 #: How long to wait at most until it is asked again what is to be done.
-_LOOK_AGAIN_SECONDS = 1.0
+_RECHECK_SECONDS = 1.0
 
 
 class Plan(Protocol):
@@ -42,5 +42,5 @@ def deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: Ro
             break
         else:
             wait = (planned.wait_until - runtime.ledger.now()).total_seconds()
-            stop.wait(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
+            stop.wait(min(max(wait, 0.0), _RECHECK_SECONDS))
     return batches

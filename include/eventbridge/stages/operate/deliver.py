@@ -17,7 +17,7 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.model.lane import SLOW_LANE_POOL
 from eventbridge.routing.job import Router
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.guards.claims import Others
+from eventbridge.stages.guards.claims import OtherClaims
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.push.stage import push
@@ -37,7 +37,7 @@ _PUSHES_AT_ONCE = 4
 #: The slow lane, as wide as this process makes it.
 _LANES = {SLOW_LANE_POOL: PoolSlots(_PUSHES_AT_ONCE, _PUSHES_AT_ONCE)}
 #: How often to look whether a batch that somebody else is at work on, or died with, is done.
-_LOOK_AGAIN_SECONDS = 0.5
+_RECHECK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def deliver_until_idle(
                 # a batch whose process died is settled a minute and a half after it was planned, by settle_stale
                 log.warning("deliveries that are due were taken up by a batch that is not done: waiting for it")
                 told = True
-            stop.wait(max(_LOOK_AGAIN_SECONDS, wait))
+            stop.wait(max(_RECHECK_SECONDS, wait))
     pending, held = pending_deliveries(runtime, runner)
     return Idle(batches, retry_batches, next_due_at(runtime, runner), pending, held)
 
@@ -167,7 +167,7 @@ def push_and_settle(
             log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
         elif error is not None:
             raise error
-    if stop.is_set() and Others(runtime, batch_id).live():
+    if stop.is_set() and OtherClaims(runtime, batch_id).live():
         return  # the process that is sending it finishes it
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)

@@ -26,18 +26,18 @@ from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen, repeat_bus_commits
 from eventbridge.stages.ingest.open_batch import end_open, open_following
 from eventbridge.stages.ingest.taken_messages import TakenMessages
-from eventbridge.stages.operate.committer import ALREADY, Committer, reconcile
+from eventbridge.stages.operate.committer import STOPPED, Committer, reconcile
 from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_deferred_matches, deliver_retries
 from eventbridge.stages.operate.streaming_batch import StreamingBatch
 from eventbridge.stages.operate.streaming_bus import StreamingBus
-from eventbridge.stages.operate.streaming_close import Close
+from eventbridge.stages.operate.streaming_close import BatchClose
 from eventbridge.stages.operate.streaming_fit import left_to_close, refuse_unfit
 from eventbridge.stages.operate.streaming_handover import make_ready, wait_until_closed
-from eventbridge.stages.operate.streaming_lease import UNBOUNDED, Bounds, Handoff, Lease
+from eventbridge.stages.operate.streaming_lease import UNBOUNDED, Bounds, Handoff, LeaseKeeper
 from eventbridge.stages.operate.streaming_targets import http_loop
 from eventbridge.stages.operate.streaming_turns import Key
 from eventbridge.stages.operate.streaming_waiting import in_stages, waiting_events
-from eventbridge.stages.push.seldom_collected import never_collected
+from eventbridge.stages.push.garbage_collection import no_garbage_collection
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 
@@ -74,9 +74,9 @@ def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds 
     """
     refuse_unfit(runtime.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
     compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for it
-    lease = Lease(runtime, runner, stop, bounds)
-    with never_collected(), closing(StreamingBus(runtime)) as bus:
-        loop = _Loop(runtime, runner, lease, bus)
+    lease = LeaseKeeper(runtime, runner, stop, bounds)
+    with no_garbage_collection(), closing(StreamingBus(runtime)) as bus:
+        loop = _StreamingLoop(runtime, runner, lease, bus)
         if bounds.is_standby:
             make_ready(runtime, runner, bus)
         with lease:
@@ -89,23 +89,23 @@ def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds 
         return done
 
 
-class _Loop:
-    def __init__(self, runtime: Runtime, runner: str, lease: Lease, bus: StreamingBus) -> None:
+class _StreamingLoop:
+    def __init__(self, runtime: Runtime, runner: str, lease: LeaseKeeper, bus: StreamingBus) -> None:
         self._runtime, self._runner, self._lease = runtime, runner, lease
         self._done = StreamingSummary()
         self._bus = bus
         self._http = http_loop()
         self._committer = Committer(runtime.settings, lease.stop)
-        self._former: Close | None = None  # the batch that is being closed
+        self._former: BatchClose | None = None  # the batch that is being closed
         self._following: Batch | None = None  # the batch that was opened behind it
         self._taken: dict[str, TakenMessages] = {}  # by the batches that are not closed yet
         self._is_behind = False  # as of the last close: more waits than a batch of it should take
         self._ended = threading.Event()
         self._busy_seconds = 0.0
         self._pools: Mapping[str, PoolSlots] | None = lease.bounds.pools()
-        beside = [self._retry] if lease.bounds.makes_retries else []
-        beside += [self._look_at_pools] if self._pools is not None else []
-        self._beside = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in beside]
+        redrive_pace = [self._retry] if lease.bounds.makes_retries else []
+        redrive_pace += [self._look_at_pools] if self._pools is not None else []
+        self._beside = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in redrive_pace]
 
     def run(self) -> StreamingSummary:
         for thread in self._beside:
@@ -113,7 +113,7 @@ class _Loop:
         interval = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
-            self._former = self._inherited()
+            self._former = self._handed_over_batch()
             self._deliver()
         finally:
             sys.setswitchinterval(interval)
@@ -128,19 +128,19 @@ class _Loop:
     def _deliver(self) -> None:
         while self._former is not None or not self._lease.over:
             try:
-                self._next()
+                self._run_batch()
             except InfrastructureError as error:  # what it had open the next listen closes
                 log.warning("runner %s: it is tried again: %s", self._runner, error)
                 self._lease.stop.wait(_RETRY_SECONDS)
             gc.collect()
 
-    def _next(self) -> None:
+    def _run_batch(self) -> None:
         former, self._former = self._former, None
         following, self._following = self._following, None
-        batch = following or self._begun()
+        batch = following or self._next_batch()
         if batch is None:
             return
-        on_large = self._committer.start if Committer.can_do(self._runtime, batch) else None
+        on_large = self._committer.start if Committer.can_reconcile(self._runtime, batch) else None
         if self._http.failed:
             self._http = http_loop()
         open_batch = StreamingBatch(
@@ -167,7 +167,7 @@ class _Loop:
         if self._following is None:
             self._end(open_batch)
         else:
-            self._former = Close(open_batch.targets, partial(self._end, open_batch))
+            self._former = BatchClose(open_batch.targets, partial(self._end, open_batch))
 
     def _hand_over_lease(self, open_batch: StreamingBatch) -> None:
         """Give the lease to the standby, with an open batch in which something came."""
@@ -178,13 +178,13 @@ class _Loop:
             open_batch.abandon()
             raise
 
-    def _begun(self) -> Batch | None:
+    def _next_batch(self) -> Batch | None:
         """Return a batch that is open and empty; None: it is to be looked again."""
         if self._runtime.ledger.unfinished_batch(self._runner) is None and self._is_backlog():
             self._done.backlog = True
             self._lease.finish()
             return None
-        batch = self._opened()
+        batch = self._listened()
         if batch is None:  # ingestion is stopped, or another runner's batch comes first
             self._lease.stop.wait(_RETRY_SECONDS)
             return None
@@ -199,7 +199,7 @@ class _Loop:
             self._lease.came()  # to begin took time, in which nobody looked whether something came
         return batch
 
-    def _opened(self) -> Batch | None:
+    def _listened(self) -> Batch | None:
         batch_id = listen(self._runtime, self._runner, holder=self._lease.holder)
         if batch_id is None:
             return None
@@ -211,7 +211,7 @@ class _Loop:
             self._runtime.ledger.note_open_batch(self._runner, self._lease.holder, batch_id)
         return batch
 
-    def _inherited(self) -> Close | None:
+    def _handed_over_batch(self) -> BatchClose | None:
         """Return the batch that the former streaming task left, if this one was handed over: the next begins where it
         ends.
         """
@@ -221,18 +221,18 @@ class _Loop:
         batch = self._runtime.ledger.batch(left.batch_id)
         ends = {span.partition: span.end for span in self._runtime.ledger.ranges(left.batch_id)}
         self._following = self._opened_behind(batch, ends)
-        close = Close(None, partial(self._after, left))
+        close = BatchClose(None, partial(self._await_former, left))
         if self._following is not None:
             return close
         close.wait()
         return None
 
-    def _after(self, left: Handoff) -> None:
+    def _await_former(self, left: Handoff) -> None:
         """Wait until the former streaming task has closed its batch; if it dies over that, this one closes it."""
         wait_until_closed(self._runtime, left, self._lease.stop)
         batch = self._runtime.ledger.batch(left.batch_id)
         if batch.state != "committed" and end_open(self._runtime, batch, self._lease.holder):
-            self._close(self._hurried, batch.batch_id, self._lease.stop)
+            self._close(self._short_runtime, batch.batch_id, self._lease.stop)
 
     def _opened_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
         """Open the next batch while the former is closed; None: that is waited for, and then listened."""
@@ -258,18 +258,18 @@ class _Loop:
         batch = open_batch.batch
         left = left_to_close(self._runtime.rules_of(batch)) if open_batch.waits else None
         if left:
-            self._close(self._hurried, batch.batch_id, self._lease.stop, left)
+            self._close(self._short_runtime, batch.batch_id, self._lease.stop, left)
         elif (
             open_batch.is_large
-            and Committer.can_do(self._runtime, batch)
+            and Committer.can_reconcile(self._runtime, batch)
             and self._committer.reconcile(batch.batch_id, self._pools)
         ):
             self._done.batches += 1
         else:
-            self._close(self._runtime, batch.batch_id, ALREADY)
+            self._close(self._runtime, batch.batch_id, STOPPED)
 
     @property
-    def _hurried(self) -> Runtime:
+    def _short_runtime(self) -> Runtime:
         """What a close sends by: for some seconds."""
         budget = min(_LEFT_SECONDS, self._runtime.settings.push_timeout)
         return replace(self._runtime, settings=self._runtime.settings.model_copy(update={"push_timeout": budget}))

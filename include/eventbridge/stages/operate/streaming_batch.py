@@ -17,13 +17,13 @@ from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.streaming_bus import StreamingBus
-from eventbridge.stages.operate.streaming_close import Close
+from eventbridge.stages.operate.streaming_close import BatchClose
 from eventbridge.stages.operate.streaming_fit import refuse_unfit
-from eventbridge.stages.operate.streaming_lease import Lease
-from eventbridge.stages.operate.streaming_looks import Looks
+from eventbridge.stages.operate.streaming_lease import LeaseKeeper
+from eventbridge.stages.operate.streaming_polls import BusPolls
 from eventbridge.stages.operate.streaming_routing import StreamingRouting
 from eventbridge.stages.operate.streaming_targets import TargetQueues
-from eventbridge.stages.operate.streaming_turns import Turns
+from eventbridge.stages.operate.streaming_turns import PoolTurns
 from eventbridge.stages.push.http_loop import HttpLoop
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import write_open_segment
@@ -59,11 +59,11 @@ class StreamingBatch:
 
     runtime: Runtime
     batch: Batch
-    lease: Lease
+    lease: LeaseKeeper
     bus: StreamingBus
     http: HttpLoop
     pools: Mapping[str, PoolSlots] | None = None  # as they stand; None: nobody knows
-    former: Close | None = None
+    former: BatchClose | None = None
     on_large: Callable[[], None] | None = None
     number: int = 0
     events: int = 0
@@ -79,7 +79,7 @@ class StreamingBatch:
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
         self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
-        turns = Turns(rules, self.pools, self.runtime.ledger.overrides())
+        turns = PoolTurns(rules, self.pools, self.runtime.ledger.overrides())
         routing = self._routing = StreamingRouting(self.runtime, self.batch, rules, turns.held)
         self._ends = {span.partition: span.end for span in self.runtime.ledger.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]
@@ -171,7 +171,7 @@ class StreamingBatch:
     def _stream(self, landing: Landing, source: LogSource, routing: StreamingRouting) -> bool:
         began = self._begun_at = came = time.monotonic()
         first: float | None = None
-        looks = Looks(source, self.targets)
+        polls = BusPolls(source, self.targets)
         while not (self.lease.over or self._full or self._has_gap):
             now, mark = time.monotonic(), time.thread_time()
             if self._is_over(now, began, first):
@@ -179,7 +179,7 @@ class StreamingBatch:
             before, responses = self.events, self.targets.responses
             fresh: list[FreshEvent] = []
             left = False
-            looks.begin()
+            polls.begin()
             for partition, end in source.ends().items():
                 if not (self.lease.over or self._full) and partition in self._ends and end > self._ends[partition]:
                     fresh += self._take(landing, partition, min(end, self._ends[partition] + _AT_ONCE))
@@ -199,7 +199,7 @@ class StreamingBatch:
             if self.on_large is not None and self.is_large:
                 on_large, self.on_large = self.on_large, None
                 on_large()
-            looks.rest(self.events - before, 0.0 if self.targets.busy else now - came, left=left)
+            polls.rest(self.events - before, 0.0 if self.targets.busy else now - came, left=left)
             if self.events > before or self.targets.responses != responses:
                 self._cpu += time.thread_time() - mark
         return True
@@ -271,7 +271,7 @@ class StreamingBatch:
         self.targets.poll()
         if not self._segment_if_due():
             return False
-        self.targets.carry(_RESPONSES_SECONDS)
+        self.targets.run_for(_RESPONSES_SECONDS)
         if self.targets.responses != responses:
             self._cpu += time.thread_time() - mark
         return True

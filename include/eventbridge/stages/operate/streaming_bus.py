@@ -17,15 +17,15 @@ class StreamingBus:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._source: LogSource | None = None
-        self._opened: Bus | None = None
+        self._listened: Bus | None = None
         self._stands: Mapping[Partition, int] | None = None
 
     def open(self, bus: Bus) -> LogSource:
         """Return the bus, which is opened unless it is."""
-        if bus != self._opened:
+        if bus != self._listened:
             self.close()
         source = self._source = self._source or self._runtime.open_source(bus)
-        self._opened = bus
+        self._listened = bus
         return source
 
     @contextmanager
@@ -44,6 +44,6 @@ class StreamingBus:
     def close(self) -> None:
         """Let go of it."""
         source, self._source = self._source, None
-        self._opened = self._stands = None
+        self._listened = self._stands = None
         if source is not None:
             source.close()

@@ -11,11 +11,11 @@ from eventbridge.stages.operate.streaming_targets import TargetQueues
 
 
 @dataclass
-class Close:
-    """A batch that is being closed by `runtime`, and its targets."""
+class BatchClose:
+    """A batch that `close` closes, and its targets."""
 
     targets: TargetQueues | None  # None: another process closes it
-    runtime: Callable[[], None]
+    close: Callable[[], None]
     _end: Future[None] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
@@ -37,7 +37,7 @@ class Close:
 
     def _run(self) -> None:
         try:
-            self.runtime()
+            self.close()
         except BaseException as error:
             self._end.set_exception(error)
         else:

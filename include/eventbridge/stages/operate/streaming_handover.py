@@ -27,7 +27,7 @@ _TARGETS_AHEAD: Final = 100
 #: How long the former streaming task may take to close its batch: it waits for responses until their time-outs, of 30
 #: s at most, are over, and then reconciles.
 _CLOSE_SECONDS = 75.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 _CANARY: Final = FreshEvent(
     Partition("canary", "", 0),
@@ -79,4 +79,4 @@ def wait_until_closed(runtime: Runtime, left: Handoff, stop: Stop) -> None:
             return
         if stop.is_over():
             raise InfrastructureError(f"stopped before the former streaming task had closed batch {left.batch_id}")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)

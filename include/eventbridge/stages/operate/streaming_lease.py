@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _LEASE = timedelta(seconds=6)
 _RENEW_SECONDS = 2.0
 #: How often who waits for a streaming task looks at it; the standby is waited for meanwhile, by events.
-_LOOK_SECONDS, _STANDING_SECONDS = 0.1, 0.01
+_POLL_SECONDS, _STANDING_SECONDS = 0.1, 0.01
 #: So long before its end a streaming task asks for the next, and so long after it waits for one: a DAG run is to start,
 #: and to load and compile its code, which takes a few seconds, and many where the machine is busy.
 _LEAD_SECONDS = 20.0
@@ -66,7 +66,7 @@ class Handoff:
     batch_id: str
 
 
-class Lease:
+class LeaseKeeper:
     """A runner's streaming lease, renewed by a thread of its own; lost, handed over or stopped, or at its bounds,
     `over` is set.
     """
@@ -122,7 +122,7 @@ class Lease:
                 )
         return self._handed_over
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> LeaseKeeper:
         end = time.monotonic() + self.bounds.patience_seconds
         stands = self.bounds.is_standby
         said_at: float | None = None
@@ -132,7 +132,7 @@ class Lease:
                 if not self._register_standby() and not self._taken():
                     raise self._refusal()
                 said_at = now
-            if now >= end or self.stop.wait(_STANDING_SECONDS if stands else _LOOK_SECONDS):
+            if now >= end or self.stop.wait(_STANDING_SECONDS if stands else _POLL_SECONDS):
                 raise self._refusal()
         self._began = self._came = time.monotonic()
         self._thread.start()
@@ -186,7 +186,7 @@ class Lease:
                     return
                 try:
                     kept = self._take()
-                    self._standby = self._next() if kept else None
+                    self._standby = self._find_standby() if kept else None
                 except EventBridgeError as error:
                     log.warning("runner %s: its lease could not be renewed: %s", self._runner, error)
                     continue
@@ -195,7 +195,7 @@ class Lease:
                 self.lost.set()
                 return
 
-    def _next(self) -> str | None:
+    def _find_standby(self) -> str | None:
         """Return the standby; ask for somebody once the end is near."""
         ledger, bounds = self._runtime.ledger, self.bounds
         if bounds.requests_standby and bounds.seconds is not None and not self._asked:

@@ -17,7 +17,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.rule import RuleSet
 from eventbridge.stages.notify.publish import publish_operational_events
-from eventbridge.stages.operate.streaming_turns import Key, Turns
+from eventbridge.stages.operate.streaming_turns import Key, PoolTurns
 from eventbridge.stages.push.admission import must_halt
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.http_loop import HttpLoop
@@ -38,7 +38,7 @@ _THREADS_AT_ONCE = 64
 #: Live runs of these, each of which keeps a thread for as long as it lasts.
 _LIVE_THREADS = 32
 #: How often the ledger is told of attempts, and asked what others found of the targets.
-_TELL_SECONDS = 1.0
+_REPORT_SECONDS = 1.0
 #: How long a run that is stopped has to notice; one that hangs in a call is left.
 _LAST_RESPONSES_SECONDS = 1.0
 
@@ -52,12 +52,18 @@ class TargetQueues:
     """
 
     def __init__(
-        self, runtime: Runtime, batch: Batch, rules: RuleSet, http: HttpLoop, before: TargetQueues | None, turns: Turns
+        self,
+        runtime: Runtime,
+        batch: Batch,
+        rules: RuleSet,
+        http: HttpLoop,
+        before: TargetQueues | None,
+        turns: PoolTurns,
     ) -> None:
         self._runtime, self._batch, self._rules = runtime, batch, rules
         self._stop = Stop()
         self._out = OutcomeRows(runtime.settings.segment_responses)
-        self._kept: list[pa.Table] = []  # what was taken out of it, and is not recorded yet
+        self._end_or_hold: list[pa.Table] = []  # what was taken out of it, and is not recorded yet
         self._gone: list[Key] = []  # targets that responded with 410, of which the ledger was not told yet
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
@@ -68,7 +74,7 @@ class TargetQueues:
         self._finishing = self._wound_down = False
         self._threads = Threads("streaming", _THREADS_AT_ONCE)
         self._loop = http
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         self._before = before
         self._closed = False
 
@@ -84,33 +90,33 @@ class TargetQueues:
     @property
     def responses(self) -> int:
         """How many outcomes wait to be recorded."""
-        kept: int = sum(table.num_rows for table in self._kept)
+        kept: int = sum(table.num_rows for table in self._end_or_hold)
         return len(self._out) + kept
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
         """Put deliveries into the partitions of their targets."""
-        told: dict[Key, TargetRun] = {}
+        notified: dict[Key, TargetRun] = {}
         for each in pieces:
             key = each.piece.rule, each.piece.target
             if (live := self._live.get(key)) is not None and key not in self._leaving:
                 live.put(each)
                 if key not in self._keeping:
-                    told[key] = self._runs[key]
+                    notified[key] = self._runs[key]
             else:
                 self._waiting[key].append(each)
-        if told:
-            self._loop.tell(told.values())
+        if notified:
+            self._loop.notify(notified.values())
 
     def finish(self) -> None:
         """Let runs end as soon as they have no work left: nothing more is offered."""
         self._finishing = True
         for live in self._live.values():
             live.end()
-        self._loop.tell([self._runs[key] for key in self._live])
+        self._loop.notify([self._runs[key] for key in self._live])
 
     def poll(self) -> None:
         """Begin what waits for targets that are idle; waits for none."""
-        for key in [key for key, run in self._runs.items() if run.ended]:
+        for key in [key for key, run in self._runs.items() if run.has_ended]:
             run, live = self._runs.pop(key), self._live.pop(key, None)
             self._leaving.discard(key)
             self._keeping.discard(key)
@@ -125,9 +131,9 @@ class TargetQueues:
             idle = self._round_robin(idle, others)
         if idle:
             self._begin(list(_numbered(each for key in idle for each in self._waiting.pop(key))))
-        if time.monotonic() - self._told_at >= _TELL_SECONDS:
-            self._tell()
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._reported_at >= _REPORT_SECONDS:
+            self._report()
+            self._reported_at = time.monotonic()
 
     @property
     def waits(self) -> bool:
@@ -143,35 +149,35 @@ class TargetQueues:
         for run in self._runs.values():
             run.wind_down()
         for live in self._live.values():
-            live.told.set()
-        self._loop.tell([self._runs[key] for key in self._live])
+            live.notified.set()
+        self._loop.notify([self._runs[key] for key in self._live])
 
     @property
     def timeout_seconds(self) -> float:
         """How long a response to what is on its way can take at most."""
-        return max((run.settings.timeout_seconds for run in self._runs.values() if not run.ended), default=0.0)
+        return max((run.settings.timeout_seconds for run in self._runs.values() if not run.has_ended), default=0.0)
 
-    def carry(self, seconds: float, heeds: HasFileno | None = None) -> bool:
+    def run_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
         """Send, and hear responses, for so long, or until a run has ended with something left: True, it is for `poll`.
 
-        `heeds`: no longer than until that is readable.
+        `watched`: no longer than until that is readable.
         """
-        return self._loop.carry(seconds, heeds)
+        return self._loop.run_for(seconds, watched)
 
     def take(self) -> pa.Table:
         """Return the outcomes that wait to be recorded, as rows of schema OUTCOME; again until they are `recorded`."""
         while self._out:
             tables, rows = self._out.take()
             self._gone += [(row.rule, row.target) for row in rows if row.reason == "TargetGone"]
-            self._kept += [*tables, outcome_table(rows)]
+            self._end_or_hold += [*tables, outcome_table(rows)]
         while self._gone:
             self._runtime.ledger.set_target_status(*self._gone[-1], "disabled", "the target responded with 410")
             self._gone.pop()
-        return pa.concat_tables([outcome_table([]), *self._kept])
+        return pa.concat_tables([outcome_table([]), *self._end_or_hold])
 
     def recorded(self) -> None:
         """Forget what was taken."""
-        self._kept.clear()
+        self._end_or_hold.clear()
 
     def close(self) -> None:
         """Stop: what is not sent keeps no outcome, what has no response is deferred until it can have none any more."""
@@ -180,13 +186,13 @@ class TargetQueues:
         self._waiting.clear()
         self._stop.set_at_once()
         for live in self._live.values():
-            live.told.set()
+            live.notified.set()
         until = time.monotonic() + _LAST_RESPONSES_SECONDS
         while self._runs and time.monotonic() < until:
-            for key in [key for key, run in self._runs.items() if run.ended]:
+            for key in [key for key, run in self._runs.items() if run.has_ended]:
                 self._end(self._runs.pop(key))
             if self._runs:
-                self._loop.carry(0.01)
+                self._loop.run_for(0.01)
         for run in self._runs.values():
             run.record_in_flight()
         if self._runs:
@@ -195,13 +201,13 @@ class TargetQueues:
 
     def _round_robin(self, idle: list[Key], others: TargetQueues | None) -> list[Key]:
         """Return whose turn it is; of those at work that they wait for, each ends when it has sent what it has."""
-        at_work = [*self._runs, *(list(others._runs) if others is not None else [])]
-        begun, waited_for = self._turns.next(idle, at_work)
+        is_at_work = [*self._runs, *(list(others._runs) if others is not None else [])]
+        begun, waited_for = self._turns.next(idle, is_at_work)
         leave = [key for key in waited_for if key in self._live and key not in self._leaving]
         for key in leave:
             self._live[key].end()
         self._leaving.update(leave)
-        self._loop.tell([self._runs[key] for key in leave])
+        self._loop.notify([self._runs[key] for key in leave])
         return begun
 
     def _begin(self, read: list[ReadPiece]) -> None:
@@ -218,7 +224,7 @@ class TargetQueues:
             self._runs[key] = run
             if run.queue is not None:
                 self._live[key] = run.queue
-            if run.settings.seated:
+            if run.settings.uses_transfer_slot:
                 self._loop.add(run)
             else:
                 if run.queue is not None:
@@ -258,7 +264,7 @@ class TargetQueues:
         if run.breaker.tripped or run.report.gone:
             publish_operational_events(self._runtime)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Tell the ledger of attempts, and do with runs as others say of their targets: end them, or let them pause."""
         tallies = [tally for run in self._runs.values() if (tally := run.breaker.take()) is not None]
         if tallies:
@@ -274,7 +280,7 @@ class TargetQueues:
                 run.halt()
             if (pause := pause_of(status, now)) is not None:
                 run.pause.ask(pause)
-            run.pace.change(overrides.rate(rule, target, run.settings.rate_of_file))
+            run.pace.set_rate(overrides.rate(rule, target, run.settings.rate_of_file))
 
 
 def http_loop() -> HttpLoop:

@@ -14,7 +14,7 @@ from eventbridge.stages.route.stage import overridden_lanes
 Key = tuple[str, str]
 
 
-class Turns:
+class PoolTurns:
     """The turns of a batch's targets, as pools and overrides stood when it began; False if none bounds it.
 
     `held`: the rules whose pool has no slots.
@@ -31,12 +31,12 @@ class Turns:
     def __bool__(self) -> bool:
         return bool(self._slots)
 
-    def next(self, waiting: Iterable[Key], at_work: Collection[Key]) -> tuple[list[Key], list[Key]]:
+    def next(self, waiting: Iterable[Key], is_at_work: Collection[Key]) -> tuple[list[Key], list[Key]]:
         """Return which of the targets that wait may begin, and which of those at work others wait for."""
         wait = {key: self._lanes[key[0]] for key in waiting}
-        counts = Counter(self._pool(key) for key in at_work)
+        counts = Counter(self._pool(key) for key in is_at_work)
         begun, short = may_begin(wait, counts, self._slots)
-        return list(begun), [key for key in at_work if self._pool(key) in short]
+        return list(begun), [key for key in is_at_work if self._pool(key) in short]
 
     def _pool(self, key: Key) -> str:
         lane = self._lanes.get(key[0])  # of the former batch a rule may be at work that is no more

@@ -8,7 +8,7 @@ from typing import overload
 from eventbridge.targets.protocol import Request
 
 
-class Feed(Sequence[Request]):
+class RequestFeed(Sequence[Request]):
     """Requests of which `may_send` can still hold back the rest while the first are on their way.
 
     It is asked with how many are left, the one that it is asked about included. A target that iterates, once, ends its

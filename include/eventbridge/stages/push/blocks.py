@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.outstanding import ITEM_COLUMNS, Item, Values, items_of
+from eventbridge.stages.push.outstanding import ITEM_COLUMNS, Item, ItemValues, items_of
 
 #: Fewer rows are read as Python values, which pieces of one file share: each call of Arrow takes as long as a few rows.
 _FEW = 16
@@ -88,7 +88,7 @@ class ManyRows:
 
     def items(self) -> Iterator[Item]:
         """Yield them one by one."""
-        values = Values(pa.Table.from_batches([self.rows]))
+        values = ItemValues(pa.Table.from_batches([self.rows]))
         return items_of(values.rows(0, self.rows.num_rows), self.piece, {}, self.first)
 
 

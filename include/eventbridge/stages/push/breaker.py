@@ -58,7 +58,7 @@ class RunBreaker:
         self._attempts: dict[int, int] = {}
         self._failed: dict[int, int] = {}
         self._slow: dict[int, int] = {}
-        self._no_response = self._told_no_response = 0
+        self._no_response = self._reported_no_response = 0
         self._counts_from = 0
         self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts that are tried again
         self._probes: list[bool] = []
@@ -68,11 +68,11 @@ class RunBreaker:
         self._reported_pause: datetime | None = None
 
     @property
-    def at_rest(self) -> bool:
-        """Whether `room` is any number at any time."""
+    def is_unlimited(self) -> bool:
+        """Whether `capacity` is any number at any time."""
         return not (self._asked or self.probing or self.tripped)
 
-    def room(self, now: datetime) -> int | None:
+    def capacity(self, now: datetime) -> int | None:
         """Return how many deliveries that were not tried by this push may be sent now; None = any number."""
         if self.tripped:
             return 0
@@ -102,12 +102,12 @@ class RunBreaker:
         elif failed and trips(self._within(at)):
             self.tripped = True
 
-    def accepted(self, count: int, at: datetime) -> None:
+    def record_accepted(self, count: int, at: datetime) -> None:
         """Note that so many deliveries were taken at their first try by this push, which does not probe."""
         second = int(at.timestamp())
         self._attempts[second] = self._attempts.get(second, 0) + count
 
-    def slow(self, at: datetime, *, no_response: bool) -> None:
+    def record_slow(self, at: datetime, *, no_response: bool) -> None:
         """Note that a response took long, or that none came; the attempt itself is noted apart."""
         if not self._judges_speed:
             return
@@ -116,16 +116,16 @@ class RunBreaker:
         self._no_response += no_response
         self.too_slow = self.too_slow or no_response or is_slow(self._within(at))
 
-    def paused(self, until: datetime) -> None:
+    def record_pause(self, until: datetime) -> None:
         """Note that the target asked for a pause, for the ledger to tell the other pushes."""
         self._paused_until = until
 
-    def leave(self, now: datetime) -> None:
+    def end_run(self, now: datetime) -> None:
         """Judge what was to be tried again and will not be: the run is over."""
         for delivery_id in list(self._asked):
-            self.given_up(delivery_id, now)
+            self.record_abandoned(delivery_id, now)
 
-    def given_up(self, delivery_id: bytes, now: datetime) -> None:
+    def record_abandoned(self, delivery_id: bytes, now: datetime) -> None:
         """Judge a delivery that is not tried again after all, if it was to be: nobody waits for it any more."""
         if delivery_id in self._asked:
             self._judge(delivery_id)
@@ -152,8 +152,8 @@ class RunBreaker:
         if not unreported and not probes and ended is None and pause is None:
             return None
         self._reported = counts
-        no_response = self._no_response - self._told_no_response
-        self._told_no_response += no_response
+        no_response = self._no_response - self._reported_no_response
+        self._reported_no_response += no_response
         self._reported_probes += len(probes)
         self._reported_pause = until
         return Tally(

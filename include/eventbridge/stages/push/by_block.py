@@ -53,7 +53,7 @@ class BlockDeliveries:
             with closing(target.deliver_block(block.payloads, run.until)) as responses:
                 for end, response in responses:
                     self._taken.append((block.part(start, end), response))
-                    run.note_status(response)
+                    run.note_duration(response)
                     run.report.sent += end - start
                     start = end
                     refused = not response.accepted
@@ -75,7 +75,7 @@ class BlockDeliveries:
         good = [(block, response) for block, response in taken if response.accepted and lost is None]
         if good:
             count = sum(block.count for block, _ in good)
-            run.breaker.accepted(count, run.clock())
+            run.breaker.record_accepted(count, run.clock())
             run.report.delivered += count
             _put_accepted(run.settings.rows, good, count)
         for block, response in taken:
@@ -84,7 +84,7 @@ class BlockDeliveries:
 
 
 def _must_end(run: TargetRun) -> bool:
-    return run.stop_asked or run.closed or run.clock() >= run.until
+    return run.is_stopping or run.is_closed or run.clock() >= run.until
 
 
 def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Response]], count: int) -> None:

@@ -27,7 +27,7 @@ from eventbridge.stages.push.pauses import note_pause
 from eventbridge.stages.push.rows import alike_row, alike_table
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.steps import Steps
-from eventbridge.stages.segments.segments import Shown
+from eventbridge.stages.segments.segments import BestOutcome
 from eventbridge.store import layout
 from eventbridge.targets.protocol import DeliverySpan, SpanTarget
 
@@ -53,7 +53,7 @@ class Span:
         return found
 
 
-def spans_of(found: Sequence[ReadPiece], done: Mapping[bytes, Shown]) -> list[Span]:
+def spans_of(found: Sequence[ReadPiece], done: Mapping[bytes, BestOutcome]) -> list[Span]:
     """Return the spans of which something has no outcome yet."""
     spans = []
     for each in found:
@@ -72,8 +72,8 @@ def _name_of(piece: Piece) -> tuple[str, datetime]:
     """Return the name of a span, and when the batch was planned that wrote its file."""
     file = piece.file
     batch_id = layout.batch_of_dead_letters(file) if is_dead_letter(file) else layout.batch_of_deliveries(file)
-    told = "\n".join((piece.rule, piece.target, file, piece.rows))
-    return f"{batch_id}-{hashlib.sha256(told.encode()).hexdigest()[:32]}", batch_time(batch_id)
+    notified = "\n".join((piece.rule, piece.target, file, piece.rows))
+    return f"{batch_id}-{hashlib.sha256(notified.encode()).hexdigest()[:32]}", batch_time(batch_id)
 
 
 class SpanDeliveries:
@@ -95,7 +95,7 @@ class SpanDeliveries:
                 break
             del self._spans[0]
             yield from ()
-        run.report.spent = bool(self._spans) and not run.refused and run.clock() >= run.until
+        run.report.spent = bool(self._spans) and not run.is_refused and run.clock() >= run.until
 
     def _sent(self, run: TargetRun, target: SpanTarget, span: Span) -> bool:
         """Send a span and write down what became of it; False: it is too late, and nothing was sent."""
@@ -121,12 +121,12 @@ def _unsent(run: TargetRun, span: Span) -> Outcome | None:
 
 
 def _must_end(run: TargetRun) -> bool:
-    return run.stop_asked or run.refused or run.closed or run.clock() >= run.until
+    return run.is_stopping or run.is_refused or run.is_closed or run.clock() >= run.until
 
 
 def _may_send(run: TargetRun) -> bool:
     now = run.clock()
-    may = run.breaker.room(now) != 0 and (run.pace.free or run.pace.take(now, 1))
+    may = run.breaker.capacity(now) != 0 and (run.pace.is_unlimited or run.pace.take(now, 1))
     run.report.held_up |= not may
     return may
 
@@ -135,7 +135,7 @@ def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
     """Return what becomes of all of a span: its deliveries have one attempt, one response and one throw of the dice."""
     now, draw = run.retry_jitter.sample(response)
     if run.settings.shadow:
-        run.breaker.accepted(1, now)
+        run.breaker.record_accepted(1, now)
         return DELIVERED
     policy, attempts = run.settings.policy, span.attempts + 1
     outcome = decide(
@@ -164,7 +164,7 @@ def _write(run: TargetRun, span: Span, outcome: Outcome, response: Response | No
         outcome = DELIVERED  # dealt with; what was responded to is in its rows
     count = len(span.left)
     if response is not None:
-        run.note_status(response)
+        run.note_duration(response)
     if outcome is DELIVERED:
         run.report.delivered += count
     elif isinstance(outcome, DeadLettered):

@@ -15,9 +15,9 @@ import pyarrow as pa
 from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.dead_letters.queue_copies import read_deliveries
-from eventbridge.stages.push.outstanding import ITEM_COLUMNS, Values
+from eventbridge.stages.push.outstanding import ITEM_COLUMNS, ItemValues
 from eventbridge.stages.segments.responses import Responses
-from eventbridge.stages.segments.segments import Shown, shown
+from eventbridge.stages.segments.segments import BestOutcome, best_outcomes
 from eventbridge.store.columns import codes_of, ids_of
 from eventbridge.store.protocol import Store
 
@@ -63,13 +63,15 @@ def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
     return found
 
 
-def still_open(read: Sequence[ReadPiece], responses: Responses) -> tuple[list[ReadPiece], dict[bytes, Shown]]:
+def without_final_outcome(
+    read: Sequence[ReadPiece], responses: Responses
+) -> tuple[list[ReadPiece], dict[bytes, BestOutcome]]:
     """Return the pieces that have a delivery without its last response, and what is shown of their deliveries.
 
     Of a batch in streaming mode all but some gets a response when it is closed: that never becomes Python values.
     """
     kept: list[ReadPiece] = []
-    done: dict[bytes, Shown] = {}
+    done: dict[bytes, BestOutcome] = {}
     parts = [part for each in read for part in each.rows["delivery_id"].chunks]
     found = responses.of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed, as a chunk may have none
     codes, names = codes_of(found["verdict"])
@@ -78,7 +80,7 @@ def still_open(read: Sequence[ReadPiece], responses: Responses) -> tuple[list[Re
     for each in read:
         if not is_last[start : start + each.count].all():
             kept.append(each)
-            done |= shown(found.slice(start, each.count))
+            done |= best_outcomes(found.slice(start, each.count))
         start += each.count
     return kept, done
 
@@ -86,7 +88,7 @@ def still_open(read: Sequence[ReadPiece], responses: Responses) -> tuple[list[Re
 def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Iterator[ReadPiece]:
     if len(pieces) == 1:
         rows = read_deliveries(store, file, pieces[0].rows, ITEM_COLUMNS)
-        yield _piece(pieces[0], rows, rows.num_rows, first, Values(rows), 0)
+        yield _piece(pieces[0], rows, rows.num_rows, first, ItemValues(rows), 0)
         return
     numbers = [_numbers(piece.rows) for piece in pieces]
     in_given_order = np.concatenate(numbers)
@@ -94,13 +96,13 @@ def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Itera
     table = read_deliveries(store, file, rowset.encode(wanted.tolist()), ITEM_COLUMNS)
     if not np.array_equal(wanted, in_given_order):  # pieces lie in one another: each gets its rows side by side
         table = table.take(np.searchsorted(wanted, in_given_order))
-    values, start = Values(table), 0
+    values, start = ItemValues(table), 0
     for piece, count in zip(pieces, map(len, numbers), strict=True):
         yield _piece(piece, table, count, first + start, values, start)
         start += count
 
 
-def _piece(piece: Piece, table: pa.Table, count: int, first: int, values: Values, start: int) -> ReadPiece:
+def _piece(piece: Piece, table: pa.Table, count: int, first: int, values: ItemValues, start: int) -> ReadPiece:
     """Return a piece; `table` and `values` are all rows of its file that the chunk has, its own begin at `start`."""
     return ReadPiece(piece, count, first, partial(table.slice, start, count), partial(values.rows, start, count))
 

@@ -12,7 +12,7 @@ from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row
 
 
-def deferred(
+def defer_early(
     items: Iterable[Item],
     window: DeliverBetween | None,
     now: datetime,

@@ -28,7 +28,7 @@ _BEGUN_AT_ONCE = 8
 #: Longest wait for a response before it is seen whether a sleep was ended.
 _TICK_SECONDS = 0.05
 #: How often those that wait for a response see whether the push is to stop, or their time is over.
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 #: How much longer it is carried than asked for while responses come one after the other.
 _BUSY_SECONDS = 0.05
 #: How long a thread that may not carry waits: about as long as it is carried between two looks at a bus.
@@ -62,9 +62,9 @@ class HttpLoop:
         self._sleeping: dict[_Task, None] = {}
         self._called: deque[_Task] = deque()  # whose call was made
         self._task_of: dict[TargetRun, _Task] = {}
-        self._told: deque[TargetRun] = deque()  # that there is more for them
-        self._looked_at = time.monotonic()
-        self._carrying = threading.Lock()
+        self._notified: deque[TargetRun] = deque()  # that there is more for them
+        self._polled_at = time.monotonic()
+        self._running_lock = threading.Lock()
         self._has_left = False
 
     @property
@@ -76,7 +76,7 @@ class HttpLoop:
         """Begin in a thread of its own, and return the threads to wait for."""
         if not self._fresh:
             return []
-        thread = threading.Thread(target=self._carry_all, name="push http", daemon=True)
+        thread = threading.Thread(target=self._run_all, name="push http", daemon=True)
         thread.start()
         return [thread]
 
@@ -86,18 +86,18 @@ class HttpLoop:
         if self._error is not None:
             run.fail(self._error)
 
-    def tell(self, runs: Iterable[TargetRun]) -> None:
+    def notify(self, runs: Iterable[TargetRun]) -> None:
         """Let runs that wait for news see that there is more for them."""
-        self._told.extend(runs)
+        self._notified.extend(runs)
 
-    def carry(self, seconds: float, watched: HasFileno | None = None) -> bool:
+    def run_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
         """Carry runs in this thread for so long, and for a moment longer while responses come.
 
         No longer than until a live run has ended with something left, for its next run. Returns whether one has.
         `watched`: no longer than until that is readable. Where another thread carries them, wait a moment: two batches
         of a streaming task have their runs in one loop.
         """
-        if not self._carrying.acquire(blocking=False):
+        if not self._running_lock.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))
             return False
         until = time.monotonic() + seconds
@@ -107,16 +107,16 @@ class HttpLoop:
                 engine.watch_fd(watched)
             had_news = True
             while (left := until - time.monotonic()) > 0 and not (watched is not None and engine.fd_ready):
-                had_news = self._turn(engine, left)
+                had_news = self._step(engine, left)
                 if self._has_left:
                     break
             while had_news and time.monotonic() < until + _BUSY_SECONDS:
-                had_news = self._turn(engine, 0.0)
+                had_news = self._step(engine, 0.0)
         except Exception as error:  # of the loop, not of a run, which keeps its own
             self._fail(error)
         finally:
             has_left, self._has_left = self._has_left, False
-            self._carrying.release()
+            self._running_lock.release()
         return has_left
 
     def wake(self) -> None:
@@ -127,7 +127,7 @@ class HttpLoop:
 
     def drop(self, runs: Iterable[TargetRun]) -> None:
         """Carry these no more, and break off what they have in flight; any thread may."""
-        with self._carrying:
+        with self._running_lock:
             for run in runs:
                 task = self._task_of.get(run)
                 if task is None:
@@ -144,11 +144,11 @@ class HttpLoop:
         if engine is not None:  # in a thread, as libcurl waits for names that are looked up
             threading.Thread(target=engine.close, name="close http", daemon=True).start()
 
-    def _carry_all(self) -> None:
+    def _run_all(self) -> None:
         engine = self._engine = engine_of_push()
         try:
             while self._fresh or self._tasks:
-                self._turn(engine, _TICK_SECONDS)
+                self._step(engine, _TICK_SECONDS)
                 self._has_left = False
         except BaseException as error:  # of the loop, not of a run, which keeps its own: the push fails with it
             self._fail(error)
@@ -159,53 +159,53 @@ class HttpLoop:
         for run in [*(task.run for task in self._tasks), *self._fresh]:
             run.fail(error)
 
-    def _turn(self, engine: HttpEngine, seconds: float) -> bool:
+    def _step(self, engine: HttpEngine, seconds: float) -> bool:
         """Go on with runs that have news, waiting at most so long for some; return whether there were any."""
         while self._called:
-            self._go_on(engine, self._called.popleft())
-        while self._told:
-            told = self._task_of.get(self._told.popleft())
-            if told is not None and told.waits == "news":
-                self._go_on(engine, told)
+            self._resume(engine, self._called.popleft())
+        while self._notified:
+            notified = self._task_of.get(self._notified.popleft())
+            if notified is not None and notified.waits == "news":
+                self._resume(engine, notified)
         if self._fresh:
-            self._begin_some(engine)
+            self._begin_next(engine)
         slots = engine.wait(self._longest_wait(seconds))
         for slot in slots:
             if slot.holder.waits == "news":
-                self._go_on(engine, slot.holder)
+                self._resume(engine, slot.holder)
         now = time.monotonic()
         if self._sleeping:
             self._wake_up(engine, now)
-        if now - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = now
+        if now - self._polled_at >= _POLL_SECONDS:
+            self._polled_at = now
             for task in [task for task in self._tasks if task.waits == "news"]:
-                self._go_on(engine, task)
+                self._resume(engine, task)
         return bool(slots)
 
     def _wake_up(self, engine: HttpEngine, now: float) -> None:
-        for task in [task for task in self._sleeping if _is_up(task, now)]:
+        for task in [task for task in self._sleeping if _is_due(task, now)]:
             del self._sleeping[task]
-            self._go_on(engine, task)
+            self._resume(engine, task)
 
     def _longest_wait(self, seconds: float) -> float:
         """Return how long a response may be waited for, at most so long."""
-        if self._fresh or self._called or self._told or self._has_left:
+        if self._fresh or self._called or self._notified or self._has_left:
             return 0.0
         seconds = min(seconds, _TICK_SECONDS)
         if not self._sleeping:
             return seconds
         return max(0.0, min(seconds, min(task.until for task in self._sleeping) - time.monotonic()))
 
-    def _begin_some(self, engine: HttpEngine) -> None:
+    def _begin_next(self, engine: HttpEngine) -> None:
         for _ in range(min(_BEGUN_AT_ONCE, len(self._fresh))):
             run = self._fresh.popleft()
             slot = TransferSlot(engine)
             slot.holder = task = _Task(run, run.steps(slot))
             self._tasks[task] = None
             self._task_of[run] = task
-            self._go_on(engine, task)
+            self._resume(engine, task)
 
-    def _go_on(self, engine: HttpEngine, task: _Task) -> None:
+    def _resume(self, engine: HttpEngine, task: _Task) -> None:
         try:
             step = next(task.steps)
         except StopIteration:
@@ -235,5 +235,5 @@ class HttpLoop:
         engine.wake()
 
 
-def _is_up(task: _Task, now: float) -> bool:
+def _is_due(task: _Task, now: float) -> bool:
     return now >= task.until or (task.sleep is not None and task.sleep.woken.is_set())

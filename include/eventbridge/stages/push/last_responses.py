@@ -44,5 +44,5 @@ class LastResponses:
     def _timed_out(self, outstanding: Sequence[TargetRun]) -> bool:
         if not self._stop.is_set():
             return False
-        timeout = max((run.settings.timeout_seconds for run in outstanding if not run.ended), default=0.0)
+        timeout = max((run.settings.timeout_seconds for run in outstanding if not run.has_ended), default=0.0)
         return self._stop.is_over(timeout + NOTICE_SECONDS)

@@ -41,14 +41,14 @@ def can_be_live(spec: TargetRule | None) -> bool:
 class LiveQueue:
     """Pieces that wait for the live run of their target; one thread puts, that of the run takes.
 
-    `ends`: nothing more comes, the run ends with what it has. `told` is set when something is put, and when it ends.
+    `ends`: nothing more comes, the run ends with what it has. `notified` is set when something is put, and when it ends.
     """
 
     def __init__(self) -> None:
         self._pieces: deque[ReadPiece] = deque()
         self._next = 0
         self.ends = False
-        self.told = threading.Event()
+        self.notified = threading.Event()
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
@@ -57,12 +57,12 @@ class LiveQueue:
         """Add a piece; its deliveries get numbers of their own."""
         self._pieces.append(replace(piece, first=self._next))
         self._next += piece.count
-        self.told.set()
+        self.notified.set()
 
     def end(self) -> None:
         """Say that nothing more comes."""
         self.ends = True
-        self.told.set()
+        self.notified.set()
 
     def take(self) -> ReadPiece | None:
         """Take the piece that came first, None if there is none."""
@@ -106,7 +106,7 @@ class _LiveRound(Rounds):
         assert is_multiplexed(target), "so are the targets that can be live"
         assert slot is not None, "they have one"
         responses_until = self._until + timedelta(seconds=run.settings.timeout_seconds)
-        with closing(target.steps(_Feed(self), responses_until, slot)) as steps:
+        with closing(target.steps(_LiveFeed(self), responses_until, slot)) as steps:
             for step in steps:
                 if not isinstance(step, tuple):
                     yield self._fetch_tokens() if step is None and run.pace.is_short else step
@@ -116,11 +116,11 @@ class _LiveRound(Rounds):
                     self._unflushed.append((self._of_index.pop(index), response))
                     if must_flush(target, len(self._unflushed), self._unflushed[0][1], response):
                         self._settle_responses(target)
-                if run.gives_up:
+                if run.must_give_up:
                     break
         self._settle_responses(target)
         self._break_off()
-        self._leave(self._clock())
+        self._end(self._clock())
 
     def requests(self) -> Iterator[Request | None]:
         """Yield what may be sent, None while that is nothing, until the run is over."""
@@ -141,7 +141,7 @@ class _LiveRound(Rounds):
 
     def _over(self) -> bool:
         run, now = self._run, self._clock()
-        if run.stop_asked or run.closed or now >= self._until:
+        if run.is_stopping or run.is_closed or now >= self._until:
             return True
         token_at = run.pace.next_at
         if token_at is not None and token_at >= self._soon(now):
@@ -180,15 +180,15 @@ class _LiveRound(Rounds):
         if verdict is None:
             return True
         del self._of_index[item.request.index]
-        self._run.breaker.given_up(item.delivery_id, now)
+        self._run.breaker.record_abandoned(item.delivery_id, now)
         self._run.write(item, verdict, None)
         return False
 
     def _admits(self, item: Item, now: datetime) -> bool:
         run = self._run
-        if run.breaker.at_rest and run.pace.free:
+        if run.breaker.is_unlimited and run.pace.is_unlimited:
             return True
-        if item.due_at is None and run.breaker.room(now) == 0:
+        if item.due_at is None and run.breaker.capacity(now) == 0:
             return False
         return run.pace.take(now, len(self._of_index))
 
@@ -197,22 +197,22 @@ class _LiveRound(Rounds):
             self._of_index[item.request.index] = item
             super()._again(item, due_at)
 
-    def _leave(self, now: datetime) -> None:
+    def _end(self, now: datetime) -> None:
         """Defer what its target wants a pause of; what else was not sent keeps no outcome."""
         run = self._run
         while self._queue and not self._may_go_on(now):
             self._take_from_queue()
         self._waiting = list(self._of_index.values())
         self._defer_paused(now)
-        run.report.held_up |= run.pace.has_bound(now) or bool(self._waiting)
+        run.report.held_up |= run.pace.has_limited(now) or bool(self._waiting)
 
     def _may_go_on(self, now: datetime) -> bool:
         """Return whether another run may send what is in the queue."""
         run = self._run
-        return now >= self._until or not (run.stop_asked or run.closed or run.pace.next_at is not None)
+        return now >= self._until or not (run.is_stopping or run.is_closed or run.pace.next_at is not None)
 
 
-class _Feed:
+class _LiveFeed:
     """The requests of a live round, as a target takes them: there is always something, or may be."""
 
     def __init__(self, live: _LiveRound) -> None:

@@ -40,8 +40,8 @@ class LiveBlocks:
             elif self._queue or self._is_over(run.clock(), busy_at):
                 return
             else:
-                yield Sleep(SLEEP_SECONDS, self._queue.told)
-                self._queue.told.clear()
+                yield Sleep(SLEEP_SECONDS, self._queue.notified)
+                self._queue.notified.clear()
 
     def _take(self) -> list[Block]:
         """Take what waits, up to a piece that is not for blocks."""
@@ -59,4 +59,4 @@ class LiveBlocks:
 
 
 def _must_end(run: TargetRun) -> bool:
-    return run.stop_asked or run.closed or not run.pace.free or run.clock() >= run.until
+    return run.is_stopping or run.is_closed or not run.pace.is_unlimited or run.clock() >= run.until

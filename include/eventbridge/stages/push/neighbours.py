@@ -7,7 +7,7 @@ from functools import partial
 
 from eventbridge.model.batch import Batch
 from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.under_way import Begun, UnderWay
+from eventbridge.stages.push.runs_under_way import BegunRuns, RunsUnderWay
 from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -18,8 +18,8 @@ class Neighbours:
     """
 
     def __init__(self, runtime: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
-        self.begun = Begun(runs)
-        self._under_way = UnderWay(self.begun)
+        self.begun = BegunRuns(runs)
+        self._under_way = RunsUnderWay(self.begun)
         self._runs = runs
         self._targets_of = runtime.ledger.chunk_targets(batch.batch_id) if batch.kind == "normal" else {}
         for run in runs if batch.kind == "normal" else ():
@@ -27,7 +27,7 @@ class Neighbours:
 
     def wake(self) -> None:
         """Let the runs that wait see whether they still may: another run has ended, or the push is to stop."""
-        for run in self._under_way.look():
+        for run in self._under_way.poll():
             run.progress.wake()
 
     def _may_wait(self, run: TargetRun) -> bool:
@@ -38,4 +38,4 @@ class Neighbours:
         own = (run.report.rule, run.report.target)
         if all(targets == {own} for targets in self._targets_of.values()):
             return True
-        return any(each.progress.at_work for each in reversed(self._runs) if each is not run)  # the last begin last
+        return any(each.progress.is_at_work for each in reversed(self._runs) if each is not run)  # the last begin last

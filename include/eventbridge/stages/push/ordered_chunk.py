@@ -14,13 +14,13 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.rule import Target as TargetRule
-from eventbridge.stages.push.in_order import InTurn
 from eventbridge.stages.push.ordered_item import OrderedItem, Shard
+from eventbridge.stages.push.ordered_rounds import OrderedRounds
 from eventbridge.stages.push.outstanding import request_of
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.steps import Steps
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import Shown
+from eventbridge.stages.segments.segments import BestOutcome
 from eventbridge.store.parquet import read_rows
 
 _COLUMNS = [
@@ -44,11 +44,16 @@ class OrderedDeliveries:
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
         """Send until all gets a response or must wait, the budget is over, or the run must end."""
-        return InTurn(run, send, self._shard, self._in_flight).deliver(self._items, self._failed)
+        return OrderedRounds(run, send, self._shard, self._in_flight).deliver(self._items, self._failed)
 
 
 def ordered_deliveries(
-    runtime: Runtime, batch: Batch, chunk: Chunk, pieces: Sequence[Piece], done: Mapping[bytes, Shown], spec: TargetRule
+    runtime: Runtime,
+    batch: Batch,
+    chunk: Chunk,
+    pieces: Sequence[Piece],
+    done: Mapping[bytes, BestOutcome],
+    spec: TargetRule,
 ) -> list[OrderedDeliveries]:
     """Return the deliveries of each shard of an ordered target that a chunk has; they share its in-flight limit.
 
@@ -65,10 +70,13 @@ def ordered_deliveries(
             failed[shard].append(item)
     gone = threading.Event()
     in_flight = max(1, spec.max_in_flight // max(1, len(items)))
-    room = threading.Semaphore(spec.max_in_flight // in_flight)
+    round_slots = threading.Semaphore(spec.max_in_flight // in_flight)
     return [
         OrderedDeliveries(
-            Shard(runtime, batch, chunk, spec, pieces[0].rule, shard, gone, room), found, failed[shard], in_flight
+            Shard(runtime, batch, chunk, spec, pieces[0].rule, shard, gone, round_slots),
+            found,
+            failed[shard],
+            in_flight,
         )
         for shard, found in sorted(items.items())
     ]

@@ -38,7 +38,7 @@ class Shard:
     rule: str
     number: int
     gone: threading.Event
-    room: threading.Semaphore  # rounds at a time, over all shards of the target
+    round_slots: threading.Semaphore  # rounds at a time, over all shards of the target
 
     @property
     def holder(self) -> str:

@@ -15,7 +15,7 @@ from eventbridge.decision.deadline import deadline_of
 from eventbridge.decision.response_to_outcome import age_begins
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Piece
-from eventbridge.stages.segments.segments import Shown
+from eventbridge.stages.segments.segments import BestOutcome
 from eventbridge.targets.protocol import Request
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,7 +48,7 @@ ITEM_COLUMNS = [
 ]  # fmt: skip
 
 
-class Values:
+class ItemValues:
     """The columns `ITEM_COLUMNS` of rows side by side as Python values, made when first needed.
 
     Pieces of one file share them: to turn eight columns of two rows into values takes as long as those of a hundred.
@@ -73,7 +73,7 @@ class Values:
 def items_of(
     rows: Iterable[tuple[Any, ...]],
     piece: Piece,
-    done: Mapping[bytes, Shown],
+    done: Mapping[bytes, BestOutcome],
     first: int,
     within_seconds: float | None = None,
 ) -> Iterator[Item]:

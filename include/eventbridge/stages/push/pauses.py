@@ -34,7 +34,7 @@ def note_pause(
         return False
     known = pace.pause.at(now) is not None
     pace.pause.ask(until)
-    breaker.paused(until)
+    breaker.record_pause(until)
     return known
 
 

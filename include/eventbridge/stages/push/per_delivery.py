@@ -12,7 +12,7 @@ from eventbridge.decision.response_to_outcome import expired, is_failure
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.stages.push import run as runs
-from eventbridge.stages.push.admission_gate import Feed
+from eventbridge.stages.push.admission_gate import RequestFeed
 from eventbridge.stages.push.flush import flush, must_flush, not_flushed
 from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.pauses import defer_paused, note_pause
@@ -68,15 +68,15 @@ class Rounds:
                 break
         now = self._clock()
         self._defer_paused(now)
-        run.report.held_up |= run.pace.has_bound(now)  # its last tokens were on their way
+        run.report.held_up |= run.pace.has_limited(now)  # its last tokens were on their way
         over = now >= run.starts_until - timedelta(seconds=runs.SLEEP_SECONDS)
-        run.report.spent = over and not run.refused and self._has_unsettled_work()
+        run.report.spent = over and not run.is_refused and self._has_unsettled_work()
 
     def _defer_paused(self, now: datetime) -> None:
         """Defer what its target wants a pause of."""
         run = self._run
         paused_until = run.pause.at(now)
-        if paused_until is not None and not run.stop_asked and not run.refused:
+        if paused_until is not None and not run.is_stopping and not run.is_refused:
             run.report.held_up = True
             self._waiting = defer_paused(self._waiting, paused_until, now, run.settings.rows)
 
@@ -114,18 +114,18 @@ class Rounds:
             if verdict is None:
                 alive.append(item)
             else:
-                self._run.breaker.given_up(item.delivery_id, now)
+                self._run.breaker.record_abandoned(item.delivery_id, now)
                 self._run.write(item, verdict, None)
         return self._admitted(alive)
 
     def _admitted(self, alive: list[Item]) -> list[Item]:
         """Return what may be sent in the next round, what was tried before first; the rest waits on."""
-        if alive and not self._run.pace.open(self._clock()):
+        if alive and not self._run.pace.may_ask(self._clock()):
             self._waiting += alive
             return []
         report = self._run.report
         alive.sort(key=lambda item: item.due_at is None)
-        room = self._run.breaker.room(self._clock())
+        room = self._run.breaker.capacity(self._clock())
         if room is None:
             report.held_up = False
             return alive
@@ -136,13 +136,13 @@ class Rounds:
 
     def _round(self, ready: list[Item]) -> Steps[None]:
         target, run = self._send.target, self._run
-        feed = Feed([item.request for item in ready], self._may_send)
+        feed = RequestFeed([item.request for item in ready], self._may_send)
         responded: set[int] = set()
         with closing(self._send.deliver(feed, self._until)) as steps:
             for step in steps:
                 if not isinstance(step, tuple):
                     yield self._fetch_tokens() if step is None and run.pace.is_short else step
-                    if run.gives_up and not target.more_of_response:
+                    if run.must_give_up and not target.more_of_response:
                         break
                     continue
                 index, response = step
@@ -151,10 +151,10 @@ class Rounds:
                 self._unflushed.append((self._of_index[index], response))
                 if must_flush(target, len(self._unflushed), self._unflushed[0][1], response):
                     self._settle_responses(target)
-                if run.gives_up and not target.more_of_response:
+                if run.must_give_up and not target.more_of_response:
                     break
         self._settle_responses(target)
-        if run.stop_asked:  # what has no response, or was not judged, is recorded as sent
+        if run.is_stopping:  # what has no response, or was not judged, is recorded as sent
             responded.update(self._sent_at)
             self._break_off()
         self._sent_at.clear()
@@ -170,15 +170,15 @@ class Rounds:
     def _may_send(self, request: Request, left: int) -> bool | None:
         """Return whether a request of a round, in which `left` are not sent yet, may be sent now; None: ask again."""
         run = self._run
-        if run.stop_asked or run.closed or self._clock() >= run.starts_until:
+        if run.is_stopping or run.is_closed or self._clock() >= run.starts_until:
             return False
         item = self._of_index[request.index]
         if item.deadline_at is not None and missed(item.deadline_at, self._clock()) is not None:
             return False  # the round ends; the next one gives up what is too late and goes on with the rest
         fresh = item.due_at is None
-        if not (run.breaker.at_rest and run.pace.free):
+        if not (run.breaker.is_unlimited and run.pace.is_unlimited):
             now = self._clock()
-            no_room = fresh and run.breaker.room(now) == 0
+            no_room = fresh and run.breaker.capacity(now) == 0
             if no_room or not run.pace.take(now, len(self._waiting) + left):
                 if not no_room and run.pace.is_short:
                     return None
@@ -199,14 +199,14 @@ class Rounds:
     def _decide(self, item: Item, response: Response) -> None:
         run = self._run
         item.attempts += 1
-        if response.accepted and run.breaker.at_rest:  # as nearly all are: what follows would come to the same
+        if response.accepted and run.breaker.is_unlimited:  # as nearly all are: what follows would come to the same
             run.accept(item, response)
             return
         now, draw = run.retry_jitter.sample(response)
         outcome: Outcome = DELIVERED
         self._interrupted = self._interrupted or response.error_class == INTERRUPTED
         if run.settings.shadow:
-            run.breaker.accepted(1, now)
+            run.breaker.record_accepted(1, now)
         elif response.error_class == INTERRUPTED:
             outcome = run.decided(item, response, now, draw)
         else:
@@ -248,7 +248,7 @@ class Rounds:
 
     def _over(self) -> bool:
         run = self._run
-        if run.stop_asked or run.closed:
+        if run.is_stopping or run.is_closed:
             return True
         now = self._clock()
         soon = self._soon(now)
@@ -259,5 +259,5 @@ class Rounds:
         return now >= run.starts_until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)
 
     def _has_unsettled_work(self) -> bool:
-        late = [] if self._run.pace.has_bound(self._clock()) else self._waiting  # what waits for a token is not late
+        late = [] if self._run.pace.has_limited(self._clock()) else self._waiting  # what waits for a token is not late
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in late)

@@ -27,7 +27,7 @@ from eventbridge.stages.push.by_block import BlockDeliveries
 from eventbridge.stages.push.by_span import Span, SpanDeliveries, spans_of
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.connections import SharedConnections
-from eventbridge.stages.push.deferral import deferred
+from eventbridge.stages.push.deferral import defer_early
 from eventbridge.stages.push.live import LiveDeliveries, LiveQueue
 from eventbridge.stages.push.live_blocks import LiveBlocks
 from eventbridge.stages.push.ordered_chunk import ordered_deliveries
@@ -38,7 +38,7 @@ from eventbridge.stages.push.run import RunSettings, TargetRun
 from eventbridge.stages.push.token_lease import Pace, Pause
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.segments.segments import Shown
+from eventbridge.stages.segments.segments import BestOutcome
 from eventbridge.targets.http_fields import HttpFields
 
 
@@ -60,7 +60,7 @@ class ChunkRuns:
     live: Mapping[tuple[str, str], LiveQueue] = field(default_factory=dict)
     judges_speed: bool = True
 
-    def of(self, done: Mapping[bytes, Shown]) -> list[TargetRun]:
+    def of(self, done: Mapping[bytes, BestOutcome]) -> list[TargetRun]:
         """Return the runs, not started, for what of the chunk is not `done`."""
         by_target: dict[tuple[str, str], list[ReadPiece]] = defaultdict(list)
         for each in self.read:
@@ -75,12 +75,12 @@ class ChunkRuns:
                 if spec is not None:
                     self._in_time(self._items(spec, found, done), spec, in_order=False)
                 continue  # without an outcome: settlement holds it
-            of_target = self._of_target(rule, target, spec, status, found, done)
+            of_target = self._runs_of_target(rule, target, spec, status, found, done)
             pause = Pause()
             if (until := pause_of(status, self.runtime.clock())) is not None:
                 pause.ask(until)
             for run in of_target:
-                run.keep(pause, self._beside())
+                run.limit(pause, self._redrive_pace())
             runs += of_target
         return runs
 
@@ -114,21 +114,21 @@ class ChunkRuns:
             return None
         return found.redrive_id if isinstance(found, Redrive) else found.replay_id, found.rate
 
-    def _beside(self) -> Pace | None:
+    def _redrive_pace(self) -> Pace | None:
         """Return what a run takes a redrive's tokens by; they lie beside those of targets, under no rule's name."""
         if self._limited is None:
             return None
         name, rate = self._limited
         return Pace(partial(self.runtime.ledger.lease_tokens, "", name), rate)
 
-    def _of_target(
+    def _runs_of_target(
         self,
         rule: str,
         target: str,
         spec: TargetRule | None,
         status: TargetStatus | None,
         found: Sequence[ReadPiece],
-        done: Mapping[bytes, Shown],
+        done: Mapping[bytes, BestOutcome],
     ) -> Sequence[TargetRun]:
         if spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans":
             return self._spans(rule, spec, status, spans_of(found, done))
@@ -156,14 +156,14 @@ class ChunkRuns:
         if not items:
             return runs
         if spec is None:
-            self._give_up(items, DeadLettered("RuleRemoved", f"no rule file names {rule}/{target} any more"))
+            self._dead_letter(items, DeadLettered("RuleRemoved", f"no rule file names {rule}/{target} any more"))
             return runs
         admitted = admission(self.runtime, self.batch, status, self.until)
         if admitted == "none":
             self._dead_letter_expired(
                 items, spec
             )  # the rest keeps no outcome: settlement makes it pending, or holds it
-        elif ready := deferred(items, spec.deliver_between, self.runtime.clock(), self.rows):
+        elif ready := defer_early(items, spec.deliver_between, self.runtime.clock(), self.rows):
             settings = self._settings(rule, spec, status, probing=admitted == "probes")
             runs.append(TargetRun(settings, SingleDeliveries(ready)))
         return runs
@@ -177,7 +177,9 @@ class ChunkRuns:
         settings = self._settings(rule, spec, status, probing=admitted == "probes")
         return [TargetRun(settings, SpanDeliveries(spans))]
 
-    def _items(self, spec: TargetRule | None, found: Iterable[ReadPiece], done: Mapping[bytes, Shown]) -> list[Item]:
+    def _items(
+        self, spec: TargetRule | None, found: Iterable[ReadPiece], done: Mapping[bytes, BestOutcome]
+    ) -> list[Item]:
         within = spec.deliver_within_seconds if spec is not None else None
         return [item for each in found for item in items_of(each.each(), each.piece, done, each.first, within)]
 
@@ -189,7 +191,7 @@ class ChunkRuns:
         for item in items:
             waits_its_turn = in_order and item.request.order_key is not None
             if not waits_its_turn and (end := missed(item.deadline_at, now)) is not None:
-                self._give_up([item], end)
+                self._dead_letter([item], end)
             else:
                 kept.append(item)
         return kept
@@ -220,7 +222,7 @@ class ChunkRuns:
         rule: str,
         spec: TargetRule,
         pieces: Sequence[Piece],
-        done: Mapping[bytes, Shown],
+        done: Mapping[bytes, BestOutcome],
     ) -> Iterator[TargetRun]:
         for deliveries in ordered_deliveries(self.runtime, self.batch, self.chunk, pieces, done, spec):
             settings = self._settings(rule, spec, None)
@@ -263,7 +265,7 @@ class ChunkRuns:
             rows=self.rows,
             window=spec.deliver_between,
             slow_lane=self.batch.kind != "normal",
-            seated=isinstance(spec, HttpFields),
+            uses_transfer_slot=isinstance(spec, HttpFields),
             shadow=self._is_shadow(spec),
             timeout_seconds=spec.timeout_seconds,
             in_flight=_in_flight(spec),
@@ -271,7 +273,7 @@ class ChunkRuns:
             retry_after_max=timedelta(seconds=self.runtime.settings.retry_after_max_delay),
         )
 
-    def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:
+    def _dead_letter(self, items: Iterable[Item], verdict: DeadLettered) -> None:
         now = self.runtime.clock()
         self.rows.put_all(unsent_row(item, verdict, now) for item in items)
 
@@ -280,7 +282,7 @@ class ChunkRuns:
         for item in items:
             verdict = expired(spec.retry, item.arrived_at, item.on_hold_seconds, now)
             if verdict is not None:
-                self._give_up([item], verdict)
+                self._dead_letter([item], verdict)
 
 
 def _in_flight(spec: TargetRule) -> int:

@@ -12,35 +12,35 @@ from eventbridge.stages.push.steps import Sleep
 class Progress:
     """When a run began and ended, whether it rests, and how long its responses took.
 
-    `rests_freely`: it may always wait for something to fall due; else `may_wait` says whether it may. The thread of the
-    run writes everything but `may_wait` and `at_begin`, which are the push's.
+    `may_always_wait`: it may always wait for something to fall due; else `may_wait` says whether it may. The thread of the
+    run writes everything but `may_wait` and `on_begin`, which are the push's.
     """
 
-    def __init__(self, clock: Callable[[], datetime], *, rests_freely: bool) -> None:
+    def __init__(self, clock: Callable[[], datetime], *, may_always_wait: bool) -> None:
         self._clock = clock
         self.may_wait: Callable[[], bool] = lambda: True
-        self.at_begin: Callable[[], None] = lambda: None
+        self.on_begin: Callable[[], None] = lambda: None
         self.began_at: datetime | None = None
         self.ended_at: datetime | None = None
         self.leaves_retries = False  # the slow lane makes the retries that fall due soon, and judges the target by them
         self.response_seconds = 0.0
         self._longest_seconds = 0.0
-        self._rests_freely = rests_freely
-        self._rests = False
+        self._may_always_wait = may_always_wait
+        self._is_waiting = False
         self._woken = threading.Event()
 
     @property
-    def at_work(self) -> bool:
+    def is_at_work(self) -> bool:
         """Whether it has not ended, and does not only wait for something to fall due."""
-        return self.ended_at is None and not self._rests
+        return self.ended_at is None and not self._is_waiting
 
     def begin(self) -> datetime:
         """Note, and return, when it began."""
         self.began_at = self._clock()
-        self.at_begin()
+        self.on_begin()
         return self.began_at
 
-    def note_status(self, seconds: float) -> bool:
+    def note_duration(self, seconds: float) -> bool:
         """Note how long one response took, and return whether none took longer."""
         self.response_seconds += seconds
         is_longest = seconds > self._longest_seconds
@@ -50,17 +50,17 @@ class Progress:
 
     def sleep(self, seconds: float) -> Generator[Sleep, None, bool]:
         """Wait until something may have fallen due, or `wake`; False, at once, if the others would have to wait too."""
-        self._rests = True  # first: from now on `wake` has an effect
-        self.leaves_retries = not (self._rests_freely or self.may_wait())
+        self._is_waiting = True  # first: from now on `wake` has an effect
+        self.leaves_retries = not (self._may_always_wait or self.may_wait())
         if self.leaves_retries:
-            self._rests = False
+            self._is_waiting = False
             return False
         yield Sleep(max(0.0, seconds), self._woken)
         self._woken.clear()
-        self._rests = False
+        self._is_waiting = False
         return True
 
     def wake(self) -> None:
         """End a sleep: whether the run may go on waiting is another question now."""
-        if self._rests:
+        if self._is_waiting:
             self._woken.set()

@@ -39,7 +39,7 @@ class OutcomeRow(NamedTuple):
 
 def outcome_row(item: Item, outcome: Outcome, response: Response) -> OutcomeRow:
     """Return the row for an attempt."""
-    due_at, reason, detail = _said(outcome)
+    due_at, reason, detail = outcome_fields(outcome)
     return OutcomeRow(
         item.delivery_id,
         item.rule,
@@ -60,14 +60,14 @@ def outcome_row(item: Item, outcome: Outcome, response: Response) -> OutcomeRow:
 
 def unsent_row(item: Item, outcome: Outcome, now: datetime) -> OutcomeRow:
     """Return the row for a decision that was made without an attempt."""
-    due_at, reason, detail = _said(outcome)
+    due_at, reason, detail = outcome_fields(outcome)
     name = outcome.status
     return OutcomeRow(
         item.delivery_id, item.rule, item.target, item.attempts, False, now, 0.0, name, due_at, reason, error=detail
     )
 
 
-def _said(outcome: Outcome) -> tuple[datetime | None, str | None, str | None]:
+def outcome_fields(outcome: Outcome) -> tuple[datetime | None, str | None, str | None]:
     if outcome is DELIVERED:
         return _NOTHING
     if isinstance(outcome, RetryAt):
@@ -117,7 +117,7 @@ def accepted_row(rule: str, target: str, attempt: int, response: Response) -> Ou
 
 def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | None, now: datetime) -> OutcomeRow:
     """Return the row of a delivery, but for its id; `of` is rule, target and attempts, `response` None: no attempt."""
-    due_at, reason, detail = _said(outcome)
+    due_at, reason, detail = outcome_fields(outcome)
     name = outcome.status
     if response is None:
         return OutcomeRow(b"", *of, False, now, 0.0, name, due_at, reason, error=detail)

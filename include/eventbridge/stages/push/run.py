@@ -41,7 +41,7 @@ class RunSettings:
 
     `slow_lane`: no other target waits for it, so it waits for its target's next token as long as the budget lasts, and
     else as long as for a retry. `follows_others`: what other pushes find out of its target ends it.
-    `seated`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
+    `uses_transfer_slot`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
     `shadow`: every response settles its delivery, and speaks for nobody. `timeout_seconds`: how long a response may
     take. `in_flight`: how many deliveries may be out at a time. `rate_of_file`: what its rule file says.
     """
@@ -59,7 +59,7 @@ class RunSettings:
     window: DeliverBetween | None = None
     slow_lane: bool = False
     follows_others: bool = True
-    seated: bool = False
+    uses_transfer_slot: bool = False
     shadow: bool = False
     rate_of_file: float | None = None
     opens_at_once: Callable[[], bool] = lambda: False
@@ -92,7 +92,7 @@ class TargetRun:
         self.follows_others = settings.follows_others and not settings.breaker.probing
         self.pace = settings.pace
         self.pause = settings.pace.pause
-        self.progress = Progress(settings.clock, rests_freely=settings.slow_lane)
+        self.progress = Progress(settings.clock, may_always_wait=settings.slow_lane)
         self.retry_jitter = RetryJitter(settings.clock)
         self.clock = settings.clock
         self.until = settings.until
@@ -123,7 +123,7 @@ class TargetRun:
         )
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it was started and has put its last row."""
         return self._ended
 
@@ -131,18 +131,18 @@ class TargetRun:
         """End the run: others have found that nothing must be sent to its target now."""
         self._halted = True
 
-    def keep(self, pause: Pause, beside: Pace | None) -> None:
-        """Start nothing while its target wants a pause, one for all its runs, nor without a token of `beside`."""
+    def limit(self, pause: Pause, redrive_pace: Pace | None) -> None:
+        """Start nothing while its target wants a pause, one for all its runs, nor without a token of `redrive_pace`."""
         self.pause = self.pace.pause = pause
-        self.pace.beside = beside
+        self.pace.redrive_pace = redrive_pace
 
     @property
-    def stop_asked(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether the whole push is to stop."""
         return self._abandoned or self.settings.stop.is_set()
 
     @property
-    def gives_up(self) -> bool:
+    def must_give_up(self) -> bool:
         """Whether the push is to stop without the responses to what is in flight, which is recorded as sent."""
         return self._abandoned or self.settings.stop.is_over()
 
@@ -155,19 +155,19 @@ class TargetRun:
         self._wound_down = True
 
     @property
-    def halted(self) -> bool:
+    def is_halted(self) -> bool:
         """Whether others have found that nothing must be sent to its target now."""
         return self._halted
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether its target must be sent nothing more, whatever there is."""
         return self.report.gone or self.breaker.tripped or self._halted
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether nothing more may be sent to this target by this push."""
-        return self.refused or self._wound_down or self.breaker.too_slow
+        return self.is_refused or self._wound_down or self.breaker.too_slow
 
     def run(self) -> None:
         """Deliver, in this thread."""
@@ -178,15 +178,15 @@ class TargetRun:
         self.report.late = 2 * (self.until - self.progress.begin()) < self._budget
         with ExitStack() as last:  # libcurl closes once the last name is looked up, which a name server may delay
             try:
-                if not self.stop_asked:
+                if not self.is_stopping:
                     yield from self._deliver(slot, last)
             except (GeneratorExit, KeyboardInterrupt):  # nobody carries it any further: it has not ended
                 raise
             except BaseException as error:  # carried to the push task, which fails with it
                 self.report.crashed = error
-                self._leave()
+                self._end()
             else:
-                self._leave()
+                self._end()
 
     def _deliver(self, slot: TransferSlot | None, last: ExitStack) -> Steps[None]:
         opened = BlockingCall(self.settings.open_target)
@@ -207,13 +207,13 @@ class TargetRun:
         """End it because of what whoever carried it met."""
         if not self._ended:
             self.report.crashed = error
-            self._leave()
+            self._end()
 
-    def _leave(self) -> None:
+    def _end(self) -> None:
         self.progress.ended_at = self.clock()
         try:
             if not self.progress.leaves_retries:
-                self.breaker.leave(self.progress.ended_at)
+                self.breaker.end_run(self.progress.ended_at)
         finally:
             self._ended = True
             self.settings.rows.run_ended()
@@ -234,18 +234,18 @@ class TargetRun:
         )
         return in_time(outcome, item.deadline_at)
 
-    def note_status(self, response: Response) -> None:
+    def note_duration(self, response: Response) -> None:
         """Note how long the target took for a response."""
         seconds, report = response.took_seconds, self.report
-        if self.progress.note_status(seconds):
+        if self.progress.note_duration(seconds):
             self.starts_until = last_start(self.until, self._budget, seconds)
         report.responses += 1
-        if seconds < self._slow_after or (response.error_class == INTERRUPTED and self.gives_up):
+        if seconds < self._slow_after or (response.error_class == INTERRUPTED and self.must_give_up):
             return
         no_response = response.code is None and not response.accepted
         report.slow += 1
         report.no_response += no_response
-        self.breaker.slow(self.clock(), no_response=no_response)
+        self.breaker.record_slow(self.clock(), no_response=no_response)
 
     def interrupted(self, started_at: datetime) -> Response:
         """Return what is recorded of a request that was sent then, when the push stops listening for the response."""
@@ -262,8 +262,8 @@ class TargetRun:
 
     def accept(self, item: Item, response: Response) -> None:
         """Do what `write` does for a delivery that its target took, and tell the breaker, which is at rest."""
-        self.breaker.accepted(1, self.clock())
-        self.note_status(response)
+        self.breaker.record_accepted(1, self.clock())
+        self.note_duration(response)
         self.report.delivered += 1
         self.settings.rows.put(outcome_row(item, DELIVERED, response))
 
@@ -272,7 +272,7 @@ class TargetRun:
         if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
             outcome = DELIVERED  # dealt with; what was responded to is in its row
         if response is not None:
-            self.note_status(response)
+            self.note_duration(response)
         if outcome is DELIVERED:
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):

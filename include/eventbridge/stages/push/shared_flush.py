@@ -37,7 +37,7 @@ class SharedFlushes:
 
     def job(self, run: TargetRun) -> Job:
         """Return what carries a run."""
-        return partial(self._carry, run)
+        return partial(self._run_job, run)
 
     def do(self) -> None:
         """Flush what has waited longest, with all of its disk, and carry on those that waited."""
@@ -46,14 +46,14 @@ class SharedFlushes:
             return
         SharedFlush.run_all([flush for flush, _ in waiting])
         for _, steps in waiting:
-            self._go_on(steps)
+            self._resume(steps)
 
-    def _carry(self, run: TargetRun) -> None:
-        self._go_on(run.steps(None))
+    def _run_job(self, run: TargetRun) -> None:
+        self._resume(run.steps(None))
         if self._count >= _TOGETHER or (self._count and time.monotonic() - self._since >= _SECONDS):
             self.do()
 
-    def _go_on(self, steps: Steps[None]) -> None:
+    def _resume(self, steps: Steps[None]) -> None:
         flush = run_to_completion(steps, shares=True)
         if flush is None:
             return

@@ -21,24 +21,30 @@ from eventbridge.model.target_state import TargetStatus
 from eventbridge.stages.guards.claims import claim, keeping
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.push.admission import must_halt, must_wind_down
-from eventbridge.stages.push.chunk_rows import read_pieces, still_open
+from eventbridge.stages.push.chunk_rows import read_pieces, without_final_outcome
+from eventbridge.stages.push.garbage_collection import rare_garbage_collection
 from eventbridge.stages.push.http_loop import HttpLoop
 from eventbridge.stages.push.last_responses import NOTICE_SECONDS, LastResponses
 from eventbridge.stages.push.neighbours import Neighbours
 from eventbridge.stages.push.outstanding import TargetReport
-from eventbridge.stages.push.own_stop import OwnStop
 from eventbridge.stages.push.plan import ChunkRuns
+from eventbridge.stages.push.push_stop import PushStop
 from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, outcome_table
 from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.seldom_collected import seldom_collected
+from eventbridge.stages.push.runs_under_way import RunsUnderWay
 from eventbridge.stages.push.shared_flush import SharedFlushes
 from eventbridge.stages.push.threads import Threads
-from eventbridge.stages.push.under_way import UnderWay
 from eventbridge.stages.runtime.instrumented import instrumented, report_ended
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.responses import Responses
-from eventbridge.stages.segments.segments import Shown, is_of_streaming_task, responses_in, segments, write_segment
+from eventbridge.stages.segments.segments import (
+    BestOutcome,
+    is_of_streaming_task,
+    responses_in,
+    segments,
+    write_segment,
+)
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
 #: Targets of one chunk, of those that hold a thread, that are delivered to at a time; the others wait for a place.
@@ -47,10 +53,10 @@ _THREADS_AT_ONCE = 64
 _TICK_SECONDS = 0.05
 
 #: How long a push that is over waits for its targets to close their connections: all but those of an unknown host do.
-_LET_GO_SECONDS = 0.5
+_JOIN_SECONDS = 0.5
 
 #: How often the ledger is told of attempts, and asked what other pushes found of their targets.
-_TELL_SECONDS = 1.0
+_REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -89,11 +95,11 @@ def push(
     now = runtime.clock()
     if batch.state != "routed" or batch.deadline_at is None or now >= batch.deadline_at:
         return PushReport()
-    stop = OwnStop(stop or Stop())
+    stop = PushStop(stop or Stop())
     chunk = claim(runtime, batch, chunk_id, stop)
     if chunk is None:
         return PushReport()
-    with keeping(runtime, chunk, on_lost=stop.set_at_once), seldom_collected():
+    with keeping(runtime, chunk, on_lost=stop.set_at_once), rare_garbage_collection():
         report = _Push(runtime, batch, chunk, stop, only, of_streaming_task).run()
     if runtime.telemetry is not NO_TELEMETRY:
         report_ended(runtime.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, runtime.clock()))
@@ -127,7 +133,7 @@ class _Push:
         self._of_streaming_task = of_streaming_task
         self._rows = OutcomeRows(runtime.settings.segment_responses)
         self._segment_number = 0
-        self._cpu_told = time.process_time()
+        self._cpu_reported = time.process_time()
         self._stale = False
         self._last = LastResponses(stop)
         self._threads = Threads("push", 0)
@@ -138,21 +144,21 @@ class _Push:
         if self._only is not None:
             pieces = tuple(piece for piece in pieces if (piece.rule, piece.target) in self._only)
         read = read_pieces(self._runtime.store, pieces)
-        done: dict[bytes, Shown] = {}
+        done: dict[bytes, BestOutcome] = {}
         if files := segments(self._runtime, self._batch.batch_id, [self._chunk.chunk_id]):
             known = self._of_streaming_task if all(map(is_of_streaming_task, files)) else None
-            read, done = still_open(read, known or responses_in(self._runtime, files))
+            read, done = without_final_outcome(read, known or responses_in(self._runtime, files))
         until = self._runtime.clock() + timedelta(seconds=self._runtime.settings.push_timeout)
         runs = ChunkRuns(self._runtime, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._neighbours = Neighbours(self._runtime, self._batch, runs)
-        self._unreported = UnderWay(self._neighbours.begun)
+        self._unreported = RunsUnderWay(self._neighbours.begun)
         self._overrides = self._runtime.ledger.overrides()
         try:
             self._collect(runs)
         except BaseException as error:
             for run in runs:
                 run.abandon()
-            self._let_go(NOTICE_SECONDS)
+            self._join_threads(NOTICE_SECONDS)
             self._end("error", runs, error)
             raise
         return self._finish(runs)
@@ -167,7 +173,7 @@ class _Push:
                 self._end("timeout" if spent else "completed", runs, None)
             else:
                 self._end("error", runs, crash)
-        self._let_go(_LET_GO_SECONDS)
+        self._join_threads(_JOIN_SECONDS)
         if crash is not None:
             raise crash
         return PushReport(
@@ -182,11 +188,11 @@ class _Push:
     def _collect(self, runs: list[TargetRun]) -> None:
         outstanding = list(runs)
         settings = self._runtime.settings
-        written_at = told_at = woken_at = time.monotonic()
+        written_at = reported_at = woken_at = time.monotonic()
         self._rows.expect(len(runs))
         self._start(runs)
         while True:
-            while outstanding and outstanding[-1].ended:
+            while outstanding and outstanding[-1].has_ended:
                 outstanding.pop()
             if time.monotonic() - woken_at >= _TICK_SECONDS:
                 self._neighbours.wake()
@@ -200,20 +206,20 @@ class _Push:
                 written_at = time.monotonic()
             elif not count:
                 written_at = time.monotonic()
-            self._threads.look()
-            if time.monotonic() - told_at >= _TELL_SECONDS and not finished:
-                self._tell(runs)
-                told_at = time.monotonic()
+            self._threads.poll()
+            if time.monotonic() - reported_at >= _REPORT_SECONDS and not finished:
+                self._report(runs)
+                reported_at = time.monotonic()
             if finished and not self._rows:
                 return
 
     def _start(self, runs: Sequence[TargetRun]) -> None:
         flushes = SharedFlushes()
         threads = self._threads = Threads("push", _THREADS_AT_ONCE, first=1, spare=flushes)
-        threads.add_all(flushes.job(run) for run in runs if not run.settings.seated)
-        self._loop = HttpLoop([run for run in runs if run.settings.seated], threads).start()
+        threads.add_all(flushes.job(run) for run in runs if not run.settings.uses_transfer_slot)
+        self._loop = HttpLoop([run for run in runs if run.settings.uses_transfer_slot], threads).start()
 
-    def _let_go(self, seconds: float) -> None:
+    def _join_threads(self, seconds: float) -> None:
         """Wait a moment for the threads of this push; one that works on is on its own, and hinders nobody."""
         until = time.monotonic() + seconds
         for thread in [*self._loop, *self._threads.running()]:
@@ -227,7 +233,7 @@ class _Push:
                 )
         table = pa.concat_tables([*tables, outcome_table(rows)])
         chunk = self._chunk
-        cpu, self._cpu_told = time.process_time() - self._cpu_told, time.process_time()
+        cpu, self._cpu_reported = time.process_time() - self._cpu_reported, time.process_time()
         recorded = write_segment(
             self._runtime, self._batch, chunk.chunk_id, chunk.claim, self._segment_number, table, round(cpu * 1e6)
         )
@@ -235,24 +241,24 @@ class _Push:
         if not recorded:
             self._stale = True
 
-    def _tell(self, runs: Iterable[TargetRun]) -> None:
+    def _report(self, runs: Iterable[TargetRun]) -> None:
         """Tell the ledger of the attempts since the last time, and end the runs whose target must get nothing now."""
         if self._stale:
             return
-        tallies = [tally for run in self._unreported.look() if (tally := run.breaker.take()) is not None]
+        tallies = [tally for run in self._unreported.poll() if (tally := run.breaker.take()) is not None]
         if tallies:
             self._runtime.ledger.note_attempts(tallies)
         statuses, overrides = self._runtime.ledger.target_statuses(), self._runtime.ledger.overrides()
         if statuses or overrides or self._overrides:
             for run in runs:
-                if not run.ended:
+                if not run.has_ended:
                     self._apply_overrides(run, statuses.get((run.report.rule, run.report.target)), overrides)
         self._overrides = overrides
 
     def _apply_overrides(self, run: TargetRun, status: TargetStatus | None, overrides: OperatorOverrides) -> None:
         """Do with a run as others that send to its target, and operators, want."""
         if overrides or self._overrides:
-            run.pace.change(overrides.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
+            run.pace.set_rate(overrides.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
             if overrides.hold_reason(run.report.rule, run.report.target):
                 run.halt()
         if status is None:

@@ -11,12 +11,12 @@ from typing import Protocol
 Job = Callable[[], object]
 
 #: How often it is looked whether more threads would help.
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 #: Where jobs take longer than this a thread, they wait for something, and more threads get more of them done.
 _JOB_SECONDS = 0.006
 
 
-class SpareThreads(Protocol):
+class SpareWork(Protocol):
     """Work that can wait until a thread has no other; `do` does some of it, and raises nothing."""
 
     def __bool__(self) -> bool:
@@ -30,11 +30,11 @@ class Threads:
     """Runs jobs in the order they come, at most `most` at a time; a job raises nothing.
 
     It begins with `first` threads (None: with all), as threads that have work take the interpreter from each other at
-    every call of the system; `look` adds some where they mostly wait. Whoever has no job left does what is to `spare`.
+    every call of the system; `poll` adds some where they mostly wait. Whoever has no job left does what is to `spare`.
     The threads do not keep a process from ending, as one may hang in a call that nothing ends.
     """
 
-    def __init__(self, name: str, most: int, *, first: int | None = None, spare: SpareThreads | None = None) -> None:
+    def __init__(self, name: str, most: int, *, first: int | None = None, spare: SpareWork | None = None) -> None:
         self._name = name
         self._most = most
         self._places = most if first is None else first
@@ -42,7 +42,7 @@ class Threads:
         self._lock = threading.Lock()
         self._waiting: deque[Job] = deque()
         self._running: set[threading.Thread] = set()
-        self._looked_at, self._taken = time.monotonic(), 0
+        self._polled_at, self._taken = time.monotonic(), 0
 
     def add(self, job: Job) -> None:
         """Have a job run; any thread may."""
@@ -54,15 +54,15 @@ class Threads:
             self._waiting.extend(jobs)
         self._start(len(self._waiting))
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Start as many threads again, up to the limit, if there is work for them and jobs take long; call it often."""
         now = time.monotonic()
-        if now - self._looked_at < _LOOK_SECONDS:
+        if now - self._polled_at < _POLL_SECONDS:
             return
         with self._lock:
             running, taken, self._taken = len(self._running), self._taken, 0
-        slow = taken * _JOB_SECONDS < running * (now - self._looked_at)
-        self._looked_at = now
+        slow = taken * _JOB_SECONDS < running * (now - self._polled_at)
+        self._polled_at = now
         work = len(self._waiting) + bool(self._spare)
         if slow and work:
             self._places = min(self._most, max(1, 2 * running))

@@ -43,7 +43,7 @@ class Pace:
     """Says whether one more delivery may be sent now; belongs to the run's thread, but for its `pause`.
 
     `rate` None, no ramp and no pause: always. `lease` takes (deliveries a second, wanted) to the ledger.
-    `beside` is a further one whose tokens it takes too: what a redrive allows, say.
+    `redrive_pace` is a further one whose tokens it takes too: what a redrive allows, say.
     """
 
     def __init__(
@@ -61,19 +61,19 @@ class Pace:
         self.defers = (
             False  # it leases when told to `fetch`, not in `take`: the caller has no time to wait for the ledger
         )
-        self.beside: Pace | None = None
+        self.redrive_pace: Pace | None = None
 
     @property
-    def free(self) -> bool:
+    def is_unlimited(self) -> bool:
         """Whether `take` says yes at any time, and counts nothing."""
-        unbound = self._rate is None and self._ramp_until is None and self.beside is None
+        unbound = self._rate is None and self._ramp_until is None and self.redrive_pace is None
         return unbound and self.pause.last is None
 
     @property
     def next_at(self) -> datetime | None:
         """When something may be sent again; None: perhaps now."""
-        beside = self.beside.next_at if self.beside is not None else None
-        return max(filter(None, (self._token_at, self.pause.last, beside)), default=None)
+        redrive_pace = self.redrive_pace.next_at if self.redrive_pace is not None else None
+        return max(filter(None, (self._token_at, self.pause.last, redrive_pace)), default=None)
 
     @property
     def is_short(self) -> bool:
@@ -82,7 +82,7 @@ class Pace:
 
     @property
     def _limits(self) -> list[Pace]:
-        return [self] if self.beside is None else [self, self.beside]
+        return [self] if self.redrive_pace is None else [self, self.redrive_pace]
 
     def fetch(self, now: datetime) -> None:
         """Lease the tokens that `take` found lacking."""
@@ -90,7 +90,7 @@ class Pace:
             if limit._short:
                 limit._fetch(now)
 
-    def change(self, rate: float | None) -> None:
+    def set_rate(self, rate: float | None) -> None:
         """Keep another rate from now on: an operator has said so. Any thread may."""
         if rate != self._rate:
             self._rate, self._token_at = rate, None
@@ -99,27 +99,27 @@ class Pace:
         """Begin a ramp: the target has just healed."""
         self._ramp_until = now + RAMP
 
-    def open(self, now: datetime) -> bool:
+    def may_ask(self, now: datetime) -> bool:
         """Return whether it is worth asking for a token."""
-        if self.pause.at(now) is not None or (self.beside is not None and not self.beside.open(now)):
+        if self.pause.at(now) is not None or (self.redrive_pace is not None and not self.redrive_pace.may_ask(now)):
             return False
         return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
 
     def take(self, now: datetime, wanted: int) -> bool:
         """Take one token of `wanted`, leasing some if there is none; False: not before `next_at`."""
         limits = self._limits
-        if self.pause.at(now) is not None or not all(limit._holds(now, wanted, self.defers) for limit in limits):
+        if self.pause.at(now) is not None or not all(limit._has_token(now, wanted, self.defers) for limit in limits):
             self._refused_at = self._refused_at if self.is_short else now
             return False
         for limit in limits:
             limit._spend()
         return True
 
-    def has_bound(self, now: datetime) -> bool:
+    def has_limited(self, now: datetime) -> bool:
         """Return whether it refused a token, and there was none again until a second ago at most."""
         return self._refused_at is not None and now - max(self._refused_at, self.next_at or self._refused_at) < _LEASE
 
-    def _holds(self, now: datetime, wanted: int, defers: bool) -> bool:
+    def _has_token(self, now: datetime, wanted: int, defers: bool) -> bool:
         """Return whether it has a token, of `wanted`, or needs none; leases some if it has none, unless it defers."""
         if per_second(self._rate, self._ramp_until, now) is None:
             return True

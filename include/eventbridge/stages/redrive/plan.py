@@ -27,7 +27,7 @@ from eventbridge.stages.dead_letters.files import Damaged, dead_letter_files
 from eventbridge.stages.dead_letters.reader import Chosen, DeadLetter
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
-from eventbridge.stages.ingest.room import LOOK_AGAIN_SECONDS, is_ingestion_stopped
+from eventbridge.stages.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
 from eventbridge.stages.redrive.search import Search
 from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
@@ -147,7 +147,7 @@ def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlot
         runtime.ledger.end_redrive(redrive_id, "done")
         return RedrivePlan(damaged=search.damaged)
     if is_ingestion_stopped(runtime, again=logging.INFO):
-        return RedrivePlan(wait_until=now + timedelta(seconds=LOOK_AGAIN_SECONDS))
+        return RedrivePlan(wait_until=now + timedelta(seconds=RECHECK_SECONDS))
     return _plan(runtime, redrive, search, letters, now)
 
 

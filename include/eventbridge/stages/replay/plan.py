@@ -27,7 +27,7 @@ from eventbridge.model.lane import REPLAY_LANE_POOL
 from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
 from eventbridge.rule import RuleSet
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
-from eventbridge.stages.ingest.room import LOOK_AGAIN_SECONDS, is_ingestion_stopped
+from eventbridge.stages.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
 from eventbridge.stages.replay.archive import files_from
 from eventbridge.stages.replay.batch_file import write_events
 from eventbridge.stages.replay.choose import Chooser
@@ -127,7 +127,7 @@ def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots]
         runtime.ledger.end_replay(replay_id, "done")
         return ReplayPlan()
     if is_ingestion_stopped(runtime, again=logging.INFO):
-        return _deferred(runtime, replay_id, now + timedelta(seconds=LOOK_AGAIN_SECONDS))
+        return _deferred(runtime, replay_id, now + timedelta(seconds=RECHECK_SECONDS))
     return _Turn(runtime, replay, now).take()
 
 

@@ -30,7 +30,7 @@ Chunk = list[PendingDeliveries]
 
 
 @dataclass(frozen=True)
-class _Due:
+class _DueTarget:
     """A target with deliveries due, the first chunk of them, and how many more chunks it might take, 0 for none."""
 
     rule: str
@@ -98,7 +98,7 @@ class RetryChunks:
         most = self.runtime.settings.batch_max_chunks
         return list(due) if len(due) <= most else round_robin(due, self.runtime.ledger.last_taken(len(due) // most + 1))
 
-    def _first(self, rule: str, target: str) -> _Due | None:
+    def _first(self, rule: str, target: str) -> _DueTarget | None:
         """Return the first chunk of a target; None if nothing of it may go now."""
         status = self._statuses.get((rule, target))
         ordered = is_ordered(self.rules, rule, target)
@@ -124,9 +124,9 @@ class RetryChunks:
         all_of_it = len(first) == read < _MOST_ROWS
         well = admitted == "all" and not (ordered or busy or given_up or spec is None or all_of_it)
         wants = math.ceil((most - _count(first)) / size.deliveries) if well else 0
-        return _Due(rule, target, first, size, most, wants)
+        return _DueTarget(rule, target, first, size, most, wants)
 
-    def _more(self, due: _Due, share: int, left: int) -> list[Chunk]:
+    def _more(self, due: _DueTarget, share: int, left: int) -> list[Chunk]:
         """Return up to `share` chunks that follow a target's first, of `left` deliveries in all."""
         taken = {row.pending_id for row in due.first}
         rows = [row for row in self._rows(due.rule, due.target) if row.pending_id not in taken]

@@ -39,7 +39,7 @@ def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner:
     return sorted(free, key=_turn)
 
 
-def let_go(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
+def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
     """Make due what was on hold for the sake of order and has nothing left to wait for.
 
     That is what a person has spoken about, and shards in which everything waits for something that is no more.

@@ -30,7 +30,7 @@ from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.retry.chunks import RetryChunks
-from eventbridge.stages.retry.ordered import keeps_waiting, let_go
+from eventbridge.stages.retry.ordered import keeps_waiting, release_ready
 from eventbridge.stages.route.budgeted_rules import defer_again
 from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
@@ -72,7 +72,7 @@ def plan_retries(
     rules = runtime.rule_set()
     hold_and_release(runtime, rules, runner, pools or {})
     publish_operational_events(runtime)
-    let_go(runtime, rules, runner)
+    release_ready(runtime, rules, runner)
     chunks = RetryChunks(runtime, rules, runner, (pools or {}).get(SLOW_LANE_POOL)).take()
     if not chunks:
         return RetryPlan()
@@ -149,10 +149,10 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
         else:
             runtime.ledger.hold_pending(rule, target, reason)
     runtime.ledger.release_expired(now)
-    _mind_deadlines(runtime, rules)
+    _check_deadlines(runtime, rules)
 
 
-def _mind_deadlines(runtime: Runtime, rules: RuleSet) -> None:
+def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
     """Let go of what waits beyond its deadline, to be dead-lettered, and tell of what soon will."""
     now = runtime.ledger.now()
     for rule in rules.with_field("deliver_within"):

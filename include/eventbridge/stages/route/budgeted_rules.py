@@ -152,7 +152,7 @@ def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
     return full | {name for name, rule in rules.rules.items() if owners and rules.owner_of(rule) in owners}
 
 
-def rules_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
+def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
     """Return the rules whose share of a new batch is deferred: full ones, and those that are behind.
 
     A replay's deliveries, or a redrive's, do not wait for what is new.

@@ -29,7 +29,7 @@ class Recording(Protocol):
         """Record what became of a slice; False: the batch is not `buffered` any more."""
 
 
-def route_singly(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, recording: Recording) -> bool:
+def route_one_by_one(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, recording: Recording) -> bool:
     """Route and record what is missing one after the other, splitting what fails; False: the batch has moved on.
 
     The canary must just have routed. Raises SparkError where it does not any more, StoreError for a slice whose file

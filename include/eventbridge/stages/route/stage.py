@@ -17,9 +17,9 @@ from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rule import RuleSet
 from eventbridge.rule.chunk_sizes import ChunkSizes
 from eventbridge.rule.types import ChunkSize
-from eventbridge.stages.route.budgeted_rules import deferred_matches, route_budgeted_rules, rules_later
+from eventbridge.stages.route.budgeted_rules import deferred_matches, route_budgeted_rules, rules_routed_later
 from eventbridge.stages.route.canary import Canary
-from eventbridge.stages.route.one_by_one import result_file, route_singly
+from eventbridge.stages.route.one_by_one import result_file, route_one_by_one
 from eventbridge.stages.route.split import leaves
 from eventbridge.stages.route.tries import ALL_SLICES, try_together
 from eventbridge.stages.runtime.instrumented import instrumented
@@ -118,7 +118,7 @@ def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router)
     if not others:
         canary.require()
     if suspects or done is None:
-        return route_singly(runtime, job, router, canary, recording)
+        return route_one_by_one(runtime, job, router, canary, recording)
     left = recording.missing()
     if left:
         raise SparkError(f"{len(left)} of {len(missing)} slices of batch {batch.batch_id} came back without a result.")
@@ -179,7 +179,7 @@ def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
         piece_max_deliveries=runtime.chunk_sizes.small.deliveries,
         piece_max_bytes=runtime.chunk_sizes.small.size,
         replay_id="" if batch.replay_id and runtime.ledger.keeps_delivery_ids(batch.replay_id) else batch.replay_id,
-        later=rules_later(runtime, batch),
+        later=rules_routed_later(runtime, batch),
         slice_seconds=settings.route_slice_timeout,
         old=batch.kind in _OLD_KINDS,
         # In the slow lane a batch is one rule's, and nobody waits for it.

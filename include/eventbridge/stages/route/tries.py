@@ -63,7 +63,7 @@ def try_together(
             with closing(_results(router, job, tasks)) as results:
                 return all(record(result) for result in results)
         except SparkError as failure:
-            lost = _lost(canary, failure)
+            lost = _is_spark_lost(canary, failure)
             if lost:
                 raise
             log.warning(
@@ -95,8 +95,8 @@ def try_alone(
                 counts = True
                 return result
             except SparkError as failure:
-                _read(runtime, job, task)
-                if counts := _lost(canary, failure):
+                _read_input(runtime, job, task)
+                if counts := _is_spark_lost(canary, failure):
                     raise
                 error, counts = str(failure), True
         finally:
@@ -113,7 +113,7 @@ def is_one_event(piece: Slice) -> bool:
     return piece.row_to - piece.row_from == 1
 
 
-def _lost(canary: Canary, failure: SparkError) -> bool:
+def _is_spark_lost(canary: Canary, failure: SparkError) -> bool:
     """Say whether Spark is gone, or routes nothing any more, after a task failed."""
     try:
         canary.require(failure)
@@ -129,7 +129,7 @@ def _alone(job: RouteJob, router: Router, task: BatchTask) -> SliceResult:
     return results[0]
 
 
-def _read(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
+def _read_input(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
     """Read what the worker had to read: a file that is damaged is the store's fault, not an event's."""
     runtime.store.get(layout.rule_set(job.rule_set))
     if isinstance(task, Slice):

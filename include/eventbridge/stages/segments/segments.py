@@ -29,7 +29,7 @@ _GROUP_ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class Shown:
+class BestOutcome:
     """What the segments show of one delivery: its best outcome and the highest attempt number seen."""
 
     verdict: StatusName
@@ -116,6 +116,9 @@ def responses_in(runtime: Runtime, files: Iterable[BatchFile]) -> Responses:
     return read_responses(runtime.store, (file.path for file in files if file.path is not None))
 
 
-def shown(rows: pa.Table) -> dict[bytes, Shown]:
+def best_outcomes(rows: pa.Table) -> dict[bytes, BestOutcome]:
     """Return what rows of responses show, per delivery id; not those without one."""
-    return {row.pop("delivery_id"): Shown(**row) for row in rows.filter(pc.field("delivery_id").is_valid()).to_pylist()}
+    return {
+        row.pop("delivery_id"): BestOutcome(**row)
+        for row in rows.filter(pc.field("delivery_id").is_valid()).to_pylist()
+    }

@@ -41,7 +41,7 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
         yield path, numbers, table.take(column_of(np.searchsorted(wanted, numbers), pa.int64()))
 
 
-class Places:
+class ChunkPlaces:
     """Finds the chunks, and the attempts made before them, of rows of delivery files."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:

@@ -31,7 +31,7 @@ from eventbridge.model.row_vectors import Rows
 from eventbridge.rule import RuleSet
 from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.waiting import Flags, Waiting
+from eventbridge.stages.settle.waiting import Flags, WaitingRows
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of
 
 #: Reasons for which a delivery would be dead-lettered; where none may be, its rule is on hold at it.
@@ -52,7 +52,7 @@ class OrderedPending:
             for file, rows in taken.files if is_marked(taken.held) else ():
                 self._notes[file].append((taken.held, row_vectors.decode(rows)))
 
-    def enter(self, waiting: Waiting) -> None:
+    def enter(self, waiting: WaitingRows) -> None:
         """Enter into rows that are of ordered targets their shards and places, and why they are pending and on hold."""
         found = np.flatnonzero(waiting.of_targets(partial(may_be_ordered, self._rule_set)))
         for file, at in waiting.by_file(found):
@@ -65,7 +65,7 @@ class OrderedPending:
         waiting.kept_reason[said] = waiting.reason[said]
         self._hold(waiting, ordered & (waiting.held == NO_CODE))
 
-    def _place(self, waiting: Waiting, file: str, at: Rows) -> None:
+    def _place(self, waiting: WaitingRows, file: str, at: Rows) -> None:
         rows = waiting.row[at]
         wanted = np.unique(rows)
         table = read_deliveries(self._runtime.store, file, row_vectors.encode(wanted), [*PLACE_COLUMNS, "order_key"])
@@ -76,7 +76,7 @@ class OrderedPending:
         names = table.select(PLACE_COLUMNS[:-1]).to_pydict().values()
         waiting.partition[at] = [waiting.partition_code(Partition(*each)) for each in zip(*names, strict=True)]
 
-    def _hold(self, waiting: Waiting, free: Flags) -> None:
+    def _hold(self, waiting: WaitingRows, free: Flags) -> None:
         """Enter why rows are on hold that their settlement does not hold."""
         blocked = waiting.has(waiting.reason, BLOCKED)
         untried = waiting.has(waiting.verdict, "unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)

@@ -23,7 +23,7 @@ from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 from eventbridge.stages.settle.ordered_pending import OrderedPending, dead_letters_nothing, release_after_progress
 from eventbridge.stages.settle.settlement import first_settlement, settled_as
 from eventbridge.stages.settle.span_pending import SpanPending
-from eventbridge.stages.settle.waiting import COLUMNS, Group, Waiting
+from eventbridge.stages.settle.waiting import COLUMNS, PendingGroup, WaitingRows
 from eventbridge.store.columns import time_at
 
 
@@ -73,16 +73,16 @@ def _place(row: PendingDeliveries) -> str:
 def pending_rows(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
     """Return the pending rows that follow from a batch's settlement, supplements included."""
     rows = []
-    order, spans, context = OrderedPending(runtime, batch), SpanPending(runtime, batch), _Context(runtime, batch)
+    order, spans, context = OrderedPending(runtime, batch), SpanPending(runtime, batch), _PendingContext(runtime, batch)
     for number, table in settled_as(runtime, batch.batch_id, ["retry_scheduled", "unknown"], COLUMNS):
-        waiting = Waiting(table)
+        waiting = WaitingRows(table)
         order.enter(waiting)
         spans.enter(waiting)
         rows += [context.pending(number, waiting, *group) for group in waiting.groups()]
     return rows
 
 
-class _Context:
+class _PendingContext:
     """What pending rows inherit from the chunks they come from: lineage, time on hold, runner, size."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
@@ -97,7 +97,7 @@ class _Context:
                 self._pieces[chunk.chunk_id, piece.rule, piece.target].append(piece)
         self._runner_of = {row.pending_id: row.runner for row in runtime.ledger.pending_taken_by(batch.batch_id)}
 
-    def pending(self, settlement: int, waiting: Waiting, group: Group, at: Rows) -> PendingDeliveries:
+    def pending(self, settlement: int, waiting: WaitingRows, group: PendingGroup, at: Rows) -> PendingDeliveries:
         pieces = self._pieces[group.chunk_id, group.rule, group.target]
         on_hold_seconds = max((piece.on_hold_seconds for piece in pieces), default=0.0)
         if group.reason == BLOCKED and not group.held:  # until its key may be tried again it waits, and does not age
@@ -132,7 +132,7 @@ class _Context:
             told_late_at=told_at,
         )
 
-    def _timed(self, group: Group, youngest: datetime) -> tuple[datetime | None, datetime | None]:
+    def _timed(self, group: PendingGroup, youngest: datetime) -> tuple[datetime | None, datetime | None]:
         """Return when the youngest was published, for a target with a deadline, and when that was told to run out."""
         rule = self._rule_set.rules.get(group.rule)
         target = rule.targets.get(group.target) if rule is not None else None
@@ -150,7 +150,7 @@ class _Context:
                 return runner
         return self._batch.runner
 
-    def _lineage(self, group: Group, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
+    def _lineage(self, group: PendingGroup, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
         """Return who made attempts at a group; not this batch, if none of it can have been sent.
 
         A target that is probed every 30 s would else have a day's batches in the lineage of all that waits for it.
@@ -168,7 +168,7 @@ def _share(pieces: list[Piece], count: int) -> int:
     return sum(piece.size for piece in pieces) * count // total if total else 0
 
 
-def _expires_at(rule_set: RuleSet, group: Group, youngest: datetime, on_hold_seconds: float) -> datetime | None:
+def _expires_at(rule_set: RuleSet, group: PendingGroup, youngest: datetime, on_hold_seconds: float) -> datetime | None:
     rule = rule_set.rules.get(group.rule)
     if (
         rule is None

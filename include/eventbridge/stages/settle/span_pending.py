@@ -12,7 +12,7 @@ from eventbridge.model.chunk import Piece
 from eventbridge.rule import RuleSet
 from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.waiting import Waiting
+from eventbridge.stages.settle.waiting import WaitingRows
 
 
 class SpanPending:
@@ -32,7 +32,7 @@ class SpanPending:
             if self._takes_spans(piece.rule, piece.target)
         ]
 
-    def enter(self, waiting: Waiting) -> None:
+    def enter(self, waiting: WaitingRows) -> None:
         """Enter into rows which span they are of; a span is due when the last of its deliveries is."""
         of_targets = waiting.of_targets(self._takes_spans)
         if not of_targets.any():  # else the rules of all that was delivered are read, to add nothing

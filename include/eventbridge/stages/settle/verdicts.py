@@ -23,7 +23,7 @@ from eventbridge.stages.guards.claims import begin_settlement
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.responses import Responses, read_responses
 from eventbridge.stages.segments.segments import segments
-from eventbridge.stages.settle.deliveries import Places, batch_deliveries
+from eventbridge.stages.settle.deliveries import ChunkPlaces, batch_deliveries
 from eventbridge.stages.settle.ordered_pending import dead_letters_nothing
 from eventbridge.stages.settle.settlement import publish_settlement, settlement_key
 from eventbridge.store import schemas
@@ -98,7 +98,7 @@ class Judge:
         """Without `responses` every delivery that could be sent is unknown."""
         chunks = runtime.ledger.chunks(batch.batch_id)
         self._responses = responses or read_responses(runtime.store, ())
-        self._places = Places(chunks)
+        self._places = ChunkPlaces(chunks)
         self._rules = runtime.rules_of(batch)
         self._windows = windows_of(self._rules)
         # what was pending, or is redriven as it was, was routed to a target that was real then
@@ -147,7 +147,7 @@ class Judge:
             detail = _replaced(detail, failed, coded(table["failure"]))
         if self._shadows:
             over = (verdict != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
-            verdict, reason = self._dealt_with(verdict, reason, over, failed)
+            verdict, reason = self._settle_shadows(verdict, reason, over, failed)
             due_at[over], held[over] = NO_TIME, NO_CODE
         if is_dead_letter(file):  # a copy that is dead-lettered is on hold, and begins again if released
             dead = verdict == _DEAD
@@ -172,7 +172,7 @@ class Judge:
             schema=_SETTLEMENT,
         )
 
-    def _dealt_with(
+    def _settle_shadows(
         self, verdict: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
     ) -> tuple[Rows, pa.DictionaryArray]:
         """Return verdicts and reasons with those of shadows, `over`, for settled: nothing more becomes of them."""

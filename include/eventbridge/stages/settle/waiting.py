@@ -18,7 +18,7 @@ from eventbridge.store.columns import NO_CODE, NO_TIME, codes_of, column_of, ids
 
 Flags = npt.NDArray[np.bool_]
 
-#: What `Waiting` needs of a settlement.
+#: What `WaitingRows` needs of a settlement.
 COLUMNS: Final = [
     "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
     "not_before", "settled_at", "reason", "delivery_id", "published_at",
@@ -27,7 +27,7 @@ COLUMNS: Final = [
 _SECOND: Final = 1_000_000
 
 
-class Group(NamedTuple):
+class PendingGroup(NamedTuple):
     """What deliveries have in common that are pending as one row; `reason` as it is shown."""
 
     chunk_id: int
@@ -41,7 +41,7 @@ class Group(NamedTuple):
     shard: int | None
 
 
-class Waiting:
+class WaitingRows:
     """Rows of one settlement, a vector for each column; texts are codes, which stand for what `texts` holds.
 
     `span` numbers what must be pending as one row, NO_CODE: any may share one.
@@ -98,7 +98,7 @@ class Waiting:
         for code, part in _split(self.file[at], at):
             yield self.texts[code], part
 
-    def groups(self) -> Iterator[tuple[Group, Rows]]:
+    def groups(self) -> Iterator[tuple[PendingGroup, Rows]]:
         """Yield each group with the positions of its rows, the one whose first row comes first before the others."""
         keys = {
             "chunk_id": self.chunk_id,
@@ -121,7 +121,7 @@ class Waiting:
         for number, each in enumerate(columns):
             chunk_id, rule, target, reason, attempts, due_second, lane, held, shard, span = each
             yield (
-                Group(
+                PendingGroup(
                     chunk_id,
                     self.texts[rule],
                     self.texts[target],

@@ -18,7 +18,7 @@ from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.by_block import BlockDeliveries
 from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.outstanding import Values, items_of
+from eventbridge.stages.push.outstanding import ItemValues, items_of
 from eventbridge.stages.push.per_delivery import SingleDeliveries
 from eventbridge.stages.push.rows import OutcomeRows, outcome_table
 from eventbridge.stages.push.run import RunSettings, TargetRun
@@ -57,7 +57,7 @@ def deliveries(count: int, **columns: Any) -> pa.Table:
 def blocks_of_rows(table: pa.Table) -> Sequence[Block] | None:
     """Return the deliveries of a piece as blocks."""
     count = table.num_rows
-    return blocks_of(ReadPiece(PIECE, count, 0, lambda: table, lambda: Values(table).rows(0, count)))
+    return blocks_of(ReadPiece(PIECE, count, 0, lambda: table, lambda: ItemValues(table).rows(0, count)))
 
 
 @dataclass
@@ -114,7 +114,8 @@ def test_rows_are_those_of_one_by_one() -> None:
     blocks, per_delivery = Bench(InMemoryBlockTarget()), Bench(InMemoryTarget())
     run = blocks.run(table)
     TargetRun(
-        per_delivery.settings(), SingleDeliveries(list(items_of(Values(table).rows(0, table.num_rows), PIECE, {}, 0)))
+        per_delivery.settings(),
+        SingleDeliveries(list(items_of(ItemValues(table).rows(0, table.num_rows), PIECE, {}, 0))),
     ).run()
     own = {"started_at", "duration_ms"}
     rows = [{name: value for name, value in row.items() if name not in own} for row in blocks.written()]
@@ -122,9 +123,9 @@ def test_rows_are_those_of_one_by_one() -> None:
     assert rows == [{name: value for name, value in row.items() if name not in own} for row in per_delivery.written()]
     assert [row["attempt"] for row in rows] == [3] * 25
     assert (run.report.total, run.report.delivered, run.report.sent) == (25, 25, 25)
-    told = run.tally()
-    assert told is not None
-    assert (told.total.attempts, told.total.failed) == (25, 0)
+    notified = run.tally()
+    assert notified is not None
+    assert (notified.total.attempts, notified.total.failed) == (25, 0)
 
 
 def test_a_target_that_takes_no_blocks_gets_them_one_by_one() -> None:

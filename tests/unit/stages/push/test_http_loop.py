@@ -56,7 +56,7 @@ def over(queue: LiveQueue) -> TargetRun:
         clock=now,
         stop=Stop(),
         rows=OutcomeRows(1_000),
-        seated=True,
+        uses_transfer_slot=True,
     )
     return TargetRun(settings, LiveDeliveries(queue, None), queue)
 
@@ -71,7 +71,7 @@ def test_a_live_run_that_ends_with_something_left_ends_the_turn(count: int) -> N
     run = over(queue)
     loop.add(run)
 
-    has_left = loop.carry(5.0 if count else 0.5)
+    has_left = loop.run_for(5.0 if count else 0.5)
 
-    assert (run.ended, run.report.crashed, has_left, bool(queue)) == (True, None, bool(count), bool(count))
+    assert (run.has_ended, run.report.crashed, has_left, bool(queue)) == (True, None, bool(count), bool(count))
     loop.close()

@@ -21,11 +21,11 @@ def test_ten_failures_trip_it() -> None:
     """Nothing more is sent by this push, before the ledger knows of anything."""
     breaker = RunBreaker("late", "crm")
     for number in range(10):
-        assert breaker.room(NOW) is None
+        assert breaker.capacity(NOW) is None
         breaker.record_response(name(number), NOW, failed=True)
 
     assert breaker.tripped
-    assert breaker.room(NOW) == 0
+    assert breaker.capacity(NOW) == 0
 
 
 def test_failures_that_are_tried_again_hold_it_back_and_do_not_trip_it() -> None:
@@ -33,17 +33,17 @@ def test_failures_that_are_tried_again_hold_it_back_and_do_not_trip_it() -> None
     breaker = RunBreaker("late", "crm")
     for number in range(12):
         breaker.record_response(name(number), NOW, failed=True, again=True)
-    assert breaker.room(NOW) == 0, "nothing new while it looks bad"
+    assert breaker.capacity(NOW) == 0, "nothing new while it looks bad"
     assert breaker.take() is None, "nothing is told before it is known"
     for number in range(12):
         breaker.record_response(name(number), NOW, failed=True, again=True)
         breaker.record_response(name(number), NOW, failed=False)
 
     assert not breaker.tripped
-    assert breaker.room(NOW) is None
-    told = breaker.take()
-    assert told is not None
-    assert told.counts == {SECOND: Count(36, 24)}
+    assert breaker.capacity(NOW) is None
+    notified = breaker.take()
+    assert notified is not None
+    assert notified.counts == {SECOND: Count(36, 24)}
 
 
 def test_a_target_that_was_good_so_far_may_have_many_deliveries_that_are_tried_again() -> None:
@@ -53,11 +53,11 @@ def test_a_target_that_was_good_so_far_may_have_many_deliveries_that_are_tried_a
         breaker.record_response(name(number), NOW, failed=False)
     for number in range(10, 110):
         breaker.record_response(name(number), NOW, failed=True, again=True)
-    some = breaker.room(NOW)
+    some = breaker.capacity(NOW)
     for number in range(110, 310):
         breaker.record_response(name(number), NOW, failed=True, again=True)
 
-    assert (some, breaker.room(NOW)) == (100, 0)
+    assert (some, breaker.capacity(NOW)) == (100, 0)
 
 
 def test_failures_that_are_not_tried_again_in_the_end_count() -> None:
@@ -66,11 +66,11 @@ def test_failures_that_are_not_tried_again_in_the_end_count() -> None:
     for number in range(12):
         breaker.record_response(name(number), NOW, failed=True, again=True)
 
-    breaker.leave(NOW)
+    breaker.end_run(NOW)
 
-    told = breaker.take()
-    assert told is not None
-    assert told.total == Count(12, 12)
+    notified = breaker.take()
+    assert notified is not None
+    assert notified.total == Count(12, 12)
 
 
 def test_nobody_waits_for_a_retry_that_is_too_old_to_be_made() -> None:
@@ -80,14 +80,14 @@ def test_nobody_waits_for_a_retry_that_is_too_old_to_be_made() -> None:
         breaker.record_response(name(number), NOW, failed=False)
     for number in range(300):
         breaker.record_response(name(100 + number), NOW, failed=True, again=True)
-    assert breaker.room(NOW) == 0
+    assert breaker.capacity(NOW) == 0
     for number in range(400):
-        breaker.given_up(name(100 + number), NOW)
+        breaker.record_abandoned(name(100 + number), NOW)
 
-    assert breaker.room(NOW) is None
-    told = breaker.take()
-    assert told is not None
-    assert told.counts == {SECOND: Count(309, 300)}
+    assert breaker.capacity(NOW) is None
+    notified = breaker.take()
+    assert notified is not None
+    assert notified.counts == {SECOND: Count(309, 300)}
 
 
 def test_everything_is_told_once() -> None:
@@ -110,26 +110,26 @@ def test_probes_go_one_at_a_time_until_five_are_good() -> None:
     """Then anything may be sent; with two good ones from before, three are enough."""
     breaker = RunBreaker("late", "crm", probed=TargetStatus("late", "crm", "half-open", "", NOW, good=2))
     for number in range(3):
-        assert breaker.room(NOW) == 1
+        assert breaker.capacity(NOW) == 1
         breaker.record_response(name(number), NOW, failed=False)
 
-    assert breaker.room(NOW) is None
-    told = breaker.take()
-    assert told is not None
-    assert told.probes == (True, True, True)
+    assert breaker.capacity(NOW) is None
+    notified = breaker.take()
+    assert notified is not None
+    assert notified.probes == (True, True, True)
 
 
 def test_a_probe_is_one_delivery_with_the_retries_of_its_push() -> None:
     """Refused and then taken, it is good; nothing else is sent in between."""
     breaker = RunBreaker("late", "crm", probed=OPENED)
     breaker.record_response(name(1), NOW, failed=True, again=True)
-    assert breaker.room(NOW) == 0
+    assert breaker.capacity(NOW) == 0
     breaker.record_response(name(1), NOW, failed=False)
 
-    told = breaker.take()
-    assert told is not None
-    assert (told.probes, told.total) == ((True,), Count(2, 1))
-    assert breaker.room(NOW) == 1
+    notified = breaker.take()
+    assert notified is not None
+    assert (notified.probes, notified.total) == ((True,), Count(2, 1))
+    assert breaker.capacity(NOW) == 1
 
 
 def test_a_failed_probe_trips_it() -> None:
@@ -138,9 +138,9 @@ def test_a_failed_probe_trips_it() -> None:
     breaker.record_response(name(1), NOW, failed=True)
 
     assert breaker.tripped
-    told = breaker.take()
-    assert told is not None
-    assert told.probes == (False,)
+    notified = breaker.take()
+    assert notified is not None
+    assert notified.probes == (False,)
 
 
 def test_what_failed_among_the_probes_is_forgotten_once_it_is_closed() -> None:
@@ -159,13 +159,13 @@ def test_what_failed_among_the_probes_is_forgotten_once_it_is_closed() -> None:
 def test_a_pause_is_told_once() -> None:
     """The ledger hears of it with the next tally, even if there is nothing else to tell; a longer one is another."""
     breaker = RunBreaker("late", "crm")
-    breaker.paused(NOW + timedelta(seconds=2))
-    told = breaker.take()
+    breaker.record_pause(NOW + timedelta(seconds=2))
+    notified = breaker.take()
     again = breaker.take()
-    breaker.paused(NOW + timedelta(seconds=4))
+    breaker.record_pause(NOW + timedelta(seconds=4))
     longer = breaker.take()
 
-    assert told is not None
+    assert notified is not None
     assert longer is not None
     assert again is None
-    assert (told.paused_until, longer.paused_until) == (NOW + timedelta(seconds=2), NOW + timedelta(seconds=4))
+    assert (notified.paused_until, longer.paused_until) == (NOW + timedelta(seconds=2), NOW + timedelta(seconds=4))

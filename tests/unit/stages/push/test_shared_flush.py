@@ -38,9 +38,9 @@ def runs_on(*disks: str, flushed: Callable[[str, int], list[str | None]]) -> lis
 
 def until_ended(threads: Threads, runs: Sequence[TargetRun]) -> None:
     end = time.monotonic() + 30
-    while not all(run.ended for run in runs):
+    while not all(run.has_ended for run in runs):
         assert time.monotonic() < end
-        threads.look()
+        threads.poll()
         threading.Event().wait(0.001)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from eventbridge.model.chunk import Piece
-from eventbridge.stages.push.chunk_rows import ReadPiece, still_open
+from eventbridge.stages.push.chunk_rows import ReadPiece, without_final_outcome
 from eventbridge.stages.segments.responses import Responses, read_responses
 from eventbridge.store import schemas
 from eventbridge.store.parquet import write_table
@@ -56,7 +56,7 @@ def test_what_is_responded_to_never_becomes_python_values() -> None:
     """A piece all of which is delivered, or dead-lettered, is left out; of another it is told what was shown."""
     pieces = [_piece(1, 2), _piece(3, 4), _piece(5)]
 
-    left, done = still_open(pieces, _shown(n1="delivered", n2="dead_lettered", n3="delivered"))
+    left, done = without_final_outcome(pieces, _shown(n1="delivered", n2="dead_lettered", n3="delivered"))
 
     assert left == pieces[1:]
     assert {raw: shown.verdict for raw, shown in done.items()} == {_id(3): "delivered"}
@@ -67,7 +67,7 @@ def test_what_is_to_be_tried_again_is_not_left_out(outcome: str) -> None:
     """A delivery that failed holds up those behind it in its order, and nobody knows of one without a response."""
     pieces = [_piece(1, 2)]
 
-    left, done = still_open(pieces, _shown(n1="delivered", n2=outcome))
+    left, done = without_final_outcome(pieces, _shown(n1="delivered", n2=outcome))
 
     assert left == pieces
     assert done[_id(2)].verdict == outcome
@@ -75,4 +75,4 @@ def test_what_is_to_be_tried_again_is_not_left_out(outcome: str) -> None:
 
 def test_of_a_chunk_that_has_nothing_for_the_targets_that_are_pushed_to_nothing_is_left() -> None:
     """As where the close of a batch sends to its ordered target alone, and the chunk is another's."""
-    assert still_open([], _shown(n1="delivered")) == ([], {})
+    assert without_final_outcome([], _shown(n1="delivered")) == ([], {})

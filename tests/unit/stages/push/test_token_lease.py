@@ -30,14 +30,14 @@ def bucket(clock: Callable[[], datetime]) -> Callable[[float, int], Lease]:
 def test_nothing_passes_before_a_pause_is_over() -> None:
     """The later of two counts, whoever asked; then it is as free as it was."""
     pace = Pace(bucket(lambda: NOW), None)
-    assert pace.free
+    assert pace.is_unlimited
     pace.pause.ask(later(5))
     pace.pause.ask(later(2))
 
-    assert not pace.free
-    assert (pace.open(later(4)), pace.take(later(4), 1), pace.next_at) == (False, False, later(5))
-    assert (pace.open(later(5)), pace.take(later(5), 1)) == (True, True)
-    assert pace.free
+    assert not pace.is_unlimited
+    assert (pace.may_ask(later(4)), pace.take(later(4), 1), pace.next_at) == (False, False, later(5))
+    assert (pace.may_ask(later(5)), pace.take(later(5), 1)) == (True, True)
+    assert pace.is_unlimited
     assert pace.next_at is None
 
 
@@ -45,7 +45,7 @@ def test_both_rates_are_kept() -> None:
     """Whichever is lower at the time decides, and a token that the other refused is not used up."""
     now = NOW
     pace = Pace(bucket(lambda: now), 10.0)
-    pace.beside = Pace(bucket(lambda: now), 4.0)
+    pace.redrive_pace = Pace(bucket(lambda: now), 4.0)
 
     sent = [now for _ in range(20) if pace.take(now, 20)]
     assert len(sent) == 4
@@ -56,15 +56,15 @@ def test_both_rates_are_kept() -> None:
             sent.append(now)
 
     assert 4 + 19 <= len(sent) <= 4 + 20
-    assert not pace.free
+    assert not pace.is_unlimited
 
 
 def test_a_target_is_held_up_by_its_rate_until_a_second_after_it_might_go_on() -> None:
     """What waits then waits for something else; a refusal long ago, for a token that is long there, says nothing."""
     now = NOW
     pace = Pace(bucket(lambda: now), 0.2)
-    assert not pace.has_bound(now)
+    assert not pace.has_limited(now)
     assert [pace.take(now, 9), pace.take(now, 9)] == [True, False]
     assert pace.next_at == later(5)
 
-    assert [pace.has_bound(later(at)) for at in (0, 4, 5.9, 6.1, 60)] == [True, True, True, False, False]
+    assert [pace.has_limited(later(at)) for at in (0, 4, 5.9, 6.1, 60)] == [True, True, True, False, False]

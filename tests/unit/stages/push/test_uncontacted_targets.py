@@ -59,9 +59,9 @@ def _standing(began_after: float, took_seconds: float = 11.0) -> TargetStatus:
     passed = timedelta(seconds=began_after)
     run.run()
     assert run.report.crashed is None
-    told = run.tally()
-    assert told is not None
-    return after(OK, told, Count(), clock())
+    notified = run.tally()
+    assert notified is not None
+    return after(OK, notified, Count(), clock())
 
 
 def test_one_whose_turn_came_after_the_budget_stays_as_it_was() -> None:

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 #: How long a replay or redrive waits until it looks again whether there is room.
-LOOK_AGAIN_SECONDS = 5.0
+RECHECK_SECONDS = 5.0
 
 
 def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:

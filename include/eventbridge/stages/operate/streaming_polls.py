@@ -15,7 +15,7 @@ from eventbridge.stages.operate.streaming_targets import TargetQueues
 _MOST_UNANNOUNCED: Final = 3
 
 
-class Looks:
+class BusPolls:
     """The looks of one batch, and what it does between them: it carries its deliveries."""
 
     def __init__(self, source: LogSource, targets: TargetQueues) -> None:
@@ -37,11 +37,13 @@ class Looks:
             self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
         self._waited = False
         if self._announcements is None or self._unannounced >= _MOST_UNANNOUNCED or self._targets.waits:
-            self._targets.carry(look_seconds(found, since))
+            self._targets.run_for(look_seconds(found, since))
             return
-        if found and self._targets.carry(look_seconds(found, 0.0)):  # so that what comes close behind is found together
+        if found and self._targets.run_for(
+            look_seconds(found, 0.0)
+        ):  # so that what comes close behind is found together
             return
         if not left:
             began = time.monotonic()
-            self._targets.carry(UNANNOUNCED_SECONDS, self._announcements)
+            self._targets.run_for(UNANNOUNCED_SECONDS, self._announcements)
             self._waited = time.monotonic() - began >= UNANNOUNCED_SECONDS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventbridge.stages.push.seldom_collected import never_collected, seldom_collected
+from eventbridge.stages.push.garbage_collection import no_garbage_collection, rare_garbage_collection
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def test_the_threshold_is_raised_for_the_block_only() -> None:
     gc.set_threshold(700, 11, 12)
     inside = ()
 
-    @seldom_collected()
+    @rare_garbage_collection()
     def fails() -> None:
         nonlocal inside
         inside = gc.get_threshold()
@@ -39,13 +39,13 @@ def test_the_threshold_is_raised_for_the_block_only() -> None:
 def test_what_the_host_process_has_chosen_stays(chosen: int) -> None:
     """A process that looks less often, or never, goes on so."""
     gc.set_threshold(chosen, 10, 10)
-    with seldom_collected():
+    with rare_garbage_collection():
         assert gc.get_threshold()[0] == chosen
 
 
 def test_nothing_is_collected_unless_it_is_asked_for() -> None:
     """A streaming task looks for cycles between two batches, and never among what its process began with."""
-    with never_collected():
+    with no_garbage_collection():
         assert not gc.isenabled()
         assert gc.get_freeze_count() > 0
 

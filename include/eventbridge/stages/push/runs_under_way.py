@@ -8,28 +8,28 @@ from functools import partial
 from eventbridge.stages.push.run import TargetRun
 
 
-class Begun:
+class BegunRuns:
     """The runs of a push in the order in which they begin; each thread notes its own."""
 
     def __init__(self, runs: Sequence[TargetRun]) -> None:
         self._begun: list[TargetRun] = []
         for run in runs:
-            run.progress.at_begin = partial(self._begun.append, run)
+            run.progress.on_begin = partial(self._begun.append, run)
 
     def since(self, number: int) -> list[TargetRun]:
         """Return those that began after so many others."""
         return self._begun[number:]
 
 
-class UnderWay:
+class RunsUnderWay:
     """The runs that have begun and not ended, as a caller that looks at them now and then sees them."""
 
-    def __init__(self, begun: Begun) -> None:
+    def __init__(self, begun: BegunRuns) -> None:
         self._begun = begun
         self._seen = 0
         self._left: list[TargetRun] = []
 
-    def look(self) -> list[TargetRun]:
+    def poll(self) -> list[TargetRun]:
         """Return those under way since the last look: one that ended meanwhile is among them once more."""
         fresh = self._begun.since(self._seen)
         self._seen += len(fresh)

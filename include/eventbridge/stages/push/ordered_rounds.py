@@ -25,7 +25,7 @@ from eventbridge.decision.ordering import (
 from eventbridge.decision.response_to_outcome import expired, is_failure, too_early
 from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
-from eventbridge.stages.push.admission_gate import Feed
+from eventbridge.stages.push.admission_gate import RequestFeed
 from eventbridge.stages.push.flush import flush, not_flushed
 from eventbridge.stages.push.ordered_backlog import open_deliveries
 from eventbridge.stages.push.ordered_item import OrderedItem, Shard
@@ -39,12 +39,12 @@ from eventbridge.targets.steps import BlockingCall
 _LINGER_SECONDS = 2.0
 _SLEEP_SECONDS = 0.2
 #: How often a shard looks whether another one of its target has left it room in flight.
-_ROOM_SECONDS = 0.02
+_ROUND_SLOT_SECONDS = 0.02
 #: How long what waits for events that are not routed yet is left alone.
 _DEFERRED_MATCH_SECONDS = 10.0
 
 
-class InTurn:
+class OrderedRounds:
     """Sends what a chunk has of one shard.
 
     A delivery goes once every earlier one of its key has its verdict; one that fails, or may not be sent yet, blocks
@@ -61,10 +61,10 @@ class InTurn:
         self._window = run.settings.window
         self._until = run.until
         self._clock = run.clock
-        self._keeps = shard.spec.errors_tolerance == "none"
+        self._holds_failures = shard.spec.errors_tolerance == "none"
         self._timeout = shard.spec.timeout_seconds
         self._lease = run.until
-        self._unclear = False
+        self._is_unclear = False
         self._open = Open()
         self._sent: list[tuple[OrderedItem, datetime]] = []
         run.in_flight = lambda: list(self._sent)
@@ -73,25 +73,25 @@ class InTurn:
         """Send until all gets a response or must wait, the budget is over, or the run must end."""
         run, shard = self._run, self._shard
         if not (yield from self._wait_for_lease()):
-            run.report.spent = not run.stop_asked
+            run.report.spent = not run.is_stopping
             return
         places = [item.place for item in items]
         target = (shard.rule, shard.spec.name)
-        self._open = yield from _made(
+        self._open = yield from _blocking(
             partial(open_deliveries, shard.runtime, shard.batch, target, shard.number, places, shard.own)
         )
         for item in failed:
             self._open.add(item.key, item.place, head=True)
         turns = Turns((item.key, item.place, item) for item in items)
-        while turns and not run.stop_asked and not self._closed() and self._clock() < run.starts_until:
-            ready = self._next_ones(turns)
+        while turns and not run.is_stopping and not self._closed() and self._clock() < run.starts_until:
+            ready = self._sendable(turns)
             if not turns:
                 break
             if not (yield from (self._send_some(turns, ready) if ready else self._sleep_until_due(turns))):
                 break
         yield from self._end(turns)
 
-    def _next_ones(self, turns: Turns[OrderedItem]) -> list[OrderedItem]:
+    def _sendable(self, turns: Turns[OrderedItem]) -> list[OrderedItem]:
         """Return what may be sent now, one of a key at most; report what is decided without being sent."""
         now = self._clock()
         ready: list[OrderedItem] = []
@@ -112,7 +112,7 @@ class InTurn:
         if item.note == SKIPPED:
             return DeadLettered(item.reason or "NonRetryable", "skipped by `eventbridge rules release --skip`")
         if item.failure is not None:
-            return self._kept(DeadLettered("TransformFailed", item.failure), now)
+            return self._end_or_hold(DeadLettered("TransformFailed", item.failure), now)
         if (late := missed(item.deadline_at, now)) is not None:
             return late  # though earlier ones of its key are open: it will not be sent, behind them or before
         if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.place)):
@@ -123,16 +123,16 @@ class InTurn:
         if item.note == RELEASED:
             return None  # a person wants it tried, whatever its age
         end = expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
-        return None if end is None else self._kept(end, now)
+        return None if end is None else self._end_or_hold(end, now)
 
-    def _kept(self, end: DeadLettered, now: datetime) -> Outcome:
+    def _end_or_hold(self, end: DeadLettered, now: datetime) -> Outcome:
         """Return the end of a delivery, or, where none may be dead-lettered, that its rule is on hold at it."""
-        return RetryAt(now, end.reason) if self._keeps else end
+        return RetryAt(now, end.reason) if self._holds_failures else end
 
     def _send_some(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:
         """Send what in-flight limit and rate let through now; False if nothing more can be sent in this push."""
-        if not self._shard.room.acquire(blocking=False):
-            yield Sleep(_ROOM_SECONDS, self._run.settings.stop)
+        if not self._shard.round_slots.acquire(blocking=False):
+            yield Sleep(_ROUND_SLOT_SECONDS, self._run.settings.stop)
             return True
         try:
             paced = yield from self._paced(ready)
@@ -143,13 +143,13 @@ class InTurn:
             yield from self._send(turns, paced)
             return True
         finally:
-            self._shard.room.release()
+            self._shard.round_slots.release()
 
     def _send(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[None]:
         target, run = self._send_by.target, self._run
         until = min(self._until, last_start(self._lease, self._timeout))
-        feed = Feed(
-            [replace(item.request, index=index) for index, item in enumerate(ready)], lambda *_: not run.stop_asked
+        feed = RequestFeed(
+            [replace(item.request, index=index) for index, item in enumerate(ready)], lambda *_: not run.is_stopping
         )
         responses: list[tuple[OrderedItem, Response]] = []
         unsure = True
@@ -164,11 +164,11 @@ class InTurn:
                         responses.append((ready[index], response))
                     else:
                         yield step
-                    if run.gives_up:
+                    if run.must_give_up:
                         break
-            unsure = run.stop_asked and len(responses) < len(ready) - feed.left
+            unsure = run.is_stopping and len(responses) < len(ready) - feed.left
         finally:
-            self._unclear = self._unclear or unsure
+            self._is_unclear = self._is_unclear or unsure
         self._sent = []
         lost = flush(target)
         for item, response in responses:
@@ -185,7 +185,7 @@ class InTurn:
         tried = replace(item, attempts=item.attempts + 1, note="")
         outcome: Outcome
         if response.error_class == INTERRUPTED:
-            self._unclear, outcome = True, run.decided(tried, response, now, draw)
+            self._is_unclear, outcome = True, run.decided(tried, response, now, draw)
         else:
             note_pause(
                 response, self._policy, tried.attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max
@@ -197,7 +197,7 @@ class InTurn:
             if outcome.disable_target:
                 run.report.gone = True
                 self._shard.gone.set()
-            outcome = self._kept(outcome, now)
+            outcome = self._end_or_hold(outcome, now)
         run.write(tried, outcome, response)
         if isinstance(outcome, RetryAt):
             soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
@@ -233,7 +233,7 @@ class InTurn:
         for number, item in enumerate(ready):
             taken = pace.take(self._clock(), len(ready) - number)
             if not taken and pace.is_short:
-                yield from _made(lambda: pace.fetch(self._clock()))
+                yield from _blocking(lambda: pace.fetch(self._clock()))
                 taken = pace.take(self._clock(), len(ready) - number)
             if not taken:
                 break
@@ -244,7 +244,7 @@ class InTurn:
         """Wait a little for the target's next token; False if it is too far away."""
         now, pace = self._clock(), self._run.pace
         token_at = pace.next_at or now
-        linger = _LINGER_SECONDS if pace.beside is None else math.inf  # nobody waits for the rate of a redrive
+        linger = _LINGER_SECONDS if pace.redrive_pace is None else math.inf  # nobody waits for the rate of a redrive
         if (token_at - now).total_seconds() >= min((self._until - now).total_seconds(), linger):
             return False
         return (yield from self._run.progress.sleep(min((token_at - now).total_seconds(), _SLEEP_SECONDS)))
@@ -259,16 +259,16 @@ class InTurn:
                 turns.next(key)
                 self._block(turns, key, item.due_at)
         now = self._clock()
-        stopped = self._shard.gone.is_set() or run.stop_asked or run.closed
-        stopped = stopped or run.pause.at(now) is not None or run.pace.has_bound(now)
+        stopped = self._shard.gone.is_set() or run.is_stopping or run.is_closed
+        stopped = stopped or run.pause.at(now) is not None or run.pace.has_limited(now)
         run.report.spent = left and not stopped
-        if not self._unclear:
+        if not self._is_unclear:
             shard = self._shard
             end_lease = shard.runtime.ledger.end_lease
-            yield from _made(partial(end_lease, shard.rule, shard.spec.name, shard.number, shard.holder))
+            yield from _blocking(partial(end_lease, shard.rule, shard.spec.name, shard.number, shard.holder))
 
     def _wait_for_lease(self) -> Steps[bool]:
-        while not self._run.stop_asked and self._clock() < self._until:
+        while not self._run.is_stopping and self._clock() < self._until:
             if (yield from self._take_lease()):
                 return True
             yield Sleep(_SLEEP_SECONDS, self._run.settings.stop)
@@ -284,16 +284,18 @@ class InTurn:
         shard = self._shard
         until = lease_until(self._clock(), self._timeout)
         take_lease = shard.runtime.ledger.take_lease
-        taken = yield from _made(partial(take_lease, shard.rule, shard.spec.name, shard.number, shard.holder, until))
+        taken = yield from _blocking(
+            partial(take_lease, shard.rule, shard.spec.name, shard.number, shard.holder, until)
+        )
         if taken:
             self._lease = until
         return bool(taken)
 
     def _closed(self) -> bool:
-        return self._run.closed or self._shard.gone.is_set()
+        return self._run.is_closed or self._shard.gone.is_set()
 
 
-def _made(call: Callable[[], Any]) -> Steps[Any]:
+def _blocking(call: Callable[[], Any]) -> Steps[Any]:
     """Have a call to ledger or store made, and return what it returns."""
     blocking_call = BlockingCall(call)
     yield blocking_call

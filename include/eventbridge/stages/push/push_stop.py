@@ -7,7 +7,7 @@ import math
 from eventbridge.stages.runtime.stop import Stop
 
 
-class OwnStop(Stop):
+class PushStop(Stop):
     """A stop that is set once another is; setting this one leaves the other as it is."""
 
     def __init__(self, of_all: Stop) -> None:

@@ -12,7 +12,7 @@ _OBJECTS = 20_000
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Raise the threshold of the youngest generation for the block, unless it is off or higher already."""
     before = gc.get_threshold()
     if not 0 < before[0] < _OBJECTS:
@@ -26,7 +26,7 @@ def seldom_collected() -> Iterator[None]:
 
 
 @contextmanager
-def never_collected() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """Look for reference cycles only when `gc.collect` is called, and never among what was there before the block."""
     was_on = gc.isenabled()
     gc.collect()

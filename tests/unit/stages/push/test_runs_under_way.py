@@ -12,9 +12,9 @@ from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.per_delivery import SingleDeliveries
 from eventbridge.stages.push.rows import OutcomeRows
 from eventbridge.stages.push.run import RunSettings, TargetRun
+from eventbridge.stages.push.runs_under_way import BegunRuns, RunsUnderWay
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.token_lease import Pace
-from eventbridge.stages.push.under_way import Begun, UnderWay
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.testing.targets import InMemoryTarget, accept
 
@@ -40,16 +40,16 @@ def _run(target: str) -> TargetRun:
 def test_a_run_is_seen_from_its_begin_until_once_after_its_end() -> None:
     """So the ledger is told of every attempt, and nobody asks thousands that rest."""
     runs = [_run("a"), _run("b"), _run("c")]
-    under_way = UnderWay(Begun(runs))
+    under_way = RunsUnderWay(BegunRuns(runs))
 
-    assert under_way.look() == []
+    assert under_way.poll() == []
     runs[1].progress.begin()
     runs[2].run()
-    assert under_way.look() == [runs[1], runs[2]]
-    assert under_way.look() == [runs[1]]
+    assert under_way.poll() == [runs[1], runs[2]]
+    assert under_way.poll() == [runs[1]]
     runs[1].progress.ended_at = NOW
-    assert under_way.look() == [runs[1]]
-    assert under_way.look() == []
+    assert under_way.poll() == [runs[1]]
+    assert under_way.poll() == []
 
 
 def test_many_short_jobs_are_done_by_as_few_threads_as_there_are_places() -> None:
