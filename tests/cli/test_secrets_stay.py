@@ -32,7 +32,7 @@ MARK = "hu5h"
 SECRET = f"{MARK}/{MARK}+&<é>{MARK}"
 VISIBLE = f"{MARK}/{MARK}+{MARK}=="
 HMAC = base64.b64encode(f"{MARK}{MARK}{MARK}{MARK}{MARK}{MARK}".encode()).decode()
-ED25519 = base64.b64encode(b"the seed of a key, of 32 dead letters").decode()
+ED25519 = base64.b64encode(b"the seed of a key, of 32 letters").decode()
 
 #: What goes wrong: a path of the receiver's, or a whole URL, whose port may be that of nobody.
 FAILURES = {

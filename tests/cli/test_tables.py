@@ -58,8 +58,8 @@ def test_a_narrow_terminal_shortens_ids_then_wraps_text(shown: Shown) -> None:
     assert shown(80, COLUMNS, ROWS, ids={"name"}) == [
         "Things",
         "  name                rule                    count  detail",
-        "  00000000-0000…      big-orders-of-the-day  12,345  the response was no: 400 Bad",
-        "                                                     Request",
+        "  00000000-0000…      big-orders-of-the-day  12,345  the response was no: 400",
+        "                                                     Bad Request",
         "  orders/placed/0/17  all                         1",
     ]
 

@@ -13,7 +13,7 @@ from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
 _PASSWORD = "e2e-hu5h-password"
 _HMAC = base64.b64encode(b"the key of signatures, hu5h").decode()
-_ED25519 = base64.b64encode(b"the seed of a key, of 32 dead letters").decode()
+_ED25519 = base64.b64encode(b"the seed of a key, of 32 letters").decode()
 _CONNECTION = json.dumps(
     {
         "conn_type": "http",
