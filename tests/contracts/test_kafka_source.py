@@ -210,7 +210,7 @@ def test_who_is_not_let_in_is_told_at_once(
 def test_a_topic_that_is_not_there_is_named(kafka: Kafka, ask: Ask) -> None:
     """And what to do."""
     connection = Connection("shop", "kafka", kafka.servers)
-    with closing(opened(connection, "trains")) as log, pytest.raises(BusError, match=r"'trains'.*Make the topic, or"):
+    with closing(opened(connection, "trains")) as log, pytest.raises(BusError, match=r"'trains'.*Create the topic, or"):
         ask(log)
 
 

@@ -161,7 +161,7 @@ def test_who_is_not_let_in_is_told_at_once(secured: RocketMQ, fields: dict[str, 
 @pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
 def test_a_topic_that_is_not_there_is_named(rocketmq: RocketMQ, ask: Ask) -> None:
     """And what to do."""
-    with closing(opened(rocketmq, "trains")) as log, pytest.raises(BusError, match=r"'trains'.*Make the topic, or"):
+    with closing(opened(rocketmq, "trains")) as log, pytest.raises(BusError, match=r"'trains'.*Create the topic,"):
         ask(log)
 
 

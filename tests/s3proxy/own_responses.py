@@ -33,8 +33,8 @@ def store(**changed: str) -> S3Store:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"secret_key": SECRET_KEY + "x"}, "the secret key is not that of the access key. Correct"),
-        ({"access_key": "AKIA-of-nobody"}, "the access key is not known there. Correct"),
+        ({"secret_key": SECRET_KEY + "x"}, "the secret key does not match the access key. Correct"),
+        ({"access_key": "AKIA-of-nobody"}, "the access key is unknown there. Correct"),
     ],
     ids=["secret", "access"],
 )

@@ -1,1 +1,1 @@
-"""What Kafka sources and Kafka targets share: the settings of a client, and how its errors are told."""
+"""What Kafka sources and Kafka targets share: the settings of a client, and its errors."""

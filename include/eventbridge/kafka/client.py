@@ -1,4 +1,4 @@
-"""Asks a Kafka cluster and waits for its response; a response that does not come is told by what the client met."""
+"""Sends requests to a Kafka cluster and waits for the responses; a timeout is reported with its cause."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from eventbridge.errors import BusError
 
 Key = TypeVar("Key")
 
-#: How long a cluster may take to respond to one question.
+#: The timeout of one request.
 RESPONSE_SECONDS: Final = 15.0
 
-#: How often a client that waits is asked whether it met an error.
+#: How often a waiting client is polled for errors.
 _LOOK_SECONDS: Final = 0.05
 
-#: What is not better a moment later: waiting for the response would only hide it.
+#: Fatal errors: waiting for the response would only hide them.
 _FINAL: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -32,10 +32,10 @@ _FINAL: Final = frozenset(
     }
 )
 
-#: What is over in a moment: leaders and coordinators move, brokers are started again.
+#: Transient errors: leaders and coordinators move, brokers restart.
 _PASSING: Final = frozenset(
     {
-        KafkaError._NOENT,  # no leader was found, as the broker that was asked did not respond
+        KafkaError._NOENT,  # no leader was found because the broker did not respond
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -51,10 +51,10 @@ _PASSING: Final = frozenset(
 
 _UNHEARD: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION})
 
-#: What says only that there was no response, not why.
+#: Errors that say that there was no response, but not why.
 _VAGUE: Final = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._NOENT)
 
-#: Every client: no words to stderr, and a connection that is not used says nothing.
+#: Settings of every client: no log on stderr, and no message about idle connections.
 QUIET: Final[Mapping[str, Any]] = {"log_level": 0, "log.connection.close": False}
 
 _REMEDIES: Final = {
@@ -64,48 +64,48 @@ _REMEDIES: Final = {
     KafkaError._SSL: "Renew the broker's certificate if it has ended, or correct ssl.ca.location and other files",
     KafkaError._TIMED_OUT: "Start the brokers, or correct the connection's host",
     KafkaError._TRANSPORT: "Start the brokers, or correct the connection's host",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "Let the connection's login read and commit for the group",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Allow the connection's login to read and commit for the group",
     KafkaError.SASL_AUTHENTICATION_FAILED: "Correct login and password of the connection",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Let the connection's login describe, read and write the topic",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Allow the connection's login to describe, read and write the topic",
     KafkaError.UNKNOWN_MEMBER_ID: "Another program consumes as a member of this group: give the runner another name",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "Make the topic, or correct topics in the rule file",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "Create the topic, or correct topics in the rule file",
     KafkaError.UNSUPPORTED_SASL_MECHANISM: "Correct sasl.mechanism of the connection",
 }
 
 
 class ClientErrors:
-    """What a client met beside its responses: the callback `error_cb` of its settings."""
+    """Collects the errors of a client: the callback `error_cb` of its settings."""
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
         self._final: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Take note of an error; one that ends all hope stays."""
+        """Record an error; a fatal one is kept."""
         self._last = error
         if error.code() in _FINAL or error.fatal():
             self._final = self._final or error
 
     @property
     def final(self) -> KafkaError | None:
-        """The error that no waiting mends, if there was one."""
+        """The fatal error, if there was one."""
         return self._final
 
     def instead_of(self, error: KafkaError) -> KafkaError:
-        """Return what to tell in place of an error: of a time-out, what came before it."""
+        """Return the error to report: for a timeout, the error that preceded it."""
         found = self._final or self._last
         return found if found is not None and error.code() in _VAGUE else error
 
 
 def bus_error(servers: str, doing: str, error: KafkaError) -> BusError:
-    """Return the error to raise for what a client met while it was `doing` something, with the remedy."""
+    """Return the BusError for a client's error, with a remedy; `doing` says what failed: `cannot read offsets`."""
     remedy = _REMEDIES.get(error.code())
     said = error.str().strip().rstrip(".")
     return BusError(f"Kafka at {servers}: {doing}: {said} ({error.name()})." + (f" {remedy}." if remedy else ""))
 
 
 class BrokerQueries:
-    """Asks the brokers by one client, which threads may share."""
+    """Sends requests to the brokers by one client, which threads may share."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.servers = str(settings["bootstrap.servers"])
@@ -118,10 +118,10 @@ class BrokerQueries:
     def responses(
         self, ask: Callable[[AdminClient], Mapping[Key, Future[Any]]], doing: str, *, of_known: bool = False
     ) -> dict[Key, Any]:
-        """Return the response to each question that `ask` asks; raises BusError unless all are there in time.
+        """Return the response to each request that `ask` sends; raises BusError unless all arrive in time.
 
-        They are asked again while a partition or a group is between two brokers, and, if they are `of_known`
-        partitions, while one has not heard of them yet.
+        Requests are repeated while a partition or group moves between brokers and, for `of_known` partitions, while a
+        broker does not know them yet.
         """
         passing = _PASSING | _UNHEARD if of_known else _PASSING
         end = time.monotonic() + RESPONSE_SECONDS
@@ -133,14 +133,16 @@ class BrokerQueries:
                 _refuse_passing(found.values(), passing)
                 return found
             except KafkaException as error:
-                self.client.poll(_LOOK_SECONDS)  # not at once again; and its errors come before what is told
+                self.client.poll(
+                    _LOOK_SECONDS
+                )  # pause before the next try; errors are collected before the result is used
                 failed = error.args[0]
                 if failed.code() not in passing or self.trouble.final is not None or time.monotonic() > end:
                     raise bus_error(self.servers, doing, self.trouble.instead_of(failed)) from None
                 self._look_again()
 
     def _look_again(self) -> None:
-        """Learn again who leads what: of itself the client asks the leader that it knows."""
+        """Refresh the metadata: on its own the client keeps asking the leader that it knows."""
         with suppress(KafkaException):
             self.client.list_topics(timeout=RESPONSE_SECONDS)
 
@@ -154,15 +156,15 @@ class BrokerQueries:
                 raise bus_error(self.servers, doing, self.trouble.instead_of(error))
 
     def failed(self, doing: str, error: KafkaError) -> BusError:
-        """Return the error to raise for what failed in a part of a response."""
+        """Return the error to raise for a failed part of a response."""
         return bus_error(self.servers, doing, error)
 
 
 def _refuse_passing(responses: Iterable[Any], passing: Collection[int]) -> None:
-    """Raise KafkaException for what failed in a part of a response and passes by itself.
+    """Raise KafkaException for a transient failure of a part of a response.
 
-    So does a group that is being loaded, and a broker whose response was cut short: librdkafka then gives for an offset
-    one that says nothing, as if all were well.
+    A group that is being loaded, and a broker whose response was truncated, are transient too: librdkafka then returns
+    an invalid offset without an error.
     """
     for response in responses:
         if getattr(response, "offset", None) == OFFSET_INVALID:

@@ -1,4 +1,4 @@
-"""From a connection to the settings of a Kafka client."""
+"""Derives the settings of a Kafka client from a connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.errors import ConnectionUnusable
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
-#: What an extra may hold, in the words of librdkafka, and what it is, as the page of Kafka says it.
+#: The extras of a connection, named as in librdkafka, with the description for the page on Kafka.
 EXTRAS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "the brokers, instead of host and port",
     "security.protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`; without it TLS and SASL as the rest asks",
@@ -33,19 +33,20 @@ EXTRAS: Final[Mapping[str, str]] = {
     "client.rack": "where we are: a replica that is near is read from",
     "socket.timeout.ms": "how long a broker may take to respond",
 }
-#: What connections made for Airflow's own Kafka operators often hold: it says how they consume, and we do not ask it.
+#: Settings that connections made for Airflow's Kafka operators often hold; they say how to consume, and are ignored
+#: here.
 _PASSED_OVER: Final = frozenset({"auto.offset.reset", "enable.auto.commit", "group.id"})
 
 _TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 def client_settings(connection: Connection) -> dict[str, str]:
-    """Return the settings of every client by a connection: where the brokers are, and who we are to them.
+    """Return the settings of a client by a connection: the brokers and our credentials.
 
-    `host` holds one broker or several, parted by commas; those without a port get the connection's, or 9092. `extra`
-    holds settings in librdkafka's words, as connections of Airflow's Kafka provider do (`EXTRAS`). A login means SASL,
-    PLAIN and over TLS unless the extra says otherwise. Raises ConnectionUnusable, without secrets, also for a
-    connection of another type than `kafka`.
+    `host` holds one or several brokers, separated by commas; those without a port get the connection's, or 9092.
+    `extra` holds settings of librdkafka, as for Airflow's Kafka provider (`EXTRAS`). A login means SASL PLAIN over TLS
+    unless the extra says otherwise. Raises ConnectionUnusable, without secrets, also for a connection of another type
+    than `kafka`.
     """
     require_type(connection, ("kafka",), "Kafka")
     extra = {name: _text(value) for name, value in connection.extra.items() if name not in _PASSED_OVER}
@@ -64,7 +65,7 @@ def _servers(connection: Connection) -> str:
 
 
 def _login(connection: Connection, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return what a login, a mechanism and files of TLS mean, where the extra does not say it itself."""
+    """Return the settings that follow from login, mechanism and TLS files, where the extra does not set them."""
     given = extra.get("sasl.mechanism") or extra.get("sasl.mechanisms")
     mechanism = given or ("PLAIN" if connection.login else "")
     if not mechanism:

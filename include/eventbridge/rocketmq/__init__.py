@@ -1,1 +1,1 @@
-"""What RocketMQ sources and RocketMQ targets share: the settings of a client, how its errors are told, the client."""
+"""What RocketMQ sources and RocketMQ targets share: the client, its settings, and its errors."""

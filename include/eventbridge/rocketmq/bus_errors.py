@@ -1,4 +1,4 @@
-"""What a RocketMQ client met, as an error of a bus that says what to do."""
+"""Converts the errors of a RocketMQ client to BusError with a remedy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from eventbridge.rocketmq.remoting.errors import HostUnknown, Refused, RemotingE
 
 _START: Final = "Start the name servers and brokers, or correct the connection's host"
 _REMEDIES: Final = {
-    13: "Send smaller messages, or let the broker take larger ones (maxMessageSize)",
-    16: "Correct login and password of the connection, or let its access key read and write the topic and its group",
-    17: "Make the topic, or start its brokers, or correct topics in the rule file",
-    26: "Make the consumer group: mqadmin updateSubGroup -n NAME_SERVER -c CLUSTER -g GROUP",
+    13: "Send smaller messages, or raise the broker's maxMessageSize",
+    16: "Correct the connection's login and password, or allow its access key to read and write the topic and its group",
+    17: "Create the topic, start its brokers, or correct topics in the rule file",
+    26: "Create the consumer group: mqadmin updateSubGroup -n NAME_SERVER -c CLUSTER -g GROUP",
 }
 
 
 @contextmanager
 def as_bus_errors(servers: str, doing: str) -> Iterator[None]:
-    """Raise BusError, with the remedy, for what a client meets in the block that is `doing` something."""
+    """Convert RemotingError within the block to BusError with a remedy; `doing` says what failed."""
     try:
         yield
     except RemotingError as error:
@@ -28,7 +28,7 @@ def as_bus_errors(servers: str, doing: str) -> Iterator[None]:
 
 
 def bus_error(servers: str, doing: str, error: RemotingError) -> BusError:
-    """Return the error to raise for what a client met while it was `doing` something."""
+    """Return the BusError for a client's error; `doing` says what failed, such as `cannot read offsets`."""
     said = " ".join(str(error).split())[:300].rstrip(". ")
     remedy = _remedy(error)
     return BusError(f"RocketMQ at {servers}: {doing}: {said}." + (f" {remedy}." if remedy else ""))

@@ -1,4 +1,4 @@
-"""From a connection to the settings of a RocketMQ client."""
+"""Derives the settings of a RocketMQ client from a connection."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ALLOWED: Final = ("ca_certificate", "certificate", "key", "check_name", "name_s
 
 
 def client_settings(connection: Connection) -> ClientSettings:
-    """Return the settings of every client by a connection: where the name servers are, and who we are to the brokers.
+    """Return the settings of a client by a connection: the name servers and our credentials.
 
-    `host` holds one name server or several, parted by commas or semicolons; those without a port get the
+    `host` holds one or several name servers, separated by commas or semicolons; those without a port get the
     connection's, or 9876. Login and password are access key and secret key. Raises ConnectionUnusable, without
     secrets, also for a connection of another type than `rocketmq`.
     """
@@ -30,7 +30,7 @@ def client_settings(connection: Connection) -> ClientSettings:
     if not servers:
         raise _unusable(connection, "it names no name server", "Give it a host, or name_servers in its extra")
     if bool(connection.login) != bool(connection.password):
-        raise _unusable(connection, "of access key and secret key one is missing", "Give it login and password")
+        raise _unusable(connection, "it has only one of access key and secret key", "Give it login and password")
     settings = ClientSettings(servers, connection.login, connection.password, _tls(connection, extra))
     return replace(settings, read_group=str(extra.get("read_group") or settings.read_group))
 

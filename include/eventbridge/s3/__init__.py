@@ -1,1 +1,1 @@
-"""What stores and targets in buckets have in common: the way to S3, uploads, and what its errors are."""
+"""What stores and targets on S3 share: clients, uploads, and errors."""

@@ -1,4 +1,4 @@
-"""How S3 is reached, by stores and targets: endpoint, credentials, encryption, by a connection or AWS's own chain."""
+"""Endpoint, credentials and encryption of S3 for stores and targets, from a connection or AWS's default chain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from eventbridge.config.connection import Connection, require_type
 from eventbridge.errors import ConnectionUnusable
 
-#: How often a request is made before its error is told: with waits of up to 1, 2, 4, 8 and 16 s, by chance, between.
+#: Attempts of a request before its error is raised, with random waits of up to 1, 2, 4, 8 and 16 s between them.
 ATTEMPTS = 6
 
 _TYPES = ("aws", "eventbridge_store")
@@ -21,7 +21,7 @@ _REGION = "us-east-1"
 
 @dataclass(frozen=True)
 class S3Access:
-    """Where requests go and who signs them; what is empty, AWS's own chain says (environment, profile, role).
+    """Endpoint and credentials; empty fields are filled by AWS's default chain (environment, profile, role).
 
     Its repr never shows credentials.
     """
@@ -47,7 +47,7 @@ class S3Access:
         if unknown:
             known = ", ".join(sorted(_EXTRAS))
             raise refused(
-                f"its extra {unknown[0]!r} is not understood. Extras are {known}; "
+                f"its extra {unknown[0]!r} is unknown. Extras are {known}; "
                 "a role to assume stands in an AWS profile, which profile_name names."
             )
         texts = {name: str(value) for name, value in connection.extra.items()}
@@ -75,15 +75,15 @@ class S3Access:
         )
 
     def write_options(self) -> dict[str, str]:
-        """Return the parameters by which S3 is told to encrypt what it is given."""
+        """Return the parameters of a request that select the encryption."""
         options = {"ServerSideEncryption": self.encryption, "SSEKMSKeyId": self.kms_key}
         return {name: value for name, value in options.items() if value}
 
 
 class S3Clients:
-    """boto3's client and pyarrow's file system, both by the same credentials; made when first asked for.
+    """boto3's client and pyarrow's file system with the same credentials; created on first use.
 
-    Credentials that expire are renewed by boto3, and the file system then made again.
+    boto3 renews expiring credentials, and the file system is then created again.
     """
 
     def __init__(self, access: S3Access, attempts: int = ATTEMPTS, read_seconds: float = 60) -> None:
@@ -105,12 +105,12 @@ class S3Clients:
             endpoint_url=access.endpoint or None,
             config=Config(
                 signature_version="s3v4",
-                retries={"mode": "standard", "total_max_attempts": attempts},  # waits by chance: jitter
+                retries={"mode": "standard", "total_max_attempts": attempts},  # random waits (jitter)
                 connect_timeout=min(5, read_seconds),
                 read_timeout=read_seconds,
                 max_pool_connections=32,
                 s3={"addressing_style": "path" if own else "auto"},
-                # Checksums that only Amazon's server understands, not every other.
+                # Other servers than Amazon's do not all support these checksums.
                 request_checksum_calculation="when_required" if own else "when_supported",
                 response_checksum_validation="when_required" if own else "when_supported",
             ),
@@ -120,11 +120,11 @@ class S3Clients:
 
     @property
     def place(self) -> str:
-        """Where requests go, for messages."""
+        """The endpoint, for messages."""
         return str(self.boto.meta.endpoint_url)
 
     def files(self) -> Any:
-        """Return pyarrow's S3FileSystem; raises botocore's NoCredentialsError where there are none."""
+        """Return pyarrow's S3FileSystem; raises botocore's NoCredentialsError if there are none."""
         from botocore.exceptions import NoCredentialsError
         from pyarrow import fs
 

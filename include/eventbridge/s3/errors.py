@@ -1,4 +1,4 @@
-"""What S3 and the way to it refuse, as StoreErrors of one line: bucket, key, what it is, what to do."""
+"""Converts errors of S3 and the network to StoreError in one line: bucket, key, cause, remedy."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import contextmanager
 
 from eventbridge.errors import StoreError
 
-#: What pyarrow puts before S3's own words, e.g. `AWS Error SLOW_DOWN during UploadPart operation: Please ...`.
+#: pyarrow's prefix of S3's message, e.g. `AWS Error SLOW_DOWN during UploadPart operation: Please ...`.
 _ARROW = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: ?(.*)", re.DOTALL)
 
-#: The name that pyarrow found in the text of an error, where it does not know it.
+#: The error code in pyarrow's text, if pyarrow does not know it.
 _NAMED = re.compile(r"ExceptionName: (\w+)")
 
-#: What is raised of a response whose head ends too early: pyarrow takes it for that of an empty file.
+#: The error raised for a response with a truncated head, which pyarrow takes for an empty file.
 CUT_SHORT = "AWS Error NETWORK_CONNECTION during HeadObject operation: the response was cut short"
 
-#: Errors, as pyarrow spells them, that pass. INTERNAL_FAILURE is also whatever it cannot read the text of.
+#: Transient errors, as pyarrow spells them. INTERNAL_FAILURE also stands for every text that it cannot parse.
 _PASSING = {
     "INTERNAL_FAILURE",
     "NETWORK_CONNECTION",
@@ -30,15 +30,15 @@ _PASSING = {
 _CREDENTIALS = "Correct the access key and the secret key (login and password) of the store's connection."
 _RIGHTS = "Give this user s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject on its files."
 _REGION = "Set region_name in the extra of the store's connection to the bucket's region."
-_LATER = "It was tried several times; let it run again later."
-_DOWN = "Start it, or correct endpoint_url in the extra of the store's connection, and let it run again."
+_LATER = "It was tried several times; try again later."
+_DOWN = "Start it, or correct endpoint_url in the extra of the store's connection, and try again."
 
-#: By code, in lower case without underscores, as boto3 and pyarrow spell them differently: what it is, what to do.
+#: Cause and remedy by code, in lower case without underscores, because boto3 and pyarrow spell codes differently.
 _KNOWN = {
     "nosuchbucket": ("the bucket does not exist", "Create it, or name another by EVENTBRIDGE_STORE_URI."),
-    "invalidaccesskeyid": ("the access key is not known there", _CREDENTIALS),
-    "xadminusernotfound": ("the access key is not known there", _CREDENTIALS),  # versitygw's own code
-    "signaturedoesnotmatch": ("the secret key is not that of the access key", _CREDENTIALS),
+    "invalidaccesskeyid": ("the access key is unknown there", _CREDENTIALS),
+    "xadminusernotfound": ("the access key is unknown there", _CREDENTIALS),  # versitygw's own code
+    "signaturedoesnotmatch": ("the secret key does not match the access key", _CREDENTIALS),
     "expiredtoken": ("the session token has expired", "Renew the credentials of the store's connection."),
     "invalidtoken": ("the session token is not valid", "Renew the credentials of the store's connection."),
     "accessdenied": ("access is denied", _RIGHTS),
@@ -49,10 +49,10 @@ _KNOWN = {
     "301": ("the bucket is in another region", _REGION),
     "requesttimetooskewed": ("the clock of this machine is wrong", "Set it right."),
     "slowdown": ("too many requests (SlowDown)", _LATER),
-    "internalerror": ("an error of the server's own", _LATER),
-    "internalfailure": ("an error of the server's own", _LATER),
+    "internalerror": ("an internal error of the server", _LATER),
+    "internalfailure": ("an internal error of the server", _LATER),
     "serviceunavailable": ("the service is not available", _LATER),
-    "500": ("an error of the server's own", _LATER),
+    "500": ("an internal error of the server", _LATER),
     "503": ("the service is not available", _LATER),
     "networkconnection": ("the server cannot be reached", _DOWN),
 }
@@ -60,7 +60,7 @@ _KNOWN = {
 
 @contextmanager
 def s3_errors(verb: str, path: str, bucket: str, place: str) -> Iterator[None]:
-    """Raise what boto3 and pyarrow raise as StoreError; `verb` and `path` say what was to be done."""
+    """Convert errors of boto3 and pyarrow to StoreError; `verb` and `path` name the failed operation."""
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,
@@ -85,7 +85,7 @@ def s3_errors(verb: str, path: str, bucket: str, place: str) -> Iterator[None]:
         raise told("there are no credentials", remedy) from error
     except ProfileNotFound as error:
         raise told(str(error), "Correct profile_name in the extra of the store's connection.") from error
-    except (ConnectionError, HTTPClientError) as error:  # cannot connect, timed out, broke off
+    except (ConnectionError, HTTPClientError) as error:  # no connection, a timeout, or a broken connection
         raise told(f"the server cannot be reached ({type(error).__name__})", _DOWN) from error
     except BotoCoreError as error:
         raise told(str(error), "Correct the store's connection.") from error
@@ -94,27 +94,27 @@ def s3_errors(verb: str, path: str, bucket: str, place: str) -> Iterator[None]:
 
 
 def arrow_error(error: OSError) -> tuple[str, str]:
-    """Return what an error of pyarrow's S3 file system is, and what to do about it."""
+    """Return cause and remedy of an error of pyarrow's S3 file system."""
     found = _ARROW.search(str(error))
     if found is None:
-        return str(error), "Let it run again."
+        return str(error), "Try again."
     code = found[2] if found[1] == "UNKNOWN" and found[2] else found[1]
     named = _NAMED.search(found[3]) if found[1] == "UNKNOWN" else None
     return _known(named[1] if named and named[1].lower() in _KNOWN else code, found[3])
 
 
 def what_it_is(code: str, message: str) -> str:
-    """Return what an error of S3 is, by its code and its own words."""
+    """Return the cause of an error of S3, by its code and message."""
     known = _KNOWN.get(code.lower())
     return known[0] if known is not None else message.strip().rstrip(".")
 
 
 def is_passing(error: OSError) -> bool:
-    """Say whether an error of pyarrow's S3 file system is one that another try may not meet."""
+    """Return whether an error of pyarrow's S3 file system is transient."""
     found = _ARROW.search(str(error))
     return found is not None and (found[1] in _PASSING or (found[2] or "").startswith("5"))
 
 
 def _known(code: str, message: str) -> tuple[str, str]:
     known = _KNOWN.get(code.lower().replace("_", ""))
-    return known if known is not None else (f"{code}: {message.strip().rstrip('.')}", "Look into the server's log.")
+    return known if known is not None else (f"{code}: {message.strip().rstrip('.')}", "Check the server's log.")

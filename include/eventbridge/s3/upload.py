@@ -1,4 +1,4 @@
-"""Uploads a file to a bucket: small ones by one request, larger ones in parts."""
+"""Uploads a file to a bucket: a small one by one request, a larger one in parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from eventbridge.fault_points import reach
 from eventbridge.s3.access import S3Clients
 
-#: Larger files go up in parts of 16 MiB: what fails is sent again by the part, and one put holds 5 GB at most.
+#: Larger files are uploaded in parts of 16 MiB: a failure repeats one part, and a single put holds at most 5 GB.
 PART_BYTES: Final = 16 << 20
 _NO_CONDITION: Final[Mapping[str, str]] = {}
 
@@ -24,10 +24,9 @@ def upload(
     about: Mapping[str, Any],
     condition: Mapping[str, str] = _NO_CONDITION,
 ) -> None:
-    """Write an object, whole or not at all; raises what boto3 raises.
+    """Write an object atomically; raises boto3's errors.
 
-    `about` is what boto3 is told of it beside the connection's encryption; `condition` stands where the object begins
-    to exist.
+    `about` holds further parameters of boto3; `condition` is sent with the request that creates the object.
     """
     view = memoryview(data)
     where = {"Bucket": bucket, "Key": key}

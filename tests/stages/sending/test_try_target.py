@@ -46,7 +46,7 @@ def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: K
         (http("http://nowhere.invalid/x"), "HostUnknown: "),
         (http("http://10.0.0.1/x"), "AddressRefused: "),
         ("{type: file, path: rules/rules.yaml/crm.jsonl}", "is a file, and cannot be a folder of"),
-        ("{type: kafka, connection: shop, topic: trains}", "Make the topic, or correct topics"),
+        ("{type: kafka, connection: shop, topic: trains}", "Create the topic, or correct topics"),
         ("{type: kafka, connection: wrong, topic: crm}", "Correct login, password"),
     ],
 )
@@ -77,7 +77,7 @@ def test_topics_of_rocketmq_are_tried(sending: Sending, rocketmq: RocketMQ, orde
 
     found = [check_target(sending.runtime, "orders", name) for name in ("there", "nowhere", "down")]
     assert found[0] is None
-    assert "Make the topic, or" in (found[1] or "")
+    assert "Create the topic, or" in (found[1] or "")
     assert "Start the name servers" in (found[2] or "")
     assert send_event(sending.runtime, "orders", "there", order("1")).accepted
 

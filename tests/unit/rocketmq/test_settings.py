@@ -50,8 +50,8 @@ def test_who_we_are_and_how_it_is_spoken(tmp_path: Path) -> None:
     [
         ({}, "it names no name server. Give it a host"),
         ({"host": "a", "extra": {"acks": "all"}}, "its extra holds 'acks', which is not for a connection. Remove it"),
-        ({"host": "a", "login": "key"}, "of access key and secret key one is missing"),
-        ({"host": "a", "password": "secret"}, "of access key and secret key one is missing"),
+        ({"host": "a", "login": "key"}, "it has only one of access key and secret key"),
+        ({"host": "a", "password": "secret"}, "it has only one of access key and secret key"),
         ({"host": "a", "extra": {"ca_certificate": "/nowhere.pem"}}, "its certificates cannot be used: No such file"),
     ],
 )

@@ -15,7 +15,7 @@ from eventbridge.s3.errors import arrow_error
         (
             "UNKNOWN (HTTP status 404)",
             "Unable to parse ExceptionName: XAdminUserNotFound Message: No user exists",  # versitygw's
-            "the access key is not known there",
+            "the access key is unknown there",
         ),
         (
             "UNKNOWN (HTTP status 403)",

@@ -213,10 +213,10 @@ def test_other_peoples_objects_are_not_seen(store: S3Store) -> None:
     ("code", "said"),
     [
         ("AccessDenied", "access is denied. Give this user s3:ListBucket"),
-        ("InvalidAccessKeyId", "the access key is not known there. Correct"),
-        ("SignatureDoesNotMatch", "the secret key is not that of the access key. Correct"),
+        ("InvalidAccessKeyId", "the access key is unknown there. Correct"),
+        ("SignatureDoesNotMatch", "the secret key does not match the access key. Correct"),
         ("SlowDown", "too many requests"),
-        ("InternalError", "an error of the server's own. It was tried several times"),
+        ("InternalError", "an internal error of the server. It was tried several times"),
     ],
 )
 def test_what_a_server_refuses_is_told_in_one_line(s3_server: S3Server, code: str, said: str) -> None:
@@ -261,7 +261,7 @@ def test_a_fault_while_reading_is_no_damaged_file(s3_server: S3Server) -> None:
 
     with pytest.raises(
         StoreError,
-        match=r"Cannot read 'a/t'.*(the service is not available|an error of the server's own|too many requests)",
+        match=r"Cannot read 'a/t'.*(the service is not available|an internal error of the server|too many requests)",
     ) as told:
         read_rows(store, "a/t", "0-9")
     assert not isinstance(told.value, StoreFileDamaged)

@@ -1,4 +1,4 @@
-"""The client: which queues a topic has, their offsets, what a group has committed, reading by range, sending."""
+"""The client: queues of a topic, their offsets, committed offsets of a group, reading by range, sending."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 
 
 class Client:
-    """Asks name servers and brokers; nothing is opened before it is needed. Threads may share one.
+    """Sends requests to name servers and brokers; connects on first use. Threads may share one.
 
     Every call raises RemotingError: Unreachable (with TimedOut, HostUnknown, TlsFailed), Refused, NoRoute, Malformed.
     """
@@ -41,13 +41,13 @@ class Client:
         self._lines: dict[tuple[str, str], KeptConnection] = {}
         self._opening = Lock()
         self._addresses: dict[str, str] = {}
-        self._name_servers = list(settings.name_servers)  # the one that responded last comes first
+        self._name_servers = list(settings.name_servers)  # the last one that responded comes first
         self._away_until: dict[str, float] = {}
 
     def queues(self, topic: str, *, to_write: bool = False) -> list[TopicQueue]:
         """Return the queues of a topic that can be read (or written) now, on all brokers.
 
-        Raises Refused (17) for a topic that is not there, NoRoute where there is no such queue.
+        Raises Refused (17) if the topic does not exist, NoRoute if it has no such queue.
         """
         route = self._route(topic)
         asked, number = (_WRITES, "writeQueueNums") if to_write else (_READS, "readQueueNums")
@@ -70,9 +70,9 @@ class Client:
         return self._offset(queue, codes.MAX_OFFSET)
 
     def ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
-        """Return the end of each queue, but for those of brokers that are away while another one responds.
+        """Return the end of each queue, without those of unresponsive brokers while another one responds.
 
-        The brokers are asked at once; see `is_away` for how long one that does not respond is left alone.
+        The brokers are asked in parallel; `is_away` says for how long an unresponsive one is not asked again.
         """
         by_broker: dict[str, list[TopicQueue]] = defaultdict(list)
         for queue in queues:
@@ -93,7 +93,7 @@ class Client:
         return found
 
     def is_away(self, broker: str) -> bool:
-        """Return whether a broker did not respond some seconds ago."""
+        """Return whether a broker recently did not respond."""
         return time.monotonic() < self._away_until.get(broker, 0.0)
 
     def offset_at(self, queue: TopicQueue, milliseconds: int) -> int:
@@ -107,19 +107,19 @@ class Client:
         return _number(response, "offset") if response.code == codes.SUCCESS else None
 
     def commit(self, group: str, queue: TopicQueue, offset: int) -> None:
-        """Record the offset (next to read) of a group; a group that is not known yet is made, if brokers do that."""
+        """Record the offset (next to read) of a group; an unknown group is created if brokers allow that."""
         fields = {**_place(queue), "consumerGroup": group, "commitOffset": offset}
         try:
             self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
         except Refused as error:
             if error.code != codes.NO_GROUP:
                 raise
-            first = pull_fields(group, queue, offset, 1)  # a client that pulls for the first time is noted as a group
+            first = pull_fields(group, queue, offset, 1)  # a client that pulls for the first time registers its group
             self.ask_broker(queue, codes.PULL, first, (codes.SUCCESS, codes.NOT_FOUND, codes.AGAIN, codes.MOVED))
             self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
 
     def read(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[IncomingMessage]]:
-        """Yield what a queue holds of a range of offsets, in order, some messages at a time.
+        """Yield the messages of a queue in a range of offsets, in order, some at a time.
 
         Offsets without a message are left out. Raises Refused (21) if the queue ends before the range does.
         """
@@ -127,7 +127,7 @@ class Client:
             yield [message for each in part for message in each.messages()]
 
     def read_bodies(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[PullResult]]:
-        """Yield what `read` makes messages of, as it came."""
+        """Yield the undecoded responses that `read` decodes."""
         connection = self.again(lambda: self.open_to(queue))
         try:
             yield from pulled(connection, self.settings.read_group, queue, (start, end))
@@ -135,20 +135,20 @@ class Client:
             connection.close()
 
     def send(self, queue: TopicQueue, message: OutgoingMessage) -> int:
-        """Send a message and return its offset; raises Refused where it is not stored, TimedOut where it may be."""
+        """Send a message and return its offset; raises Refused if it is not stored, TimedOut if it may be."""
         return self._send(queue, send_request(queue, message))
 
     def send_batch(self, queue: TopicQueue, messages: Sequence[OutgoingMessage]) -> range:
-        """Send messages that are stored together, one after the other, and return their offsets."""
+        """Send messages as one batch, which gets consecutive offsets, and return these."""
         first = self._send(queue, batch_request(queue, messages))
         return range(first, first + len(messages))
 
     def open_to(self, queue: TopicQueue) -> Connection:
-        """Open a connection of the caller's own to the broker of a queue."""
+        """Open a separate connection for the caller to the broker of a queue."""
         return Connection(self._address(queue), self.settings)
 
     def greet(self, topic: str) -> None:
-        """Make sure that all brokers of a topic can be reached, know us, and let the topic be written to at all."""
+        """Check that all brokers of a topic can be reached, accept our credentials, and allow writing to the topic."""
         queues = self.queues(topic, to_write=True)
         said = {"clientID": "eventbridge", "producerDataSet": [{"groupName": "eventbridge"}], "consumerDataSet": []}
         for broker in sorted({queue.broker for queue in queues}):
@@ -157,7 +157,7 @@ class Client:
     def ask_broker(
         self, queue: TopicQueue, code: int, fields: Mapping[str, object], accepted: Sequence[int] = (codes.SUCCESS,)
     ) -> ResponseFrame:
-        """Ask the broker of a queue what may be asked twice."""
+        """Send an idempotent request to the broker of a queue."""
         return self.again(lambda: self.ask(self._address(queue), code, fields, accepted))
 
     def ask_together(
@@ -169,9 +169,9 @@ class Client:
         *,
         looks: bool = False,
     ) -> list[ResponseFrame]:
-        """Ask the broker of a queue several things of one kind at once; the responses come in the order of `asked`.
+        """Send several requests of one kind to a queue's broker at once; the responses are in the order of `asked`.
 
-        `looks`: it has `look_seconds` for it.
+        `looks`: the broker has `look_seconds` to respond.
         """
         address = self._address(queue)
         seconds = self._look_seconds if looks else self.settings.timeout_seconds
@@ -196,7 +196,7 @@ class Client:
         accepted: Sequence[int] = (codes.SUCCESS,),
         body: bytes = b"",
     ) -> ResponseFrame:
-        """Ask a server what may be asked twice: it is, while the server is busy. Raises Refused."""
+        """Send an idempotent request to a server, and repeat it while the server is busy. Raises Refused."""
         end = time.monotonic() + self.settings.timeout_seconds
         while True:
             with self._line(address, "ask").connection() as connection:
@@ -208,14 +208,14 @@ class Client:
             time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         with self._opening:
             lines, self._lines = self._lines, {}
         for line in lines.values():
             line.close()
 
     def again(self, call: Callable[[], Value]) -> Value:
-        """Make a call a second time if its connection broke, by a route that is looked up again."""
+        """Repeat a call once if its connection broke, with a fresh route."""
         try:
             return call()
         except TimedOut:
@@ -240,7 +240,7 @@ class Client:
         return place_of(response)
 
     def _route(self, topic: str) -> Mapping[str, Any]:
-        """Ask the name servers, one after the other, until one responds, and learn where brokers are."""
+        """Ask the name servers, one after the other, until one responds, and note the brokers' addresses."""
         failed: RemotingError | None = None
         for server in list(self._name_servers):
             try:
@@ -258,7 +258,7 @@ class Client:
                 failed = failed or error
             except (ValueError, KeyError, TypeError) as error:
                 raise Malformed(f"{server}: a route that cannot be read: {error}") from None
-        raise failed or NoRoute("no name server is known")
+        raise failed or NoRoute("no name server is configured")
 
     def _address(self, queue: TopicQueue) -> str:
         if queue.broker not in self._addresses:

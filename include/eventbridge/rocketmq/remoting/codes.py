@@ -1,4 +1,4 @@
-"""Codes of the protocol: what is asked, and what is responded to."""
+"""Codes of the protocol: requests and responses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CHANGE_INVISIBLE_TIME: Final = 200_053
 SUCCESS: Final = 0
 BUSY: Final = 2
 MESSAGE_ILLEGAL: Final = 13
-#: Of a pull: nothing at this offset, or the end; what was asked for is not there, go on elsewhere.
+#: Of a pull: nothing at this offset, or its end; the offset does not exist, continue at another.
 NOT_FOUND: Final = 19
 AGAIN: Final = 20
 MOVED: Final = 21
 NEVER_COMMITTED: Final = 22
 NO_GROUP: Final = 26
-#: Of a pop: nothing to hand out.
+#: Of a pop: nothing to deliver.
 NO_MESSAGE: Final = 208
 POLLING_FULL: Final = 209
 POLLING_TIMEOUT: Final = 210

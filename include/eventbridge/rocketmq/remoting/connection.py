@@ -1,4 +1,4 @@
-"""One connection to a server: requests go out, responses come back in any order, each within its time."""
+"""One connection to a server: sends requests and receives responses in any order, each with a timeout."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _CHUNK = 1 << 18
 
 
 class Connection:
-    """A connection to `host:port`; one thread uses it at a time. Raises Unreachable where it cannot be opened.
+    """A connection to `host:port`; only one thread at a time may use it. Raises Unreachable if it cannot be opened.
 
-    What raised Unreachable or Malformed is of no more use: close it.
+    Close a connection that raised Unreachable or Malformed.
     """
 
     def __init__(self, address: str, settings: ClientSettings) -> None:
@@ -45,7 +45,7 @@ class Connection:
                 return response
 
     def send(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> int:
-        """Send a request and return the number that its response will have."""
+        """Send a request and return its number, which its response repeats."""
         texts = {name: str(value) for name, value in fields.items()}
         if self._settings.access_key:
             texts = signed(texts, body, self._settings.access_key, self._settings.secret_key)
@@ -54,12 +54,12 @@ class Connection:
             self._socket.settimeout(self._settings.timeout_seconds)
             self._socket.sendall(request(code, number, texts, body))
         except OSError as error:
-            self.close()  # half a request may be out: nothing can follow it
+            self.close()  # a part of the request may be sent: the connection is unusable
             raise self._broken(error) from None
         return number
 
     def receive(self, wait_seconds: float) -> ResponseFrame | None:
-        """Return the next response, None if none comes in time."""
+        """Return the next response, None if none arrives in time."""
         end = time.monotonic() + wait_seconds
         while not self._responses:
             left = end - time.monotonic()
@@ -82,18 +82,18 @@ class Connection:
         return self._responses.popleft()
 
     def is_usable(self) -> bool:
-        """Return whether an idle connection still stands: a server says nothing of itself but good-bye."""
+        """Return whether an idle connection is still open: on an idle one a server sends nothing but its close."""
         try:
             return not select.select([self._socket], [], [], 0)[0]
         except (OSError, ValueError):
             return False
 
     def fileno(self) -> int:
-        """Return the number by which `select` knows it."""
+        """Return the file descriptor, for `select`."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
         with suppress(OSError):
             self._socket.close()
 
@@ -114,7 +114,7 @@ class Connection:
         if isinstance(error, ssl.SSLError):
             return TlsFailed(self.address, f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}")
         if isinstance(error, socket.gaierror):
-            return HostUnknown(self.address, "no address is known by this name")
+            return HostUnknown(self.address, "the host name has no address")
         if isinstance(error, TimeoutError):
             return TimedOut(self.address, f"no response within {self._settings.timeout_seconds:g} s")
         why = getattr(error, "strerror", None) or str(error)

@@ -1,10 +1,10 @@
-"""What a call may meet: nobody responds, a response that refuses, bytes that are no response."""
+"""Errors of a call: no response, a refusal, malformed bytes."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Names of the codes that a person is told, as RocketMQ's own documentation has them.
+#: Names of response codes in messages, as in RocketMQ's documentation.
 _NAMES: Final = {
     1: "SYSTEM_ERROR",
     2: "SYSTEM_BUSY",
@@ -27,7 +27,7 @@ class RemotingError(Exception):
 
 
 class Unreachable(RemotingError):
-    """No connection, or one that broke: whether the call was carried out is not known."""
+    """No connection, or a broken one: whether the call was carried out is unknown."""
 
     def __init__(self, address: str, why: str) -> None:
         self.address = address
@@ -36,19 +36,19 @@ class Unreachable(RemotingError):
 
 
 class TimedOut(Unreachable):
-    """No response came in time."""
+    """No response arrived in time."""
 
 
 class HostUnknown(Unreachable):
-    """No address is known by the name of the host."""
+    """The host name has no address."""
 
 
 class TlsFailed(Unreachable):
-    """TLS could not be agreed upon, or the server's certificate is not trusted."""
+    """The TLS handshake failed, or the server's certificate is not trusted."""
 
 
 class Refused(RemotingError):
-    """The server responded that it does not do it; `code` is RocketMQ's, `remark` its words."""
+    """The server refused the request; `code` and `remark` are RocketMQ's."""
 
     def __init__(self, address: str, code: int, remark: str) -> None:
         self.address = address
@@ -58,13 +58,13 @@ class Refused(RemotingError):
 
 
 class NoRoute(RemotingError):
-    """No broker that can be reached has the queue; its topic may have been changed."""
+    """No reachable broker has the queue; its topic may have changed."""
 
 
 class Malformed(RemotingError):
-    """What came is neither a frame nor a message of the protocol."""
+    """The bytes are neither a frame nor a message of the protocol."""
 
 
 def name_of(code: int) -> str:
-    """Return what RocketMQ calls the code of a response."""
+    """Return RocketMQ's name of a response code."""
     return _NAMES.get(code, f"code {code}")

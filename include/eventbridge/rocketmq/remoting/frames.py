@@ -15,15 +15,15 @@ from eventbridge.rocketmq.remoting.errors import Malformed
 _LENGTHS: Final = struct.Struct(">II")  # of all that follows; of the header, in the first byte its kind
 _JSON: Final = 0
 _IS_RESPONSE: Final = 1
-#: What the client says of its own version: RocketMQ 5.1 or so.
+#: The version that the client reports: about RocketMQ 5.1.
 _VERSION: Final = 455
 
-#: A frame that is longer is none: brokers send 256 KiB at a time, and one message at least.
+#: The maximum length of a frame: brokers send 256 KiB at a time, and at least one message.
 MAX_FRAME: Final = 64 << 20
 
 
 class ResponseFrame(NamedTuple):
-    """What a server says to the request of the same `opaque` number."""
+    """The response to the request with the same `opaque` number."""
 
     opaque: int
     code: int
@@ -48,7 +48,7 @@ def request(code: int, opaque: int, fields: Mapping[str, str], body: bytes = b""
 
 
 def signed(fields: Mapping[str, str], body: bytes, access_key: str, secret_key: str) -> dict[str, str]:
-    """Return the fields of a request with who sends it, and the signature that proves it."""
+    """Return the fields of a request with the sender's access key and signature."""
     found = {**fields, "AccessKey": access_key}
     text = "".join(found[name] for name in sorted(found)).encode("utf-8", "replace")
     digest = hmac.digest(secret_key.encode(), text + body, hashlib.sha1)
@@ -56,9 +56,9 @@ def signed(fields: Mapping[str, str], body: bytes, access_key: str, secret_key: 
 
 
 def take_frames(data: bytearray) -> list[ResponseFrame]:
-    """Take the whole frames off the front of what was received; requests that a server sends of itself are dropped.
+    """Remove the complete frames from the front of a receive buffer; requests from the server are dropped.
 
-    Raises Malformed for what is not a frame.
+    Raises Malformed for anything but a frame.
     """
     found: list[ResponseFrame] = []
     place = 0

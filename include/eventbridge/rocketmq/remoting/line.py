@@ -1,4 +1,4 @@
-"""A line to a server, kept from one call to the next."""
+"""A connection to a server that is kept between calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbridge.rocketmq.remoting.settings import ClientSettings
 
 
 class KeptConnection:
-    """A connection that is opened when it is needed, and again once it broke; one call at a time."""
+    """A connection that is opened on first use and reopened after it broke; one call at a time."""
 
     def __init__(self, address: str, settings: ClientSettings) -> None:
         self._address = address
@@ -21,19 +21,19 @@ class KeptConnection:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """Have the connection for the block; nobody else has it meanwhile."""
+        """Reserve the connection for the block."""
         with self._lock:
             if self._connection is None or not self._connection.is_usable():
                 self._drop()
                 self._connection = Connection(self._address, self._settings)
             try:
                 yield self._connection
-            except BaseException:  # whatever is on its way is for nobody
+            except BaseException:  # a response that is still on its way would reach the next caller
                 self._drop()
                 raise
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         with self._lock:
             self._drop()
 

@@ -1,4 +1,4 @@
-"""Messages as brokers store them, and as producers send them."""
+"""The formats in which brokers store messages and producers send them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.rocketmq.remoting.errors import Malformed, Refused
 #: Total length, magic, checksum, queue, flag, queue offset, place in the log, system flag, born (ms since 1970), host
 #: of the producer; stored, host of the broker; times it was consumed again, place of its transaction, body's length.
 _FIXED: Final = struct.Struct(">IIIIIQQIQ8xQ8xIQI")
-#: The same where hosts have addresses of IPv6, by the bits of the system flag that say so.
+#: The same with IPv6 addresses of hosts, by the bits of the system flag.
 _FIXED_IPV6: Final = {
     0x10: struct.Struct(">IIIIIQQIQ20xQ8xIQI"),
     0x20: struct.Struct(">IIIIIQQIQ8xQ20xIQI"),
@@ -24,20 +24,20 @@ _FIXED_IPV6: Final = {
 #: Of a batch: length, magic, checksum, flag, length of the body.
 _IN_BATCH: Final = struct.Struct(">IIIII")
 
-#: By magic: the bytes that say how long the topic is.
+#: By magic: the size of the topic's length field.
 _TOPIC_LENGTHS: Final = {0xDAA320A7: 1, 0xDAA320AB: 2}
 
 _COMPRESSED: Final = 0x1
 _IPV6: Final = 0x30
-#: NEED_UNWRAP and INNER_BATCH; a producer may set one of them, brokers set both for what is a batch.
+#: NEED_UNWRAP and INNER_BATCH; a producer may set one of them, brokers set both for a batch.
 _IS_BATCH: Final = 0xC0
 #: Bits 8 to 10 of the system flag.
 _CODECS: Final = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 
-#: Brokers take the length of properties for a signed number of two bytes.
+#: Brokers read the length of properties as a signed 16-bit number.
 _MOST_PROPERTIES: Final = 32_767
 
-#: A body that becomes longer when it is decompressed is left as it is.
+#: A body that would become longer than this when decompressed is left as it is.
 MAX_BODY: Final = 64 << 20
 
 _BETWEEN_NAME_AND_VALUE: Final = "\x01"
@@ -45,7 +45,7 @@ _BETWEEN_PROPERTIES: Final = "\x02"
 
 
 class IncomingMessage(NamedTuple):
-    """One message as it was read; times are milliseconds since 1970."""
+    """One message that was read; times are milliseconds since 1970."""
 
     offset: int
     stored_at: int
@@ -56,23 +56,23 @@ class IncomingMessage(NamedTuple):
     queue: int = 0
 
 
-#: Offsets from here on do not fit the signed numbers that they are kept in, and times are of the year 10000 and later,
-#: which neither Python nor SQL has.
+#: Larger offsets overflow their signed columns, and larger times are after the year 9999, which neither Python nor SQL
+#: supports.
 MOST_OFFSET: Final = 1 << 63
 MOST_MILLISECONDS: Final = 253_402_300_800_000
 
 
 class OutgoingMessage(NamedTuple):
-    """One message to send; RocketMQ's own properties are `KEYS` (parted by spaces) and `TAGS` (one)."""
+    """One message to send; RocketMQ's own properties are `KEYS` (separated by spaces) and `TAGS` (one)."""
 
     body: bytes
     properties: Mapping[str, str] = {}
 
 
 def decoded(data: bytes) -> list[IncomingMessage]:
-    """Return the messages of the body of a pull's response; those of a batch one by one.
+    """Return the messages in the body of a pull's response, those of a batch one by one.
 
-    A body that cannot be decompressed is as it lies. Raises Malformed for what is not a message.
+    A body that cannot be decompressed is returned unchanged. Raises Malformed for anything but a message.
     """
     found: list[IncomingMessage] = []
     place, size = 0, len(data)
@@ -94,7 +94,7 @@ def decoded(data: bytes) -> list[IncomingMessage]:
             last = after + 2 + int.from_bytes(data[after : after + 2], "big")
             place += total
             if last > place or place > size:
-                raise Malformed(f"a message of {total} bytes that says it is longer, or is cut off")
+                raise Malformed(f"a message of {total} bytes that declares more, or is truncated")
             body, properties = data[begin:end], properties_of(data[after + 2 : last])
             if flags & _COMPRESSED:
                 body = decompressed(body, _CODECS.get(flags >> 8 & 7, ""))
@@ -104,18 +104,18 @@ def decoded(data: bytes) -> list[IncomingMessage]:
             else:
                 found.append(whole)
     except struct.error as error:
-        raise Malformed(f"a message that is cut off: {error}") from None
+        raise Malformed(f"a truncated message: {error}") from None
     return found
 
 
 def decompressed(body: bytes, codec: str) -> bytes:
-    """Return a body decompressed; as it is where that is not possible, or would be longer than MAX_BODY."""
+    """Return a body decompressed; unchanged if that is not possible, or would exceed MAX_BODY."""
     try:
         if codec == "zlib":
             unpacking = zlib.decompressobj()
             found = unpacking.decompress(body, MAX_BODY)
             return found if unpacking.eof else body
-        import pyarrow as pa  # not at the head: few topics hold what needs it
+        import pyarrow as pa  # imported here: few topics need it
 
         with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
             found = stream.read(MAX_BODY + 1)
@@ -124,9 +124,9 @@ def decompressed(body: bytes, codec: str) -> bytes:
         return body
 
 
-@lru_cache(maxsize=256)  # most messages of a topic have the same few
+@lru_cache(maxsize=256)  # most messages of a topic share a few properties
 def properties_of(data: bytes) -> Mapping[str, str]:
-    """Return properties by name, as brokers store them; nobody changes what is returned."""
+    """Parse the properties that brokers store; callers must not change the result."""
     if not data:
         return {}
     pairs = data.decode("utf-8", "replace").split(_BETWEEN_PROPERTIES)
@@ -134,7 +134,7 @@ def properties_of(data: bytes) -> Mapping[str, str]:
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """Return properties as one text; the two characters that part them become spaces."""
+    """Return properties as one text; separator characters within them become spaces."""
     return "".join(
         f"{_plain(name)}{_BETWEEN_NAME_AND_VALUE}{_plain(value)}{_BETWEEN_PROPERTIES}"
         for name, value in properties.items()
@@ -155,7 +155,7 @@ def batch_body(messages: Sequence[OutgoingMessage]) -> bytes:
 
 
 def _parts(whole: IncomingMessage) -> list[IncomingMessage]:
-    """Return the messages of a batch; what says it is one, and is none, is a message as it lies."""
+    """Return the messages of a batch; a malformed batch is returned as one message."""
     with suppress(Malformed, struct.error):
         if parts := list(_of_batch(whole.body)):
             return [

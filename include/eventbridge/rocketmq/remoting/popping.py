@@ -1,7 +1,7 @@
-"""Pop mode: a broker hands out messages of a topic, and again those that nobody acknowledges in time.
+"""Pop mode: a broker delivers messages of a topic, and delivers those again that are not acknowledged in time.
 
-A message that comes again lies in a topic of the group's own, whose name depends on the broker's version; what is
-needed to acknowledge it comes with the message.
+A redelivered message is in a retry topic of the group, whose name depends on the broker's version; its receipt says
+which.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eventbridge.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.rocketmq.remoting.messages import IncomingMessage, decoded
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 
-#: A broker hands out no more at a time.
+#: A broker's maximum of messages per pop.
 MOST_AT_ONCE: Final = 32
 _REQUESTS_AT_ONCE: Final = 256
 _NOTHING: Final = (codes.NOT_FOUND, codes.POLLING_FULL, codes.POLLING_TIMEOUT)
@@ -26,7 +26,7 @@ _NO_LONGER_HELD: Final = (codes.MESSAGE_ILLEGAL, codes.NO_MESSAGE)
 
 
 class PoppedMessage(NamedTuple):
-    """A message that a broker handed out, its id, which is the same whenever it comes, and what acknowledges it."""
+    """A message that a broker delivered, its id, which is the same at every delivery, and its receipt."""
 
     receipt: str
     message_id: str
@@ -34,7 +34,7 @@ class PoppedMessage(NamedTuple):
 
 
 class _Receipt(NamedTuple):
-    """What a broker wants to have back: its own note of eight parts, and what that says of the message's place."""
+    """A broker's receipt of eight parts, and the message's position that it holds."""
 
     topic: str
     broker: str
@@ -61,12 +61,12 @@ class _Receipt(NamedTuple):
 
 
 def retry_topics(topic: str, group: str) -> Mapping[str, str]:
-    """Return the topics in which messages of a topic may lie, by the mark that receipts have: 0 is the topic itself."""
+    """Return the topics that may hold messages of a topic, by the mark in receipts: 0 is the topic itself."""
     return {"0": topic, "1": f"%RETRY%{group}_{topic}", "2": f"%RETRY%{group}+{topic}"}
 
 
 class PopConsumer:
-    """Pops messages of a topic for a group; threads may share one. `from_end`: a new group begins with what comes."""
+    """Pops messages of a topic for a group; threads may share one. `from_end`: a new group starts with new messages."""
 
     def __init__(self, client: Client, topic: str, group: str, visibility_timeout: float, *, from_end: bool) -> None:
         self._client = client
@@ -76,7 +76,7 @@ class PopConsumer:
         self._from_end = from_end
 
     def pop(self, broker: str, at_most: int) -> list[PoppedMessage]:
-        """Return messages that a broker hands out now, none if there are none or others are just being served."""
+        """Return the messages that a broker delivers now; none if it has none or is serving other consumers."""
         fields = {
             "consumerGroup": self._group,
             "topic": self._topic,
@@ -97,16 +97,16 @@ class PopConsumer:
         return [] if response.code != codes.SUCCESS else _popped(response, broker)
 
     def brokers(self) -> list[str]:
-        """Return the brokers that have the topic now."""
+        """Return the brokers that currently have the topic."""
         return sorted({queue.broker for queue in self._client.queues(self._topic)})
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
-        """Tell the brokers that messages need not be handed out again; what ran out, or is gone, is ignored."""
+        """Acknowledge messages; expired receipts and missing messages are ignored."""
         accepted = (codes.SUCCESS, *_NO_LONGER_HELD)
         self._ask_all(codes.ACKNOWLEDGE, receipts, lambda each: each.asked(self._group), accepted)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Have the brokers keep messages back for as long again, and return what acknowledges each of them then."""
+        """Restart the visibility timeout of messages, and return their new receipts."""
         accepted = (codes.SUCCESS, *_NO_LONGER_HELD)
         fields = {"invisibleTime": self._invisible}
         responses = self._ask_all(
@@ -115,9 +115,9 @@ class PopConsumer:
         return [_extended(receipt, responses[receipt]) for receipt in receipts]
 
     def waiting(self) -> int:
-        """Return how many messages wait, by the group's offsets: those that were just handed out may be counted.
+        """Return the number of waiting messages by the group's offsets; messages in flight may be counted.
 
-        What comes again lies in one queue of each broker, of which name servers hear late: the brokers are asked.
+        Redelivered messages are in one queue of each broker, of which name servers hear late: so the brokers are asked.
         """
         queues = self._client.queues(self._topic)
         again = [topic for mark, topic in retry_topics(self._topic, self._group).items() if mark != "0"]
@@ -160,7 +160,7 @@ def _popped(response: ResponseFrame, broker: str) -> list[PoppedMessage]:
         receipt = message.properties.get("POP_CK")
         if receipt is None:
             try:
-                # What a broker counts by is not always the message's offset: it lists that beside it, in order.
+                # A broker's counter is not always the message's offset, which it lists separately, in order.
                 at = offsets[message.queue][taken[message.queue]]
                 parts = (starts[message.queue], *(fields[name] for name in ("popTime", "invisibleTime", "reviveQid")))
             except (KeyError, IndexError):
@@ -173,7 +173,7 @@ def _popped(response: ResponseFrame, broker: str) -> list[PoppedMessage]:
 
 
 def _by_queue(text: str) -> dict[int, str]:
-    """Return what is said of each queue of the topic itself: `0 queue value`, parted by semicolons."""
+    """Return the value of each queue of the topic itself, from `0 queue value` separated by semicolons."""
     said = (part.split(" ") for part in text.split(";") if part)
     return {int(part[1]): part[2] for part in said if len(part) == 3 and part[0] == "0"}
 

@@ -1,4 +1,4 @@
-"""Where messages lie: a queue of a topic on a broker."""
+"""The queues of a topic, each on one broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class TopicQueue(NamedTuple):
-    """One queue of a topic: on which broker, and its number there."""
+    """One queue of a topic: its broker, and its number there."""
 
     topic: str
     broker: str
@@ -16,5 +16,5 @@ class TopicQueue(NamedTuple):
 
 
 def queue_of_key(queues: Sequence[TopicQueue], key: str) -> TopicQueue:
-    """Return the queue that takes all messages of a key, while there are as many queues."""
+    """Return the queue of a key; it stays the same while the number of queues does."""
     return queues[zlib.crc32(key.encode("utf-8", "surrogatepass")) % len(queues)]

@@ -1,4 +1,4 @@
-"""Reads a range of offsets of a queue, several pulls on their way at a time; or follows queues, by pulls that wait."""
+"""Reads a range of offsets of a queue with several pulls in flight, or follows queues with long-polling pulls."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from eventbridge.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.rocketmq.remoting.messages import IncomingMessage, decoded
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 
-#: A broker returns no more at a time, unless its own settings say so.
+#: A broker's default maximum of messages per pull.
 _SLICE: Final = 32
-#: The most that is asked for of one whose settings do.
+#: The maximum to request from a broker with a larger limit.
 _MOST: Final = 512
 _ON_THEIR_WAY: Final = 8
-#: How long a broker may say nothing, or that it is busy.
+#: How long a broker may be silent or busy.
 SILENCE_SECONDS: Final = 30.0
 
-#: How long a broker holds a pull that finds nothing, and how often one that waits for it looks up.
+#: How long a broker holds a pull that finds nothing, and how often the waiting thread checks whether to stop.
 _HOLD_MS: Final = 10_000
 _LOOK_SECONDS: Final = 0.2
 _NO_END: Final = 1 << 62
 
 _BUSY_SECONDS: Final = 0.02
-#: How often a broker must say that there is nothing at an offset before that is believed.
+#: How often a broker must report a gap at an offset before it is accepted.
 _TIMES_SAID: Final = 5
 
 
 class PullResult(NamedTuple):
-    """The body of a response, of which the messages with start <= offset < end are wanted."""
+    """The body of a response; its messages with start <= offset < end were requested."""
 
     body: bytes
     start: int
     end: int
 
     def messages(self) -> list[IncomingMessage]:
-        """Return them; raises Malformed for what is no message."""
+        """Return these messages; raises Malformed."""
         return [each for each in decoded(self.body) if self.start <= each.offset < self.end]
 
 
 @dataclass
 class _Slice:
-    """Some offsets of the range: from `next` on they are still to come."""
+    """A part of the range; offsets from `next` on are outstanding."""
 
     next: int
     end: int
@@ -57,16 +57,16 @@ class _Slice:
 
 @dataclass
 class _ConfirmedGaps:
-    """Up to where a broker was believed that nothing lies there.
+    """The gaps that a broker reported often enough to be accepted.
 
-    One that has not built its index yet responds as if there were a hole, up to the end of the index's file: what is
-    asked for again then is found.
+    A broker that has not built its index yet reports a gap up to the end of the index file: a repeated request finds
+    the messages.
     """
 
     believed_until: int = 0
 
     def believes(self, part: _Slice, goes_on_at: int) -> bool:
-        """Return whether a slice has no message before `goes_on_at`, as was said just now."""
+        """Return whether the reported gap of a slice before `goes_on_at` is accepted."""
         if goes_on_at > self.believed_until:
             part.said += 1
             if part.said < _TIMES_SAID:
@@ -76,9 +76,9 @@ class _ConfirmedGaps:
 
 
 def pull_fields(group: str, queue: TopicQueue, offset: int, number: int, hold_ms: int = 0) -> dict[str, object]:
-    """Return the fields of a request for messages from an offset on, whatever their tags; it commits nothing.
+    """Return the fields of a pull from an offset on, for all tags, without a commit.
 
-    The broker holds one that finds nothing for `hold_ms`.
+    The broker holds a pull that finds nothing for `hold_ms`.
     """
     return {
         "consumerGroup": group,
@@ -86,7 +86,7 @@ def pull_fields(group: str, queue: TopicQueue, offset: int, number: int, hold_ms
         "queueId": queue.number,
         "queueOffset": offset,
         "maxMsgNums": number,
-        "sysFlag": 4 | (2 if hold_ms else 0),  # the subscription stands in the request; it may be put on hold
+        "sysFlag": 4 | (2 if hold_ms else 0),  # flags: the request has the subscription; the broker may hold it
         "commitOffset": 0,
         "suspendTimeoutMillis": hold_ms,
         "subscription": "*",
@@ -99,9 +99,9 @@ def pull_fields(group: str, queue: TopicQueue, offset: int, number: int, hold_ms
 def pulled(
     connection: Connection, group: str, queue: TopicQueue, offsets: tuple[int, int]
 ) -> Iterator[list[PullResult]]:
-    """Yield what a queue holds of the offsets from the first on, before the second, in order.
+    """Yield the messages of a queue with offsets[0] <= offset < offsets[1], in order.
 
-    It asks for as many at a time as the broker was seen to return, and tries for twice as many where all came.
+    It requests as many messages as the broker returned before, and twice as many after a full response.
     """
     begin, end = offsets
     size = _SLICE
@@ -133,21 +133,21 @@ def pulled(
             size = max(size, min(2 * wanted, _MOST)) if came >= wanted else came
             silence_ends = time.monotonic() + SILENCE_SECONDS
         elif time.monotonic() > silence_ends:
-            raise TimedOut(connection.address, f"nothing but excuses within {SILENCE_SECONDS:g} s")
+            raise TimedOut(connection.address, f"the broker was busy for {SILENCE_SECONDS:g} s")
         if part.next < part.end:
             ask(part)
         while in_order and in_order[0].next >= in_order[0].end:
             if found := in_order.popleft().found:
                 yield found
-                silence_ends = time.monotonic() + SILENCE_SECONDS  # to take it may have lasted
+                silence_ends = time.monotonic() + SILENCE_SECONDS  # the caller may have taken long
 
 
 def followed(
     connection: Connection, group: str, positions: Mapping[TopicQueue, int], is_over: Callable[[], bool]
 ) -> Iterator[tuple[TopicQueue | None, list[IncomingMessage], int]]:
-    """Yield what comes to queues of one broker, from these offsets on, and up to where that is; ends when it is over.
+    """Yield new messages of queues of one broker from these offsets on, with the offset reached; ends when `is_over`.
 
-    A queue that is None: the broker responds, and nothing has come.
+    A queue of None: the broker responds, but has no new messages.
     """
     parts = {queue: _Slice(offset, _NO_END) for queue, offset in positions.items()}
     holes = {queue: _ConfirmedGaps() for queue in positions}
@@ -176,7 +176,7 @@ def followed(
 
 
 def _take(part: _Slice, response: ResponseFrame, address: str, holes: _ConfirmedGaps) -> bool:
-    """Take what a response says of a slice; returns whether it came any further."""
+    """Apply a response to a slice; return whether it made progress."""
     if response.code == codes.BUSY:
         time.sleep(_BUSY_SECONDS)
         return False
@@ -185,14 +185,14 @@ def _take(part: _Slice, response: ResponseFrame, address: str, holes: _Confirmed
     try:
         goes_on_at = int(response.fields["nextBeginOffset"])
     except (KeyError, ValueError):
-        raise Malformed(f"{address}: the response to a pull does not say where it goes on") from None
+        raise Malformed(f"{address}: the response to a pull has no next offset") from None
     if response.code == codes.MOVED and goes_on_at < part.next:
         raise Refused(address, response.code, f"the queue ends at {goes_on_at}, before offset {part.next}")
     came_further = goes_on_at > part.next
     if came_further and response.code == codes.SUCCESS:
         part.found.append(PullResult(response.body, part.next, part.end))
     if not came_further or (response.code == codes.NOT_FOUND and not holes.believes(part, goes_on_at)):
-        time.sleep(_BUSY_SECONDS)  # else a broker that has nothing to say is asked without end
+        time.sleep(_BUSY_SECONDS)  # otherwise an empty response would be requested forever
         return False
     part.said = 0
     part.next = goes_on_at

@@ -1,4 +1,4 @@
-"""Requests that send messages, and what is responded to."""
+"""Requests that send messages, and their responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.rocketmq.remoting.messages import OutgoingMessage, batch_body, properties_text
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 
-#: Brokers keep no account of it; a name is asked for.
+#: Brokers do not register it, but require a name.
 _PRODUCER: Final = "eventbridge"
 
 Request = tuple[int, Mapping[str, object], bytes]
@@ -20,36 +20,36 @@ Request = tuple[int, Mapping[str, object], bytes]
 
 def send_request(queue: TopicQueue, message: OutgoingMessage) -> Request:
     """Return code, fields and body of the request that sends a message."""
-    if not message.body:  # a broker stumbles over it, unless it comes as a batch
+    if not message.body:  # a broker fails on this property, except within a batch
         return batch_request(queue, [message])
     return codes.SEND, _fields(queue, properties_text(message.properties), is_batch=False), message.body
 
 
 def batch_request(queue: TopicQueue, messages: Sequence[OutgoingMessage]) -> Request:
-    """Return the request that sends messages together."""
+    """Return the request that sends messages as one batch."""
     return codes.SEND_BATCH, _fields(queue, "", is_batch=True), batch_body(messages)
 
 
 def place_of(response: ResponseFrame) -> int:
-    """Return the offset of what was sent, of a batch that of its first message."""
+    """Return the offset of a sent message, or of the first message of a batch."""
     try:
         return int(response.fields["queueOffset"])
     except (KeyError, ValueError):
-        raise Malformed("the response to what was sent has no offset") from None
+        raise Malformed("the response to a send has no offset") from None
 
 
 def _fields(queue: TopicQueue, properties: str, *, is_batch: bool) -> dict[str, object]:
-    return {  # the names of this request's fields are letters
+    return {  # this request's fields have one-letter names
         "a": _PRODUCER,
         "b": queue.topic,
-        "c": "TBW102",  # after which a broker may make a topic that is not there
+        "c": "TBW102",  # the template from which a broker may create a missing topic
         "d": 4,
         "e": queue.number,
         "f": 0,  # flags: neither compressed nor in a transaction
         "g": time.time_ns() // 1_000_000,
         "h": 0,
         "i": properties,
-        "j": 0,  # not consumed yet
+        "j": 0,  # consumed zero times
         "k": "false",
         "m": str(is_batch).lower(),
         "n": queue.broker,

@@ -1,4 +1,4 @@
-"""What a client needs to know: where the name servers are, who it is, whether it speaks TLS, how long it waits."""
+"""Settings of a client: name servers, credentials, TLS, timeouts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Tls:
-    """How the servers are known: by the file (PEM) of CA certificates, "": by those that this machine trusts.
+    """TLS of a client: the file (PEM) of CA certificates that verify servers, "": those that this machine trusts.
 
-    `certificate` and `key` are files by which they know us, if they ask. `check_name` False: any name will do.
+    `certificate` and `key` are the files of the client certificate, if any. `check_name` False: host names are not
+    verified.
     """
 
     ca_file: str = ""
@@ -20,7 +21,7 @@ class Tls:
     check_name: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """Return what wraps sockets; raises OSError (ssl.SSLError) where a file cannot be used."""
+        """Return the SSL context; raises OSError (ssl.SSLError) if a file cannot be used."""
         context = ssl.create_default_context(cafile=self.ca_file or None)
         context.check_hostname = self.check_name
         if self.certificate:
@@ -32,9 +33,9 @@ class Tls:
 class ClientSettings:
     """Settings of a client; `name_servers` are `host:port`. Without `access_key` requests are not signed.
 
-    `timeout_seconds` bounds each response, and opening a connection; `look_seconds` the response of a broker to where
-    its queues end, which is asked often: one that takes longer is away for `away_seconds`. `read_group` is the consumer
-    group in whose name ranges are read: one that each broker has.
+    `timeout_seconds` limits each response and opening a connection; `look_seconds` limits a broker's response to the
+    frequent request for end offsets: a slower broker is not asked again for `away_seconds`. `read_group` is the
+    consumer group for reading ranges, one that every broker has.
     """
 
     name_servers: Sequence[str]

@@ -1,4 +1,4 @@
-"""Messages of RocketMQ as Arrow blocks; properties of CloudEvents under the names by which headers have them."""
+"""Converts messages of RocketMQ to Arrow blocks; CloudEvents properties get the names that headers have."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from eventbridge.sources.messages import message_block
 BLOCK_MESSAGES: Final = 5_000
 BLOCK_BYTES: Final = 4 << 20
 
-#: What CloudEvents' SDK calls attributes, and the media type of the data or of the whole event: the first one counts.
+#: Properties of CloudEvents' SDK that hold the media type of the data or of the whole event: the first one counts.
 _PREFIX: Final = "CE_"
 _MEDIA_TYPES: Final = ("CE_contenttype", "CE_datacontenttype", "contenttype")
 
-#: What clients and brokers write for themselves.
+#: Properties that clients and brokers write for their own use.
 _OF_THE_BUS: Final = frozenset(
     {
         "1ST_POP_TIME",
@@ -39,7 +39,7 @@ _OF_THE_BUS: Final = frozenset(
 
 
 def blocks_of(parts: Iterable[Sequence[IncomingMessage]]) -> Iterator[pa.RecordBatch]:
-    """Yield messages, which come some at a time, as blocks."""
+    """Yield messages, which arrive a few at a time, as blocks."""
     found: list[IncomingMessage] = []
     size = 0
     for part in parts:
@@ -68,7 +68,7 @@ def _header(name: str) -> str:
 
 
 def _block(messages: Sequence[IncomingMessage]) -> pa.RecordBatch:
-    # equal properties are mostly the same object, as long as their messages are there
+    # equal properties are mostly the same object while their messages exist
     made = {id(message.properties): message.properties for message in messages}
     named = {which: headers_of(properties) or None for which, properties in made.items()}
     headers = [named[id(message.properties)] for message in messages]

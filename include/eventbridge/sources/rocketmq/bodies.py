@@ -1,4 +1,4 @@
-"""What a pull brought back, as Arrow blocks: columns are cut out of its bytes, without an object per message."""
+"""Converts the result of a pull to Arrow blocks: columns are slices of its bytes, without an object per message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.rocketmq.remoting.reading import PullResult
 from eventbridge.sources.messages import message_block
 from eventbridge.sources.rocketmq.blocks import blocks_of, headers_of
 
-#: What comes before a message's body where its hosts have addresses of IPv4; fields without use are bytes.
+#: The header of a message whose hosts have IPv4 addresses; unused fields are bytes.
 _HEAD: Final = np.dtype(
     [
         ("total", ">u4"),
@@ -31,18 +31,18 @@ _HEAD: Final = np.dtype(
     ]
 )
 _TOTAL: Final = struct.Struct(">I")
-#: The format whose topic has a length of one byte; with these bits of the flags a message is not as it lies.
+#: The format whose topic length is one byte; these flag bits mark a message that must be decoded.
 _MAGIC: Final = 0xDAA320A7
 _NOT_PLAIN: Final = 0x1 | 0x30 | 0xC0
 
-#: What responses brought is put together until it is so much: a block of few messages costs as much as one of many.
+#: Responses are merged up to this size: a block of few messages costs as much as one of many.
 _ENOUGH_BYTES: Final = 512 << 10
 
 Numbers = npt.NDArray[np.int64]
 
 
 def blocks_of_bodies(parts: Iterable[Sequence[PullResult]]) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of what was pulled, which comes some at a time, as blocks; raises Malformed."""
+    """Yield the messages of pull results as blocks; raises Malformed."""
     found: list[PullResult] = []
     size = 0
     for part in parts:
@@ -75,7 +75,7 @@ def _blocks(pulled: Sequence[PullResult]) -> Iterator[pa.RecordBatch]:
 
 
 def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
-    """Return where messages begin, and their heads; None if some are packed, in another format, cut off or damaged."""
+    """Return offsets and headers of messages; None if some are packed, in another format, truncated or damaged."""
     begins: list[int] = []
     place, last = 0, len(body) - _HEAD.itemsize
     while place <= last:
@@ -95,7 +95,7 @@ def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
 
 
 def _pieces(body: bytes, places: Numbers, heads: npt.NDArray[np.void]) -> tuple[pa.Array, pa.Array] | None:
-    """Return bodies and properties of messages; None if one says that it is longer than it is."""
+    """Return bodies and properties of messages; None if one declares more bytes than it has."""
     data = np.frombuffer(body, np.uint8)
     ends = places + heads["total"]
     begin = places + _HEAD.itemsize
@@ -109,7 +109,7 @@ def _pieces(body: bytes, places: Numbers, heads: npt.NDArray[np.void]) -> tuple[
     last = properties + (data[after].astype(np.int64) << 8 | data[after + 1])
     if (last > ends).any():
         return None
-    # each message is four pieces: its body, its topic, its properties, and the next one's head
+    # each message is four pieces: its body, topic, properties, and the next message's header
     edges = np.stack((begin, stop, properties, last), axis=1).reshape(-1).astype(np.int32)
     count = len(edges) - 1
     pieces = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(edges), pa.py_buffer(body)])
@@ -118,7 +118,7 @@ def _pieces(body: bytes, places: Numbers, heads: npt.NDArray[np.void]) -> tuple[
 
 def _block(offsets: Numbers, microseconds: Numbers, pieces: tuple[pa.Array, pa.Array]) -> pa.RecordBatch:
     bodies, properties = pieces
-    coded = properties.dictionary_encode()  # most messages of a topic have the same few
+    coded = properties.dictionary_encode()  # most messages of a topic share a few properties
     named = [properties_of(text) for text in coded.dictionary.to_pylist()]
     keys = [each.get("KEYS") for each in named]
     headers = [headers_of(each) or None for each in named]

@@ -11,10 +11,10 @@ from eventbridge.sources.broker_fields import WORDS, read_broker_fields
 
 
 class RocketmqFields(Source):
-    """Topics of a RocketMQ cluster; `connection` names where its name servers are and who we are to its brokers.
+    """Topics of a RocketMQ cluster; `connection` holds the name servers and our credentials.
 
-    In mode `pop` brokers keep track of each message: it is handed out to `group` ("" = one of the bus's name), and
-    again after `visibility_timeout` (seconds) unless it was acknowledged.
+    In mode `pop` brokers track each message: it is delivered to `group` ("" = the bus's name), and again after
+    `visibility_timeout` (seconds) unless it was acknowledged.
     """
 
     LATER: ClassVar[tuple[str, ...]] = (*Source.LATER, "mode", "group", "visibility_timeout")
@@ -35,16 +35,16 @@ def _read(fields: Fields) -> dict[str, Any]:
     read = read_broker_fields(fields)
     mode = fields.choice("mode", "offsets", ("offsets", "pop"))
     if mode == "offsets":
-        fields.refuse(
-            ("group", "visibility_timeout"), "{} is of no use without mode: pop", "Remove it, or write mode: pop"
-        )
+        fields.refuse(("group", "visibility_timeout"), "{} requires mode: pop", "Remove it, or write mode: pop")
         return read
     fields.refuse(
-        ("offset_reset",), "{} is of no use with mode: pop: brokers keep track of what is not taken", "Remove it"
+        ("offset_reset",), "{} has no effect with mode: pop, in which brokers track each message", "Remove it"
     )
     start = fields.time("start_at", "latest", ("latest", "earliest"))
     if start not in ("latest", "earliest"):
-        fields.add_to("start_at", "a group that pops begins at the earliest or latest message", "Write one of these")
+        fields.add_to(
+            "start_at", "with mode: pop a group starts at the earliest or latest message", "Write one of these"
+        )
     return read | {
         "mode": mode,
         "group": fields.name("group"),

@@ -1,4 +1,4 @@
-"""Follows partitions of RocketMQ: a thread for each broker has a pull there that waits for what comes."""
+"""Follows partitions of RocketMQ: one thread per broker keeps a long-polling pull open."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from eventbridge.sources.rocketmq.blocks import blocks_of
 
 log = logging.getLogger(__name__)
 
-#: How long a broker that does not respond is left alone, and how long one waits for its reader to take what came.
+#: How long a broker that does not respond is not asked again, and how long a thread waits for its reader.
 _AGAIN_SECONDS: Final = 3.0
 _FULL_SECONDS: Final = 0.01
 
 
 class PartitionFollower:
-    """Pulls from partitions, from given offsets on. One thread at a time uses it."""
+    """Pulls from partitions, from given offsets on; only one thread at a time may use it."""
 
     def __init__(self, client: Client, servers: str, positions: Mapping[Partition, int]) -> None:
         self._client, self._servers = client, servers
@@ -38,7 +38,7 @@ class PartitionFollower:
         }
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._failed: dict[str, BusError] = {}  # brokers that do not respond now
+        self._failed: dict[str, BusError] = {}  # brokers that do not respond at the moment
         by_broker: dict[str, list[Partition]] = defaultdict(list)
         for partition in positions:
             by_broker[partition.broker].append(partition)
@@ -57,18 +57,18 @@ class PartitionFollower:
             return {partition: fetched.end for partition, fetched in self._fetched.items()}
 
     def holds(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether everything of a range was fetched and is still here."""
+        """Return whether a whole range was fetched and is still kept."""
         with self._lock:
             return partition in self._fetched and self._fetched[partition].holds(start, end)
 
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range that was fetched; what lies before it is forgotten."""
+        """Yield the fetched messages of a range, and drop those before it."""
         with self._lock:
             found = self._fetched[partition].take(start, end)
         yield from blocks_of([found])
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self._over.set()
         for thread in self._threads:
             thread.join()

@@ -1,6 +1,7 @@
-"""Topics of a RocketMQ cluster as a log: what lies where, who has come how far, and what is read and published.
+"""Topics of a RocketMQ cluster as a log: offsets, reading by range, publishing.
 
-A message's time is when its broker stored it. Topics have no identity: one that is made again is known by its messages.
+A message's time is when its broker stored it. Topics have no identity: a topic that was created again is recognised by
+its messages.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from eventbridge.sources.rocketmq.following import PartitionFollower
 from eventbridge.sources.rocketmq.publishing import MessagePublisher
 from eventbridge.sources.rocketmq.ranges import Blocks, RangeReader
 
-#: How long what is known of the topics' partitions holds where only their ends are asked for.
+#: How long the list of partitions is cached for `ends`.
 _PARTITIONS_HOLD_SECONDS: Final = 5.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,14 +34,14 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class RocketmqLog:
-    """A log source, and a publisher, of some topics of a cluster; it makes none.
+    """A log source and publisher of topics of a cluster; it never creates topics.
 
-    Nothing is asked before it is needed. Threads may share an instance; a process forked from one must open its own.
-    Raises BusError with a remedy where name servers or brokers do not respond, or refuse.
+    It connects on first use. Threads may share an instance; a forked process must open its own.
+    Raises BusError with a remedy if name servers or brokers do not respond, or refuse.
     """
 
     kind: Literal["log"] = "log"
-    #: How long a caller that looks several times a second may take the response of `ends` for today's.
+    #: How long a caller that polls several times a second may reuse the result of `ends`.
     ends_hold_seconds = 1.0
 
     def __init__(self, settings: ClientSettings, topics: Sequence[str]) -> None:
@@ -50,7 +51,7 @@ class RocketmqLog:
         self._publishing = MessagePublisher(self._client, self._servers)
         self._ranges = RangeReader(self._pulled)
         self._following: PartitionFollower | None = None
-        self._earliest: dict[Partition, int] = {}  # of what it follows
+        self._earliest: dict[Partition, int] = {}  # of the followed partitions
         self._partitions: frozenset[Partition] = frozenset()
         self._partitions_until = 0.0
 
@@ -64,9 +65,9 @@ class RocketmqLog:
         return {}
 
     def partitions(self) -> Sequence[Partition]:
-        """Return the partitions of the topics that can be read, as they are now.
+        """Return the partitions of the topics that can be read now.
 
-        Those of a broker that did not respond `ends` are left out for a while, if another one responded.
+        Partitions of a broker that did not respond to `ends` are left out for a while if another broker responded.
         """
         found: list[Partition] = []
         for topic in self._topics:
@@ -77,7 +78,7 @@ class RocketmqLog:
         return sorted(found)
 
     def earliest(self, partition: Partition) -> int:
-        """Return the first offset still held (the end offset if the partition is empty), when it began to follow it."""
+        """Return the first offset still held (the end offset if none), as of the start of following."""
         if (known := self._earliest.get(partition)) is not None:
             return known
         with self._doing(f"cannot read the begin offset of {_name(partition)}"):
@@ -89,10 +90,10 @@ class RocketmqLog:
             return self._client.end(self._checked(partition))
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end offset of every partition; the questions to each broker go out together.
+        """Return the end offset of every partition; the requests to a broker are sent together.
 
-        A partition that appears is among them after a few seconds; `partitions` knows it at once. Of what it follows up
-        to where that was fetched.
+        A new partition is included after a few seconds; `partitions` includes it at once. For followed partitions the
+        result is the offset up to which they were fetched.
         """
         if self._following is not None:
             return self._following.ends()
@@ -102,7 +103,7 @@ class RocketmqLog:
         return {Partition(*partition): offset for partition, offset in found.items()}
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Fetch from these offsets on, beside: `ends` and `read` then tell and give what was fetched."""
+        """Fetch from these offsets on in the background; `ends` and `read` then use what was fetched."""
         self._unfollow()
         earliest = {partition: self.earliest(partition) for partition in positions}
         begins = {partition: max(offset, earliest[partition]) for partition, offset in positions.items()}
@@ -110,12 +111,12 @@ class RocketmqLog:
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message stored at or after the aware time `at` (the end if none is)."""
-        since = max(0, -((_EPOCH - at) // _MILLISECOND))  # the next whole one: brokers know no shorter times
+        since = max(0, -((_EPOCH - at) // _MILLISECOND))  # rounded up: brokers count milliseconds
         asked = self._checked(partition)
         with self._doing(f"cannot look up offsets of {_name(partition)} by time"):
             end, first = self._client.end(asked), self._client.earliest(asked)
             found = max(first, self._client.offset_at(asked, since))
-            # brokers of some versions respond with the last message before that time
+            # brokers of some versions return the last message before that time
             later = (each for part in self._client.read(asked, found, end) for each in part if each.stored_at >= since)
             return next((each.offset for each in later), end)
 
@@ -139,10 +140,10 @@ class RocketmqLog:
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
+        """Append records of (body, key) to a topic (None: the first) and return the position of each.
 
-        Brokers have acknowledged all when this returns. A key goes to one partition; records without one take turns.
-        Raises BusError if some may not be there.
+        Brokers have acknowledged all when this returns. A key goes to one partition; records without one are
+        distributed round-robin. Raises BusError if some may not be stored.
         """
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:
@@ -150,13 +151,13 @@ class RocketmqLog:
         return self._publishing.publish(topic, records)
 
     def committed(self, group: str) -> Mapping[Partition, int]:
-        """Return the offsets that the brokers have on record for a consumer group, for the partitions of the topics."""
+        """Return the offsets that the brokers store for a consumer group, for the partitions of the topics."""
         with self._doing(f"cannot read the committed offsets of the group {group!r}"):
             asked = {partition: self._client.committed(group, TopicQueue(*partition)) for partition in self._known()}
         return {partition: offset for partition, offset in asked.items() if offset is not None}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Record offsets (next to read) for a group, which no consumer need have joined; the last one counts."""
+        """Record offsets (next to read) for a group, without joining it; the last write wins."""
         asked = {self._checked(partition): offset for partition, offset in offsets.items()}
         fault_points.reach("bus.commit")
         with self._doing(f"cannot commit for the group {group!r}"):
@@ -165,7 +166,7 @@ class RocketmqLog:
         fault_points.reach("bus.commit.done")
 
     def close(self) -> None:
-        """Let go of name servers and brokers."""
+        """Close the connections to name servers and brokers."""
         self._unfollow()
         self._ranges.close()
         self._client.close()

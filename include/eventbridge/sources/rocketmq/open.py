@@ -10,7 +10,7 @@ from eventbridge.sources.rocketmq.queue import PopMode, RocketmqQueue
 
 
 def open_rocketmq(opening: Opening[RocketmqFields]) -> RocketmqLog | RocketmqQueue:
-    """Open the source's topics; nothing is asked of the servers yet. Raises ConnectionUnusable."""
+    """Open the source's topics, without a request to the servers yet. Raises ConnectionUnusable."""
     source = opening.source
     settings = client_settings(opening.connections(source.connection))
     if not source.is_queue:

@@ -1,4 +1,4 @@
-"""Publishes to topics of a RocketMQ cluster: the records of a partition together, in their order."""
+"""Publishes to topics of a RocketMQ cluster: the records of a partition in batches, in order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from eventbridge.rocketmq.remoting.errors import RemotingError
 from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
 
-#: What goes out together: a broker takes 4 MiB at a time unless its settings say otherwise.
+#: The size of a batch: by default a broker accepts 4 MiB.
 _BATCH_BYTES: Final = 256 << 10
 _BATCH_MESSAGES: Final = 500
-#: A longer key decides the partition as any does, and is not among the properties, which a broker bounds.
+#: A longer key still decides the partition, but is not stored in the properties, whose size brokers limit.
 _KEY_CHARACTERS: Final = 1_024
 _MEDIA_TYPE: Final = "application/cloudevents+json; charset=UTF-8"
 _HOLD_SECONDS: Final = 5.0
@@ -30,7 +30,7 @@ _Numbered = tuple[int, OutgoingMessage]
 
 
 class MessagePublisher:
-    """Publishes by a client; threads may share it."""
+    """Publishes through a client; threads may share it."""
 
     def __init__(self, client: Client, servers: str) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class MessagePublisher:
         self._known: dict[str, tuple[list[TopicQueue], float]] = {}
 
     def publish(self, topic: str, records: Sequence[tuple[bytes, str | None]]) -> list[tuple[Partition, int]]:
-        """Append records to the partitions of a topic, by key or in turn, and return where each of them lies."""
+        """Append records to the partitions of a topic, by key or round-robin, and return the position of each."""
         fault_points.reach("bus.publish")
         places: dict[int, tuple[Partition, int]] = {}
         with as_bus_errors(self._servers, f"cannot publish to {topic!r}"):
@@ -52,16 +52,16 @@ class MessagePublisher:
         return [places[index] for index in range(len(records))]
 
     def _wait_until_readable(self, places: Iterable[tuple[Partition, int]]) -> None:
-        """Return when messages can be read, some milliseconds after brokers have acknowledged them.
+        """Return once messages can be read, some milliseconds after brokers have acknowledged them.
 
-        A caller that publishes and then delivers until nothing waits is to find them. They are durable in any case, so
-        that a broker which takes long is waited for no longer than some seconds.
+        A caller that publishes and then delivers until nothing waits must find them. They are durable in any case, so
+        the wait is limited to a few seconds.
         """
         ends: dict[Partition, int] = {}
         for partition, offset in places:
             ends[partition] = max(ends.get(partition, 0), offset + 1)
         until = time.monotonic() + _READABLE_SECONDS
-        with suppress(RemotingError):  # a broker that has just gone has acknowledged them all the same
+        with suppress(RemotingError):  # a broker that is gone by now has acknowledged them all the same
             for partition, end in ends.items():
                 while self._client.end(TopicQueue(*partition)) < end and time.monotonic() < until:
                     time.sleep(_LOOK_SECONDS)
@@ -94,7 +94,7 @@ class MessagePublisher:
 
 
 def _parts(messages: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
-    """Yield messages in their order, as many as go out together."""
+    """Yield batches of messages, in order."""
     part: list[_Numbered] = []
     size = 0
     for each in messages:

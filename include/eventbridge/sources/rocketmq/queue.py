@@ -1,4 +1,4 @@
-"""A topic of a RocketMQ cluster as a queue: pop mode, in which brokers keep track of each message."""
+"""A topic of a RocketMQ cluster as a queue: pop mode, in which brokers track each message."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from eventbridge.sources.messages import RECEIVED
 from eventbridge.sources.rocketmq.blocks import headers_of
 from eventbridge.sources.rocketmq.publishing import MessagePublisher
 
-#: A block of so many bytes is handed over before more is asked for.
+#: A block of this size is returned before more messages are requested.
 _BLOCK_BYTES: Final = 4 << 20
-#: How often in a row a broker may hand out nothing; others may be served just then.
+#: How often in a row a broker may return nothing; it may be serving other consumers just then.
 _EMPTY_RESPONSES: Final = 3
 
 
 class PopMode(NamedTuple):
-    """In whose name messages are popped, for how long they are invisible then, and where a new group begins."""
+    """The settings of pop mode: consumer group, visibility timeout, and where a new group starts."""
 
     group: str
     visibility_timeout: float
@@ -34,9 +34,9 @@ class PopMode(NamedTuple):
 
 
 class RocketmqQueue:
-    """A queue source of the first of some topics, and a publisher of all.
+    """A queue source of the first topic, and a publisher to all topics.
 
-    Nothing is asked before it is needed. Raises BusError with a remedy where servers do not respond, or refuse.
+    It connects on first use. Raises BusError with a remedy if servers do not respond, or refuse.
     """
 
     kind: Literal["queue"] = "queue"
@@ -58,11 +58,11 @@ class RocketmqQueue:
 
     @property
     def visibility_timeout(self) -> float:
-        """Return for how long a message that was received is handed out to nobody else."""
+        """Return for how long a received message is invisible to other receivers."""
         return self._mode.visibility_timeout
 
     def receive(self, at_most: int) -> pa.RecordBatch:
-        """Return up to `at_most` messages that brokers hand out now, as one block of `RECEIVED`."""
+        """Return up to `at_most` messages that brokers deliver now, as one block of `RECEIVED`."""
         fault_points.reach("bus.receive")
         found: list[PoppedMessage] = []
         with self._doing("cannot receive messages of"):
@@ -75,33 +75,33 @@ class RocketmqQueue:
         return _block(found)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Extend the visibility timeout of messages, and return what acknowledges each of them then."""
+        """Restart the visibility timeout of messages, and return their new receipts."""
         with self._doing("cannot extend the visibility timeout of messages of"):
             return self._popping.extend(receipts)
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
-        """Tell the brokers that messages need not be handed out again; receipts that ran out are ignored."""
+        """Acknowledge messages; expired receipts are ignored."""
         fault_points.reach("bus.acknowledge")
         with self._doing("cannot acknowledge messages of"):
             self._popping.acknowledge(receipts)
         fault_points.reach("bus.acknowledge.done")
 
     def waiting(self) -> int:
-        """Return about how many messages nobody has acknowledged."""
+        """Return the approximate number of unacknowledged messages."""
         with self._doing("cannot count the messages in"):
             return self._popping.waiting()
 
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (the first one if None) and return where each of them lies."""
+        """Append records of (body, key) to a topic (None: the first) and return the position of each."""
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:
             raise BusError(f"{self.uri}: topic {topic!r} is not open; open are {', '.join(self._topics)}")
         return self._publishing.publish(topic, records)
 
     def close(self) -> None:
-        """Let go of name servers and brokers."""
+        """Close the connections to name servers and brokers."""
         self._client.close()
 
     def _doing(self, what: str) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""The range that is being read: who stops within it and goes on from there loses nothing that was pulled."""
+"""The range being read: a reader that stops within it and continues there reuses what was pulled."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from eventbridge.model.partition import Partition
 
 Blocks = Generator[pa.RecordBatch, None, None]
 
-#: A broker closes a connection that was silent for two minutes.
+#: Brokers close a connection that was silent for two minutes.
 _HOLD_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
 class _StoppedRange:
-    """A range whose reader stopped at a block, of which it took what it wanted."""
+    """A range whose reader stopped within or after a block."""
 
     partition: Partition
     end: int
@@ -30,7 +30,7 @@ class _StoppedRange:
     holds_until: float
 
     def is_continued_by(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether what is wanted is the rest of this range, from within its last block or right behind it."""
+        """Return whether a range is the rest of this one, from within its last block or right behind it."""
         return (
             (self.partition, self.end) == (partition, end)
             and self.last["offset"][0].as_py() <= start <= self.last["offset"][-1].as_py() + 1
@@ -38,12 +38,12 @@ class _StoppedRange:
         )
 
     def rest_from(self, start: int) -> pa.RecordBatch:
-        """Return what the last block has from an offset on."""
+        """Return the rest of the last block from an offset on."""
         return self.last.slice(int(np.searchsorted(self.last["offset"].to_numpy(), start)))
 
 
 class RangeReader:
-    """Reads ranges of partitions by `begin`, and keeps the one that was left last. Threads may share an instance."""
+    """Reads ranges of partitions by `begin`, and keeps the last unfinished one. Threads may share an instance."""
 
     def __init__(self, begin: Callable[[Partition, int, int], Blocks]) -> None:
         self._begin = begin
@@ -51,7 +51,7 @@ class RangeReader:
         self._stopped: _StoppedRange | None = None
 
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the blocks of a range, by the pulls of the one before if this is its rest."""
+        """Yield the blocks of a range, continuing the pulls of the previous one if this is its rest."""
         stopped = self._swapped(None)
         rest: pa.RecordBatch | None = None
         if stopped is not None and stopped.is_continued_by(partition, start, end):
@@ -70,7 +70,7 @@ class RangeReader:
             block = next(blocks, None)
 
     def close(self) -> None:
-        """Let go of what was pulled and not taken."""
+        """Drop pulled messages that were not read."""
         self._keep(None)
 
     def _keep(self, stopped: _StoppedRange | None) -> None:

@@ -11,9 +11,9 @@ from eventbridge.sources.mapping import read_mapping
 
 
 class SqsFields(Source):
-    """Queues of SQS, named by `topics`; `connection` says where and who we are ("" = as AWS's own clients find out).
+    """Queues of SQS, named by `topics`; `connection` holds endpoint and credentials ("" = AWS's default chain).
 
-    A message is handed out again after `visibility_timeout` (seconds) unless it was acknowledged.
+    A message is delivered again after `visibility_timeout` (seconds) unless it was acknowledged.
     """
 
     type: Literal["sqs"] = "sqs"

@@ -14,9 +14,9 @@ except ModuleNotFoundError as error:
 
 
 def open_sqs(opening: Opening[SqsFields]) -> SqsQueue:
-    """Open the queue of the source's first topic; nothing is asked of the server yet. Raises ConnectionUnusable.
+    """Open the queue of the source's first topic, without a request to the server yet. Raises ConnectionUnusable.
 
-    Connections are those of S3: type `aws`.
+    Connections have the type `aws`, as for S3.
     """
     source = opening.source
     try:

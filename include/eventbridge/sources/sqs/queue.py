@@ -1,4 +1,4 @@
-"""A queue of SQS as a queue source: long polling, batches of ten, and the group of a FIFO queue as key."""
+"""A queue of SQS as a queue source: long polling, batches of ten, and the message group of a FIFO queue as key."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from eventbridge.errors import BusError
 from eventbridge.s3.access import S3Access
 from eventbridge.sources.messages import RECEIVED
 
-#: SQS takes no more messages in one request.
+#: SQS's maximum of messages per request.
 _AT_ONCE: Final = 10
-#: A block of so many bytes is handed over before more is asked for.
+#: A block of this size is returned before more messages are requested.
 _BLOCK_BYTES: Final = 4 << 20
-#: How long an empty queue is waited for: with none, SQS asks only some of its servers.
+#: The wait time of a receive: without one, SQS asks only some of its servers (short polling).
 _POLL_SECONDS: Final = 1
 _REGION: Final = "us-east-1"
-#: What SQS says of a receipt that ran out.
+#: SQS's error codes for an expired receipt.
 _RAN_OUT: Final = ("ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight")
 _REMEDIES: Final = {
-    "AWS.SimpleQueueService.NonExistentQueue": "Make the queue, or correct topics in the rule file",
-    "QueueDoesNotExist": "Make the queue, or correct topics in the rule file",
-    "AccessDenied": "Let the credentials receive and delete messages, and get the queue's URL and attributes",
+    "AWS.SimpleQueueService.NonExistentQueue": "Create the queue, or correct topics in the rule file",
+    "QueueDoesNotExist": "Create the queue, or correct topics in the rule file",
+    "AccessDenied": "Allow the credentials to receive and delete messages, and to get the queue's URL and attributes",
     "InvalidClientTokenId": "Correct login and password of the connection",
     "SignatureDoesNotMatch": "Correct the password of the connection",
 }
 
 
 class SqsQueue:
-    """A queue source; nothing is asked before it is needed. Raises BusError with a remedy where SQS refuses."""
+    """A queue source that connects on first use. Raises BusError with a remedy if SQS refuses."""
 
     kind: Literal["queue"] = "queue"
 
@@ -65,11 +65,11 @@ class SqsQueue:
 
     @property
     def visibility_timeout(self) -> float:
-        """Return for how long a message that was received is handed out to nobody else."""
+        """Return for how long a received message is invisible to other receivers."""
         return float(self._invisible)
 
     def receive(self, at_most: int) -> pa.RecordBatch:
-        """Return up to `at_most` messages that SQS hands out now, as one block of `RECEIVED`."""
+        """Return up to `at_most` messages that SQS delivers now, as one block of `RECEIVED`."""
         fault_points.reach("bus.receive")
         found: list[dict[str, Any]] = []
         with self._doing("receive from"):
@@ -95,21 +95,21 @@ class SqsQueue:
         return list(receipts)
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
-        """Delete messages; receipts that ran out are ignored."""
+        """Delete messages; expired receipts are ignored."""
         fault_points.reach("bus.acknowledge")
         with self._doing("delete messages of"):
             self._in_batches(self._client.delete_message_batch, receipts, {})
         fault_points.reach("bus.acknowledge.done")
 
     def waiting(self) -> int:
-        """Return about how many messages wait, without those that are just with somebody."""
+        """Return the approximate number of waiting messages, without those in flight."""
         names = ["ApproximateNumberOfMessages"]
         with self._doing("count the messages in"):
             found = self._client.get_queue_attributes(QueueUrl=self._queue_url(), AttributeNames=names)
             return int(found["Attributes"][names[0]])
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._client.close()
 
     def _queue_url(self) -> str:
@@ -172,7 +172,7 @@ def _block(found: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
 
 
 def _headers(attributes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, object]]:
-    """Return message attributes as headers: `ce-type` and `ce_type` as CloudEvents in binary mode have them."""
+    """Return message attributes as headers, `ce-type` and `ce_type` as in CloudEvents' binary mode."""
     return [
         {
             "name": _header(name),
