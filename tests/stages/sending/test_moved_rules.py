@@ -241,7 +241,9 @@ def test_a_runner_that_is_further_waits_until_the_old_one_has_caught_up(sending:
 
     (waits,) = status(sending.runtime).stalled
     assert waits.runner == "ahead"
-    assert waits.why.startswith("The rule orders comes from runner 'old', which delivers 6 events more before: this")
+    assert waits.why.startswith(
+        "The rule orders comes from runner 'old', which has 6 more events to deliver for it first: this"
+    )
     taken = sending.deliver_batch("ahead")
     assert (taken is None) == (others == "old")
     for runner in ("old", "ahead", "old", "ahead"):

@@ -1,4 +1,4 @@
-"""Messages as events in structured JSON, as the archive keeps them, whatever form they came in."""
+"""Converts messages of any form to events in structured JSON, the form that the archive keeps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from eventbridge.rule.model import EventMapping
 def as_events(
     messages: pa.Table, partition: Partition, mapping: EventMapping | None
 ) -> tuple[pa.Table, Mapping[int, str]]:
-    """Return messages with bodies in structured JSON, and why rows have none: those keep the body they came with.
+    """Return messages with bodies in structured JSON, and by row the reason why a message is no event.
 
-    Without a mapping a message whose headers say nothing is left as it is: its body says whether it is an event. So is
-    one without a body, a tombstone, unless it is an event in binary mode without data.
+    A refused message keeps its body. Without a mapping, a message whose headers name no form is unchanged: its body
+    decides whether it is an event. So is a message without a body, a tombstone, unless it is an event in binary mode
+    without data.
     """
     if mapping is None and not _has_binary(messages["headers"]):
         return messages, {}
@@ -43,7 +44,7 @@ def as_events(
 
 
 def _has_binary(headers: pa.ChunkedArray) -> bool:
-    """Return whether any message says by a header that it is an event in binary mode."""
+    """Return whether the headers of any message mark it as an event in binary mode."""
     if headers.null_count == len(headers):
         return False
     return any(pc.any(pc.equal(chunk.flatten().field("name"), "ce_specversion")).as_py() for chunk in headers.chunks)

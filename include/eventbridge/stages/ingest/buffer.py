@@ -1,4 +1,4 @@
-"""Stage buffer: reads the batch's ranges, checks each message and lands it in the store: the archive."""
+"""Stage buffer: reads the ranges of a batch, checks each message and lands it in the archive of the store."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ def buffer(
     check: Check = check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
-    """Land what is not landed yet of a planned batch, then move it to `buffered`; later calls do nothing.
+    """Land the rest of a planned batch and move it to `buffered`; does nothing in any other state.
 
-    Each finished sub-range is recorded, so a run that dies loses one of them. A message that is not a CloudEvent is
-    kept as `malformed` with the reason, one without a body as `tombstone`, an id that the batch holds already as
-    `duplicate`; an offset that the log no longer holds is a recorded gap. Of a large batch `open_lander` says who lands
-    it in parts, several at a time, for its bus; what they leave, or fail at, is landed here, checked by `check`. What a
-    open batch has `taken` of its bus is not read again: it is landed whatever the bus has dropped since. Raises
-    InfrastructureError when the prepare budget is spent: run it again; OffsetGapError where the bus is not the one that
-    the batch was planned on.
+    Each finished sub-range is recorded, so a run that dies loses one sub-range at most. A message that is not a
+    CloudEvent is kept as `malformed` with the reason, one without a body as `tombstone`, and an id that the batch
+    already has as `duplicate`. An offset that the log no longer holds is recorded as a gap. For a large batch,
+    `open_lander` returns what lands parts of it in parallel; the stage lands the remaining parts itself, checked by
+    `check`. Messages that an open batch has `taken` are not read from the bus again: they are landed even if the bus
+    has dropped them.
+
+    Raises InfrastructureError when the prepare budget is spent (run it again), and OffsetGapError if the bus is not the
+    one that the batch was planned on.
     """
     batch = runtime.ledger.batch(batch_id)
     if batch.state != "planned" or batch.kind != "normal":
@@ -64,7 +66,9 @@ def buffer(
 
 @dataclass
 class Landing:
-    """One try of landing a batch; sub-ranges are recorded one after the other: each must know the ids before it."""
+    """One attempt to land a batch; sub-ranges are recorded one after the other, because each must know the ids before
+    it.
+    """
 
     runtime: Runtime
     batch: Batch
@@ -74,10 +78,10 @@ class Landing:
     taken: TakenMessages = field(default_factory=TakenMessages)
     seen: set[bytes] = field(default_factory=set)
     recorded: dict[str, BatchFile] = field(default_factory=dict)
-    samples: dict[str, TypeSample] = field(default_factory=dict)  # of what this try landed
+    samples: dict[str, TypeSample] = field(default_factory=dict)  # of what this attempt landed
 
     def __post_init__(self) -> None:
-        """Know how messages are checked."""
+        """Set up how messages are read and checked."""
         settings = self.runtime.settings
         sampled = settings.schema_sample_events if self.bus.name != OPERATIONS_BUS.name else 0
         self._limits = Limits(
@@ -89,7 +93,7 @@ class Landing:
         self._fresh = FreshReading(self.source, mapping, limits.event_max_size, self.taken)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
-        """Land every range; False: the batch is not `planned` any more, somebody else was faster."""
+        """Land every range; return False if the batch is no longer `planned`, because another process was faster."""
         budget = PrepareBudget(self.runtime, "buffer", self.batch.batch_id)
         self._learn()
         if open_lander is not None:
@@ -106,13 +110,13 @@ class Landing:
 
     @property
     def bus_today(self) -> Bus:
-        """The bus as today's file has it: a person who was told of a deleted range responds there."""
+        """The bus as today's rule file has it: `offset_reset` may have been changed to resolve a deleted range."""
         if self.bus.source.offset_reset == "earliest":
             return self.bus
         return self.runtime.rule_set().buses.get(self.bus.name, self.bus)
 
     def _land_shared(self, open_lander: Callable[[Bus], Lander | None], budget: PrepareBudget) -> None:
-        """Have a large batch landed in parts and record what comes, up to what has to be landed here."""
+        """Land a large batch in parallel parts and record them, up to the first part that must be landed here."""
         spans = [
             Part(span.partition, self._landed_until(span, span.start), span.end)
             for span in self.runtime.ledger.ranges(self.batch.batch_id)
@@ -139,14 +143,14 @@ class Landing:
                     return
 
     def _take_over(self, part: Part, response: LandingResult, budget: PrepareBudget) -> bool:
-        """Record the files that somebody landed of a part; False: the rest of the batch is to be landed here."""
+        """Record the files that a worker landed for a part; return False if the rest must be landed here."""
         position = part.start
         for file, identities in response.by_file():
             budget.check()
             detail = file.detail
             if self.seen.isdisjoint(identities):
                 taken = self._record(file, identities)
-            else:  # the batch has some of these ids already, in another part: the file says that they are new
+            else:  # another part of the batch has some of these ids, and this file marks them as new
                 taken = self._land(detail.partition, detail.start, detail.end)
             if not taken or (position := self._landed_until(part, position)) != detail.end:
                 return False
@@ -154,9 +158,9 @@ class Landing:
         return position == part.end
 
     def _land(self, partition: Partition, start: int, limit: int) -> bool:
-        """Land and record what comes next of a partition, or learn what somebody else recorded there.
+        """Land and record the next sub-range of a partition, or read what another process recorded there.
 
-        False: too late.
+        Returns False if it is too late.
         """
         found = self._checked(partition, start, limit)
         batch = self.batch
@@ -183,9 +187,9 @@ class Landing:
                 self.samples[name] = sample
 
     def take(self, partition: Partition, start: int, limit: int) -> FreshRange | None:
-        """Return what comes next of a partition, landed nowhere.
+        """Return the next events of a partition without landing them.
 
-        None: its begin was dropped, a listen plans the rest.
+        None if the bus dropped the first of them: then listen plans the rest.
         """
         if passes_over(self.bus_today, self.source, partition, start):
             return None
@@ -199,13 +203,11 @@ class Landing:
 
     @property
     def _has_response(self) -> bool:
-        """Whether a streaming task, which died since, has sent some of the batch: what is there of it is not passed
-        over.
-        """
+        """Whether a streaming task that has since died sent some of the batch: then none of it is passed over."""
         return any(map(is_of_streaming_task, segments(self.runtime, self.batch.batch_id)))
 
     def _learn(self) -> None:
-        """Take over what is recorded: where each partition stands, and the ids of its valid events."""
+        """Read what is recorded: the position in each partition, and the ids of its valid events."""
         for file in self.runtime.ledger.files(self.batch.batch_id, "buffer"):
             if file.key in self.recorded:
                 continue
@@ -214,7 +216,7 @@ class Landing:
                 self.seen |= valid_identities(self.runtime.store, file.path)
 
     def _landed_until(self, span: Range | Part, position: int) -> int:
-        """Return the end of the recorded sub-ranges that follow one another from `position` on."""
+        """Return the end of the contiguous recorded sub-ranges from `position` on."""
         while (file := self.recorded.get(_key(span.partition, position))) is not None:
             assert isinstance(file.detail, LandedRange)  # only buffer records under such a key
             position = file.detail.end
@@ -222,11 +224,11 @@ class Landing:
 
 
 def _responses(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[LandingResult, None, None]:
-    """Yield what a lander responses, until workers fail; what they fail at says more where the stage does it."""
+    """Yield what a lander returns until its workers fail; the stage then meets the error itself, with more detail."""
     try:
         yield from lander.land(job, parts)
     except EventBridgeError as error:
-        log.warning("batch %s is landed by its own task: %s", job.batch_id, error)
+        log.warning("batch %s is landed by its own task, because its workers failed: %s", job.batch_id, error)
 
 
 def _key(partition: Partition, start: int) -> str:

@@ -1,9 +1,8 @@
-"""Rules that moved to a runner which is further: their old runner goes on with them up to there, and no further.
+"""Rules that moved to a runner that is further ahead: their old runner continues with them up to its position.
 
-The new one waits meanwhile, also where it stops for no other reason, so that both come to one place in every partition.
-The rules are transferred there as to a runner that is behind (`eventbridge.stages.ingest.rule_transfer`). A rule is
-a batch's of its old runner only while the new one is further, so that of two that look at one moment one has it at
-most.
+The new runner waits meanwhile, so that both reach the same offset in every partition. There the rules are transferred
+as to a runner that is behind (`eventbridge.stages.ingest.rule_transfer`). A batch of the old runner includes a rule
+only while the new runner is ahead, so that at any moment at most one of the two has the rule.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class KeptRules:
-    """Rules that stay with a runner until it is as far as their new runners, and where it is to take of each partition.
+    """Rules that stay with a runner until it reaches their new runners, and the offsets up to which it takes them.
 
-    `must_wait`: a streaming task of a new runner has a batch open, and how far that comes nobody knows before it ends.
+    `must_wait`: a streaming task of a new runner has an open batch, whose end is unknown until it closes.
     """
 
     rules: frozenset[str] = frozenset()
@@ -31,9 +30,9 @@ class KeptRules:
 
 
 def moved_targets(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
-    """Return the (rule, target) that a runner delivers for still, and that today's files give to another of its bus.
+    """Return the (rule, target) pairs that a runner still delivers for and that today's files give to another runner.
 
-    `rules` are those that they give to it.
+    Only pairs of the runner's bus. `rules` are the rules that today's files give to this runner.
     """
     gone = [
         pair
@@ -52,9 +51,9 @@ def kept_rules(
     source: LogSource,
     offsets: Mapping[Partition, int],
 ) -> KeptRules:
-    """Return which rules that `moved` away are to stay with a runner that stands at `offsets`, and up to where.
+    """Return which of the `moved` rules stay with a runner at `offsets`, and up to which offsets.
 
-    Call it after today's rules came into force: by others no new runner plans a batch any more.
+    Call it after today's rules came into force: from then on no new runner plans a batch by older rules.
     """
     of_runner: dict[str, set[str]] = {}
     for rule in moved:
@@ -76,7 +75,7 @@ def kept_rules(
 
 
 def lower_bounds(first: Mapping[Partition, int], second: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Return up to where partitions may be taken by both of two bounds, of which each has some partitions."""
+    """Return the lower bound for each partition; each mapping has bounds for some partitions."""
     return {**first, **second} | {
         partition: min(first[partition], second[partition]) for partition in first.keys() & second.keys()
     }
@@ -85,7 +84,7 @@ def lower_bounds(first: Mapping[Partition, int], second: Mapping[Partition, int]
 def _taken_by(
     runtime: Runtime, runner: str, bus: Bus, source: LogSource, partitions: Collection[Partition]
 ) -> dict[Partition, int]:
-    """Return up to where a runner has taken each partition, its batch under way included."""
+    """Return the offset up to which a runner has taken each partition, including its batch in progress."""
     rows = [
         row for row in runtime.ledger.consumer_offsets(runner) if row.bus == bus.name and row.partition in partitions
     ]

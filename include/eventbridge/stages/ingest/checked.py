@@ -1,4 +1,4 @@
-"""Checks of messages one by one: strictly a CloudEvent or not, and new in its batch or not."""
+"""Checks messages one by one: whether each is strictly a CloudEvent, and whether it is new in its batch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ IDENTITY_BYTES: Final = 16
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What the checks of a file's messages came to, in their order.
+    """The result of the checks of a file's messages, in their order.
 
-    `columns` are those of schema BUFFER that checks decide, texts coded but for `event_id`; `types` the type of each
-    event, None of what is none; `counts` how many have each status; `identities` those of the valid events.
+    `columns` are the columns of schema BUFFER that the checks decide, with dictionary-coded texts except `event_id`.
+    `types` has the type of each event, or None. `counts` is the number of messages by status, and `identities` has
+    those of the valid events.
     """
 
     columns: Mapping[str, pa.Array]
@@ -34,14 +35,14 @@ class CheckResult:
     identities: set[bytes]
 
 
-#: (bodies, why rows are refused already, identities known before, the most bytes of an event) to what they came to.
+#: Takes (bodies, reasons of refused rows, known identities, maximum size of an event in bytes), returns the result.
 Check: TypeAlias = Callable[[pa.ChunkedArray, Mapping[int, str], AbstractSet[bytes], int], CheckResult]
 
 
 def check_one_by_one(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], seen: AbstractSet[bytes], max_bytes: int
 ) -> CheckResult:
-    """Check each message by itself; an event with an identity in `seen`, or of a message before it, is a duplicate."""
+    """Check each message by itself; an event is a duplicate if its identity is in `seen` or came earlier."""
     rows = CheckedRows(seen)
     for row, body in enumerate(bodies.to_pylist()):
         if row in refused:
@@ -53,7 +54,7 @@ def check_one_by_one(
 
 @dataclass
 class CheckedRows:
-    """Rows of messages that are checked, one after the other."""
+    """Collects the rows of checked messages, one after the other."""
 
     seen: AbstractSet[bytes]
     _statuses: list[str] = field(default_factory=list)
@@ -64,7 +65,7 @@ class CheckedRows:
     _identities: set[bytes] = field(default_factory=set)
 
     def add_message(self, body: bytes | None, max_bytes: int) -> None:
-        """Check a message and add what it is; one without a body is a tombstone."""
+        """Check a message and add its row; one without a body is a tombstone."""
         if body is None:
             self._add("tombstone", None, None, None, None)
             return
@@ -87,7 +88,7 @@ class CheckedRows:
         self._add("malformed", None, None, None, reason)
 
     def checked(self) -> CheckResult:
-        """Return what was added."""
+        """Return the result for all rows that were added."""
         columns = {
             "status": listed(self._statuses),
             "reason": listed(self._reasons),
@@ -108,7 +109,7 @@ class CheckedRows:
 
 
 def names_of(body: bytes, max_bytes: int) -> tuple[str, str, str]:
-    """Return id, source and type of an event of at most so many bytes; raises EventError for what is not one."""
+    """Return id, source and type of an event of at most `max_bytes`; raises EventError if it is not an event."""
     found = recognise(body, max_bytes=max_bytes)
     if found is not None:
         return found
@@ -117,7 +118,7 @@ def names_of(body: bytes, max_bytes: int) -> tuple[str, str, str]:
 
 
 def identity_of(source: str, event_id: str) -> bytes:
-    """Return what is the same for events of one source and id alone."""
+    """Return the identity that all events with one source and id share, and no others."""
     # 16 bytes instead of the texts: a batch of half a million events must fit into the memory of one task.
     text = f"{len(source)}:{source}{event_id}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=IDENTITY_BYTES).digest()

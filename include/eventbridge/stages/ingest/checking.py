@@ -38,17 +38,17 @@ from eventbridge.store.parquet import TableWriter, read_table
 from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
 
-#: Bytes of messages per landed file: with large events this bounds the memory, not the number of events.
+#: Bytes of messages per landed file: with large events this bounds the memory.
 FILE_MAX_BYTES = 24 << 20
 
-#: Ids differ from row to row; of the other texts a file has few.
+#: Ids differ from row to row; a file has few distinct other texts.
 _BUFFER = with_codes(BUFFER, but=("message_id", "event_id"))
 
 
 class Limits(NamedTuple):
-    """The most events of a file, and the most bytes of an event; of how many its schema is learned, with what values.
+    """The maximum events of a file and bytes of an event, and how many events a schema is learned from.
 
-    `example_bytes` is how long a value is that is kept as an example; 0: none is.
+    `example_bytes` is the maximum length of a value that is kept as an example; 0 keeps none.
     """
 
     file_events: int
@@ -58,9 +58,9 @@ class Limits(NamedTuple):
 
 
 class CheckedFile(NamedTuple):
-    """What one file will hold: rows of schema BUFFER, what is recorded of them, the identities of the valid events.
+    """The content of one file: rows of schema BUFFER, the record of them, and the identities of the valid events.
 
-    `samples` is what some of these have, by type.
+    `samples` are samples of these events, by type.
     """
 
     rows: pa.Table
@@ -71,7 +71,7 @@ class CheckedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Checking:
-    """Reads messages of a log and checks them by `check`; `clock` says when they arrived."""
+    """Reads messages of a log and checks them with `check`; `clock` gives their time of arrival."""
 
     source: LogSource
     mapping: EventMapping | None
@@ -82,7 +82,8 @@ class Checking:
     def next_file(
         self, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes], *, is_gap: bool = False
     ) -> CheckedFile:
-        """Return what comes next of a partition, as much as fits one file; `is_gap`: all up to `limit` is passed over.
+        """Return the next messages of a partition, as many as fit one file; `is_gap`: all up to `limit` are passed
+        over.
 
         An event with an identity in `seen` is a duplicate.
         """
@@ -92,7 +93,7 @@ class Checking:
     def taken_file(
         self, taken: TakenMessages, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes]
     ) -> CheckedFile:
-        """Return what comes next of a partition and was taken, as much as fits one file; no log is read."""
+        """Return the next taken messages of a partition, as many as fit one file, without reading the log."""
         messages, refused, end = taken.messages(partition, start, limit, self.limits.file_events, FILE_MAX_BYTES)
         return self._file(partition, start, end, messages, refused, seen)
 
@@ -117,7 +118,7 @@ class Checking:
         return sample_bodies(messages["body"].take(pa.array(chosen)).to_pylist(), self.limits.example_bytes)
 
     def _read(self, partition: Partition, start: int, limit: int) -> tuple[pa.Table, int]:
-        """Return the next messages, as many as fit one file, and the offset up to which that accounts for."""
+        """Return the next messages, as many as fit one file, and the offset up to which they account for the log."""
         blocks: list[pa.RecordBatch] = []
         events, size = self.limits.file_events, FILE_MAX_BYTES
         with closing(reading(self.source, partition, start, limit)) as messages:
@@ -139,9 +140,9 @@ def valid_identities(store: Store, path: str) -> set[bytes]:
 
 
 def write_file(store: Store, bus: str, planned_at: datetime, batch_id: str, rows: pa.Table) -> str | None:
-    """Write rows into the archive and return the path; None where there are none.
+    """Write rows into the archive and return the path, or None if there are no rows.
 
-    Nobody else has ever the same name: a late or repeated write leaves garbage and changes no recorded file.
+    The name is unique: a late or repeated write leaves an unused file and changes no recorded one.
     """
     if not rows.num_rows:
         return None
@@ -153,20 +154,20 @@ def write_file(store: Store, bus: str, planned_at: datetime, batch_id: str, rows
 
 
 def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
-    """Return how many messages of a block reach the number of events or of bytes, if it has so many."""
+    """Return how many messages of a block it takes to reach the number of events or of bytes."""
     sizes = np.cumsum(pc.fill_null(pc.binary_length(block["body"]), 0).to_numpy(zero_copy_only=False))
     enough = int(np.searchsorted(sizes, size)) + 1
     return min(events, enough, int(block.num_rows))
 
 
 def reading(source: LogSource, partition: Partition, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-    """Yield what a source reads, to be closed early or not."""
+    """Yield what a source reads, as a generator that can be closed early."""
     # A generator of our own: a source may give any iterator, and only generators have close().
     yield from source.read(partition, start, end)
 
 
 def _rows(partition: Partition, messages: pa.Table, checked: CheckResult, arrived_at: datetime) -> pa.Table:
-    """Return messages as rows of schema BUFFER, texts coded where many are the same."""
+    """Return messages as rows of schema BUFFER, with repeated texts dictionary-coded."""
     count = messages.num_rows
     place = "-".join(str(part) for part in partition if part != "")
     columns = {

@@ -1,6 +1,6 @@
-"""Checks of messages by compiled code: what it is not sure of is checked one by one.
+"""Checks messages with compiled code; messages that it cannot decide are checked one by one.
 
-For processes that have the code loaded already, as Spark's workers have: to load it takes as long as to check some
+For processes that have the compiled code loaded, such as Spark's workers: loading it takes as long as checking some
 hundred thousand messages one by one.
 """
 
@@ -49,7 +49,9 @@ def check_compiled(
 
 
 class _Names(NamedTuple):
-    """Of each message: whether it is surely an event, its identity, id, source and type; anything where it is not."""
+    """For each message: whether it is surely an event, its identity, id, source and type; undefined values if it is
+    not.
+    """
 
     sure: npt.NDArray[np.bool_]
     identities: list[bytes]
@@ -70,7 +72,7 @@ class _Names(NamedTuple):
 
 
 def _readable(texts: Texts) -> Iterator[Texts]:
-    """Yield texts in two parts: where they are, and the last ones, behind which no memory follows, in a copy."""
+    """Yield the texts in two parts: in place, and copies of the last ones, which no readable memory follows."""
     copied = int(np.searchsorted(texts.end, len(texts.buffer) - PADDING, side="right"))
     if copied:
         yield Texts(texts.buffer, texts.start[:copied], texts.end[:copied])
@@ -89,7 +91,7 @@ def _names(
 def _mixed(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], names: _Names, rows: CheckedRows, max_bytes: int
 ) -> CheckResult:
-    """Add each message in its order: those that are not surely events are checked by themselves."""
+    """Add each message in order; messages that are not surely events are checked one by one."""
     unsure = iter(bodies.filter(pa.array(~names.sure)).to_pylist())
     columns = [column.to_pylist() for column in (names.event_ids, names.sources, names.types)]
     rows_of_names = zip(names.sure.tolist(), names.identities, *columns, strict=True)

@@ -1,4 +1,4 @@
-"""Messages that a bus dropped before a runner took them: where the runner goes on, by the bus's `offset_reset`."""
+"""Messages that a bus deleted before a runner took them: `offset_reset` says where the runner continues."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 
 def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: int) -> Waiting:
-    """Return what a partition holds for a runner that stands at `offset`; raises OffsetGapError where `fail` says so.
+    """Return what a partition holds for a runner at `offset`; raises OffsetGapError if `offset_reset` is `fail`.
 
-    With `latest` it holds nothing, if anything was dropped: all that is there is passed over, as one gap.
+    With `latest`, a deleted message makes the runner pass over everything in the partition, as one gap.
     """
     earliest, end = source.earliest(partition), source.end(partition)
     if offset < earliest:
@@ -28,9 +28,10 @@ def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: in
 
 
 def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) -> bool:
-    """Return whether a range that begins at `offset` is passed over as a whole: `latest`, and its begin was dropped.
+    """Return whether a range that begins at `offset` is passed over entirely: with `latest`, if its first message is
+    deleted.
 
-    Raises OffsetGapError where `fail` says so.
+    Raises OffsetGapError if `offset_reset` is `fail`.
     """
     if bus.source.offset_reset == "earliest":
         return False
@@ -41,9 +42,9 @@ def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) 
 
 
 def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> bool:
-    """Return whether of any of the bus's partitions the messages that are there are passed over; raises OffsetGapError.
+    """Return whether the messages of any partition of the bus are passed over; raises OffsetGapError.
 
-    A batch without an end must not begin there: what comes later would be passed over with them, though it was sent.
+    An open batch must not begin there: later messages would be passed over with them, although they were sent.
     """
     if bus.source.offset_reset == "earliest":
         return False
@@ -60,7 +61,7 @@ def _report_deletion(bus: Bus, partition: Partition, offset: int, earliest: int)
     )
     if bus.source.offset_reset == "fail":
         raise OffsetGapError(
-            f"{what[:1].upper()}{what[1:]}, its offset_reset is fail. To go on, write offset_reset: earliest, which "
+            f"{what[:1].upper()}{what[1:]}, its offset_reset is fail. To continue, write offset_reset: earliest, which "
             "takes what is left, or latest, which takes only what comes from now on; give the topic more retention"
         )
     log.error("ALARM: %s: a gap in the reconciliation; offset_reset is %s", what, bus.source.offset_reset)

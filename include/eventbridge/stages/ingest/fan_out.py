@@ -1,4 +1,4 @@
-"""How many events the next batch may take, by what the last ones came to; called by listen."""
+"""How many events the next batch may take, estimated from the fan-out of the last batches; called by listen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.rule.model import PRIORITY_POOLS
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Batches that are looked at, until they have so many events: a few may have matched everything, or nothing.
+#: How many batches are examined, until they have enough events: a few may have matched everything, or nothing.
 _MOST_BATCHES = 10
 _ENOUGH_EVENTS = 1_000
 
@@ -20,11 +20,11 @@ _ENOUGH_EVENTS = 1_000
 def events_to_hand_out(
     runtime: Runtime, runner: str, rules: RuleSet, pools: Mapping[str, PoolSlots] | None
 ) -> int | None:
-    """Return how many events fit a batch whose deliveries are all to be handed out; None: there is no telling yet.
+    """Return how many events a batch may take so that all its deliveries get a chunk; None if that cannot be estimated
+    yet.
 
-    A rule's own pool, or one that rules name, does not bound the batch: what it has no room for is that rule's affair,
-    and goes to the slow lane, where it costs the other rules nothing. Of a shared pool that has no free slot at the
-    moment one is counted on; one that is closed holds what it gets.
+    A rule's own pool does not bound the batch: deliveries beyond its capacity go to the slow lane, where they cost the
+    other rules nothing. A shared pool without a free slot counts as having one; a closed pool holds its deliveries.
     """
     events = 0
     parts: list[Part] = []
@@ -34,16 +34,16 @@ def events_to_hand_out(
             events += sum(each.read for each in landed if isinstance(each, LandedRange))
             parts += _parts(runtime, batch, rules)
     most = runtime.settings.batch_max_chunks
-    room = {
+    capacity = {
         name: chunks_for(pool._replace(free=max(1, pool.free)), most)
         for name, pool in (pools or {}).items()
         if name in PRIORITY_POOLS and pool.slots
     }
-    return events_handed_out(FanOut.of(events, parts), room, most, runtime.settings.batch_max_deliveries)
+    return events_handed_out(FanOut.of(events, parts), capacity, most, runtime.settings.batch_max_deliveries)
 
 
 def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
-    """Yield what a batch handed out, and what it had no room for: not what waits for a target that is not well."""
+    """Yield the deliveries that a batch handed out or lacked capacity for, except those of degraded targets."""
     for total in runtime.ledger.chunk_totals(batch.batch_id):
         yield part_of_chunks(total, runtime.chunk_sizes.small)
     withheld = runtime.ledger.withheld_pieces(batch.batch_id)

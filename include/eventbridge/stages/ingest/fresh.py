@@ -1,4 +1,4 @@
-"""The next events of a partition in memory: checked like landed events, but landed nowhere."""
+"""Reads the next events of a partition into memory, with the checks of buffer, and lands nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eventbridge.store.columns import vector_of
 
 
 class FreshRange(NamedTuple):
-    """What a partition gave up to offset `end`: the number of messages, their bytes, and their valid events."""
+    """What was read of a partition up to offset `end`: the number of messages, their bytes, and the valid events."""
 
     end: int
     read: int
@@ -33,9 +33,9 @@ class FreshRange(NamedTuple):
 
 @dataclass(frozen=True)
 class FreshReading:
-    """Reads messages of a log, a few at a time: by pages where it gives them, as columns cost more than few rows do.
+    """Reads a few messages of a log at a time, by pages if it has them: for few rows columns cost more.
 
-    What a log with a retention of its own gave is added to `taken`; one that is told to drop messages keeps these.
+    Messages of a log with its own retention are added to `taken`; a log that is trimmed by EventBridge keeps them.
     """
 
     source: LogSource
@@ -46,13 +46,13 @@ class FreshReading:
     _adds: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Know how messages are read."""
+        """Set up how messages are read."""
         pages = self.source if self.mapping is None and isinstance(self.source, PagedLog) else None
         object.__setattr__(self, "_pages", pages)
         object.__setattr__(self, "_adds", not isinstance(self.source, TrimmableLog))
 
     def next_events(self, partition: Partition, start: int, limit: int, seen: set[bytes]) -> FreshRange:
-        """Return what comes next of a partition, at least a block; adds the identities of what is valid to `seen`."""
+        """Return the next events of a partition, at least a block; adds the identities of valid events to `seen`."""
         rows, refused, end = self._read(partition, start, limit)
         events: list[FreshEvent] = []
         size = 0
@@ -71,7 +71,9 @@ class FreshReading:
         return FreshRange(end, len(rows), size, events)
 
     def _read(self, partition: Partition, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
-        """Return messages, why some are no events, and the offset up to which that accounts for."""
+        """Return messages, by row the reasons why some are no events, and the offset up to which they account for the
+        log.
+        """
         if self._pages is not None:
             return _rows_of(self._pages, partition, start, limit)
         return self._read_blocks(partition, start, limit)

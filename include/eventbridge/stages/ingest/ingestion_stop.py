@@ -1,4 +1,4 @@
-"""Stops and resumes ingestion, replays and redrives by free space on the store's disk and in its quota."""
+"""Stops and resumes ingestion, replays and redrives by the free space on the store's disk and in its quota."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from eventbridge.stages.runtime.store_size import room_in_quota
 log = logging.getLogger(__name__)
 
 
-#: How long a replay or redrive waits until it looks again whether there is room.
+#: How long a replay or redrive waits before it checks again whether there is space.
 RECHECK_SECONDS = 5.0
 
 
 def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:
-    """Return whether nothing new is to be taken now; notes in the ledger, and tells, when that changes.
+    """Return whether nothing new may be taken now; records and publishes each change.
 
-    `again`: how loud the log says that it is stopped as it was.
+    `again` is the log level if ingestion is still stopped for the same reason.
     """
     stop = runtime.ledger.ingestion_stop()
     short = short_of(_rooms(runtime), stop.cause if stop is not None else None)
@@ -29,7 +29,7 @@ def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool
     if stop is not None and (short is None or short.cause != stop.cause):
         changed = runtime.ledger.resume_ingestion()
         if changed:
-            log.warning("there is room again; new batches were not planned since %s: %s", stop.since, stop.reason)
+            log.warning("there is free space again; no new batches were planned since %s: %s", stop.since, stop.reason)
         stop = None
     if short is not None:
         changed = _stopped(runtime, stop, short, again) or changed
@@ -56,12 +56,12 @@ def _reason(runtime: Runtime, short: Room) -> str:
     if short.cause == "disk":
         return (
             f"the store {runtime.store.uri} has {free:,} bytes free, less than EVENTBRIDGE_DISK_MIN_FREE_SIZE "
-            f"({write_size(short.watermarks.low)}); it goes on from EVENTBRIDGE_DISK_RESUME_FREE_SIZE "
-            f"({write_size(short.watermarks.high)}): free some space, or lower both"
+            f"({write_size(short.watermarks.low)}); ingestion resumes at EVENTBRIDGE_DISK_RESUME_FREE_SIZE "
+            f"({write_size(short.watermarks.high)}): free some space, or lower both settings"
         )
     quota, resume = settings.store_max_size or 0, settings.store_resume_size or 0
     return (
         f"the store {runtime.store.uri} holds {quota - free:,} bytes, EVENTBRIDGE_STORE_MAX_SIZE is "
-        f"{write_size(quota)}; it goes on at EVENTBRIDGE_STORE_RESUME_SIZE ({write_size(resume)}): "
-        "shorten a retention and run `eventbridge maintain`, or raise both"
+        f"{write_size(quota)}; ingestion resumes at EVENTBRIDGE_STORE_RESUME_SIZE ({write_size(resume)}): "
+        "shorten a retention and run `eventbridge maintain`, or raise both settings"
     )

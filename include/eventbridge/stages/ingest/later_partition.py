@@ -1,4 +1,4 @@
-"""Where a registered runner begins in a partition that it did not know: a new one, or one that was away."""
+"""Where a registered runner begins in a partition that is new to it: a new one, or one whose broker was unreachable."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from eventbridge.stages.guards.ledger_identity import registered_at
 from eventbridge.stages.guards.log_identity import start_offset
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: How far a broker's clock may be ahead of the ledger's without that an event is passed over; so old ones may come.
+#: How far a broker's clock may be ahead of the ledger's without skipping an event; in return, older events may come.
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 
 
 def later_start(runtime: Runtime, runner: str, bus: Bus, source: LogSource, partition: Partition) -> int:
-    """Return the offset of the first event of a partition that a registered runner is to have.
+    """Return the offset of the first event that a registered runner takes of a partition that is new to it.
 
-    Nothing of a new partition can have been seen before: it is taken from its beginning. One that a broker names may be
-    old, and its broker was away: a time as `start_at` holds for it too, and `latest` is when the group was registered.
+    A new partition is taken from its beginning. One that a broker names may be old, because its broker was unreachable:
+    a time in `start_at` applies to it too, and `latest` means the time at which the group was registered.
     """
     if bus.source.start_at not in ("earliest", "latest"):
         return start_offset(bus, source, partition)

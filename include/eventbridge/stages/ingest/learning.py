@@ -1,4 +1,4 @@
-"""What buffer learned of the schemas of a batch: merged with what the ledger knows, and what is told of it."""
+"""What buffer learned about the schemas of a batch: merged with the ledger's schemas, with events about the changes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from eventbridge.store.rule_sets import frozen_rules
 
 log = logging.getLogger(__name__)
 
-#: Types that are learned of a bus: what names types by ids must not fill the ledger.
+#: Maximum types that are learned for a bus: a bus that puts ids into its types must not fill the ledger.
 MOST_TYPES: Final = 500
 
 
 def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -> list[LearnedSchema]:
-    """Return what the types of a batch are known as now, and the events that tell what changed.
+    """Return the updated schemas of a batch's types, and the operational events about their changes.
 
-    Once a bus has as many types as are learned of one, further ones are passed over.
+    Once a bus has the maximum number of types, further types are ignored.
     """
     if not samples:
         return []
@@ -48,7 +48,7 @@ def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSa
 
 
 def _rules_of_all(runtime: Runtime, batch: Batch) -> RuleSet:
-    """Return the rules in force of all runners; where they cannot be read, those that the batch is pinned to."""
+    """Return the rules in force of all runners, or those that the batch is pinned to if they cannot be read."""
     try:
         known = runtime.ledger.rules_in_force()
         if known is not None:

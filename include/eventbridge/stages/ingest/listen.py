@@ -1,4 +1,4 @@
-"""Stage listen: takes the runner's unfinished batch, or plans the next one from what its bus holds."""
+"""Stage listen: returns the runner's unfinished batch, or plans the next one from the events on its bus."""
 
 from __future__ import annotations
 
@@ -49,17 +49,18 @@ log = logging.getLogger(__name__)
 def listen(
     runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
 ) -> str | None:
-    """Return the id of the runner's unfinished batch, else of a new one, else None: nothing to take, or no room for it.
+    """Return the id of the runner's unfinished batch or of a new one; None if there is nothing to take, or no capacity.
 
-    None also while a streaming task delivers the runner's events; what a streaming task left open when it ended is
-    finished first. The `holder` of the lease gets an unfinished batch, else a new one that is open and empty, unless
-    rules move.
+    None also while a streaming task has the runner's lease. A batch that a streaming task left open when it ended is
+    finished first. The `holder` of the lease gets the unfinished batch, else a new one that is open and empty, unless
+    rules are being transferred.
 
-    Today's rule files are read for a new batch only; with errors in them it takes the last ones without.
-    It takes as many events as settings allow, and as the last batches' deliveries say can be handed out: `pools` holds
-    the Airflow pools as they stand, None: not known, they bound nothing.
-    Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would
-    lose or repeat history, BusError where the bus cannot respond.
+    Today's rule files are read for a new batch only; if they have errors, the last valid rules apply. The batch takes
+    as many events as the settings and the fan-out of the last batches allow. `pools` are the Airflow pools; None means
+    unknown, and bounds nothing.
+
+    Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where continuing would lose
+    or repeat history, and BusError if the bus does not respond.
     """
     return _listen(runtime, runner, pools, holder)
 
@@ -67,7 +68,7 @@ def listen(
 def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, holder: str | None) -> str | None:
     lease = runtime.ledger.streaming_lease(runner)
     if lease is not None and lease.holder != holder:
-        log.info("runner %s: %s delivers its events, until %s at least", runner, lease.holder, lease.until)
+        log.info("runner %s: %s has its streaming lease, until %s at least", runner, lease.holder, lease.until)
         return None
     repeat_bus_commits(runtime, runner)
     unfinished = runtime.ledger.unfinished_batch(runner)
@@ -94,7 +95,7 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
         refuse_other_log(runtime, runner, bus, source)
         kept = kept_rules(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, offsets)
         if kept.must_wait:
-            log.info("runner %s waits until the batch ends of a runner that its rules move to", runner)
+            log.info("runner %s waits for the end of an open batch: its rules move to the runner of that batch", runner)
         if kept.must_wait or not (rules.rules or kept.rules):
             return None
         # False: rule files changed, or another attempt planned a batch; this one stood still in between.
@@ -117,8 +118,8 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
             _fill_inbox(runtime, runner, source, _Capacity(offsets, until, most))
         opens = holder is not None and not (until or transfer.waiting)
         opens = opens and not any_passed_over(bus, source, offsets)  # which takes an end that is known before
-        room = _Capacity(offsets, until, most)
-        plan = _empty_plan(bus, source, offsets) if opens else _plan(runtime, runner, bus, source, room)
+        capacity = _Capacity(offsets, until, most)
+        plan = _empty_plan(bus, source, offsets) if opens else _plan(runtime, runner, bus, source, capacity)
     if is_ingestion_stopped(runtime):
         return None
     if not plan.ranges:
@@ -132,7 +133,9 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
 
 
 def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
-    """Return the open batch that arriving rules wait for, if its runner has no rules any more: this run finishes it."""
+    """Return the open batch that arriving rules wait for, if its runner has no rules any more, so that this run
+    finishes it.
+    """
     known = runtime.ledger.rules_in_force()
     batch_id = orphaned_batch(arriving, known.runners if known is not None else {})
     if batch_id is None or not end_open(runtime, runtime.ledger.batch(batch_id)):
@@ -142,9 +145,10 @@ def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[Arri
 
 
 def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
-    """Tell the bus again what a commit could not tell it; if that fails too, warn and leave it to the next listen.
+    """Commit offsets on the bus that an earlier commit could not; if that fails too, leave it to the next listen.
 
-    The ledger is the truth, so what is told is where the group stands now: an old batch's end would move it back.
+    It commits the current offsets of the ledger, which is the source of truth: the end of an old batch would move the
+    group back.
     """
     outstanding = runtime.ledger.bus_commits_outstanding(runner)
     if not outstanding:
@@ -174,9 +178,7 @@ def _registered(
     arriving: Sequence[Arrival],
     known: Mapping[Partition, int],
 ) -> Mapping[Partition, int]:
-    """Return where the group stands in each partition of its bus, having registered the partitions that are not
-    `known`.
-    """
+    """Return the group's offset in each partition of its bus, after registering partitions that are not `known`."""
     claim_runner(runtime, runner)
     new = [partition for partition in source.partitions() if partition not in known]
     if known:
@@ -216,50 +218,50 @@ class _Capacity(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What a new batch takes, and whether its bus holds more."""
+    """The ranges that a new batch takes, and whether its bus holds more."""
 
     ranges: list[Range]
     is_full: bool
 
 
-def _plan(runtime: Runtime, runner: str, bus: Bus, source: LogSource, room: _Capacity) -> _Plan:
+def _plan(runtime: Runtime, runner: str, bus: Bus, source: LogSource, capacity: _Capacity) -> _Plan:
     existing = set(source.partitions())
     waiting = []
-    for partition, offset in sorted(room.offsets.items()):
+    for partition, offset in sorted(capacity.offsets.items()):
         if partition.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
             continue
         if partition in existing:
             found = waiting_events(bus, source, partition, offset)
-            waiting.append(found._replace(end=min(found.end, room.until.get(partition, found.end))))
+            waiting.append(found._replace(end=min(found.end, capacity.until.get(partition, found.end))))
     held = sum(each.end - each.readable_from for each in waiting)
     # Another topic's few events would wait for the whole of a batch that is large.
-    limit = _most_events(runtime, runner, room, held if len(bus.source.topics) == 1 else 0)
+    limit = _most_events(runtime, runner, capacity, held if len(bus.source.topics) == 1 else 0)
     return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
 
 
-def _most_events(runtime: Runtime, runner: str, room: _Capacity, backlog: int = 0) -> int:
+def _most_events(runtime: Runtime, runner: str, capacity: _Capacity, backlog: int = 0) -> int:
     settings = runtime.settings
     max_events = min(settings.batch_max_events, events_in_time(runtime, runner, backlog))
-    max_events = max_events if room.most is None else min(room.most, max_events)
+    max_events = max_events if capacity.most is None else min(capacity.most, max_events)
     return events_within(max_events, settings.batch_max_size, _mean_bytes(runtime, runner))
 
 
-def _fill_inbox(runtime: Runtime, runner: str, source: LogSource, room: _Capacity) -> None:
-    """Take messages over from queues, so that the inbox holds what a batch may take."""
-    held = sum(max(0, source.end(partition) - room.offsets.get(partition, 0)) for partition in source.partitions())
-    if isinstance(source, InboxLog) and (most := _most_events(runtime, runner, room) - held) > 0:
+def _fill_inbox(runtime: Runtime, runner: str, source: LogSource, capacity: _Capacity) -> None:
+    """Take messages over from queues, so that the inbox holds as many as a batch may take."""
+    held = sum(max(0, source.end(partition) - capacity.offsets.get(partition, 0)) for partition in source.partitions())
+    if isinstance(source, InboxLog) and (most := _most_events(runtime, runner, capacity) - held) > 0:
         source.take_in(most)
 
 
 def _empty_plan(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> _Plan:
-    """Return what a batch begins with that is open: where the group stands in each partition, and nothing of it."""
+    """Return the plan of an open batch: the group's offset in each partition, with no events yet."""
     existing = set(source.partitions())
     standing = [(partition, at) for partition, at in sorted(offsets.items()) if partition.topic in bus.source.topics]
     return _Plan([Range(partition, at, at) for partition, at in standing if partition in existing], is_full=False)
 
 
 def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
-    """Return what a message of the runner's last landed batch came to, in bytes."""
+    """Return the mean size of a message in the runner's last landed batch, in bytes."""
     for batch in runtime.ledger.batches(limit=10, runner=runner):
         files = runtime.ledger.files(batch.batch_id, "buffer") if batch.kind == "normal" else []
         landed = [file.detail for file in files if isinstance(file.detail, LandedRange)]
@@ -269,7 +271,7 @@ def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
 
 
 class _PinnedRules(NamedTuple):
-    """What a batch is planned for, with which rules, and the set in force that these are of."""
+    """What a batch is planned for, its rules, and the rule set in force that these come from."""
 
     runner: str
     bus: Bus

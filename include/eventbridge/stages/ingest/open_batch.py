@@ -1,5 +1,6 @@
-"""A batch that a streaming task has open, or opens behind another; whoever finds it after the streaming task has the
-stages finish it.
+"""Batches that a streaming task has open, or opens behind another batch.
+
+If the streaming task ends, the stages finish its batch.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ log = logging.getLogger(__name__)
 def open_following(
     runtime: Runtime, former: Batch, ends: Mapping[Partition, int], source: LogSource, holder: str
 ) -> Batch | None:
-    """Open a batch of the same rules behind one that its streaming task has read up to `ends`, and that is to be
-    committed yet.
+    """Open a batch behind one that its streaming task has read up to `ends` and that is not committed yet.
 
-    None where a listen is to plan what comes next, once the former is committed: rules or the partitions of the bus
-    have changed, messages are to be passed over, nothing may be taken now, or the lease is another's than `holder`'s.
+    Both have the same rules. None if a listen must plan the next batch after the former is committed: rules or the
+    partitions of the bus have changed, messages must be passed over, ingestion is stopped, or `holder` no longer has
+    the lease.
     """
     taken = take_up_rules(runtime)
     rules = taken.rules.for_runner(former.runner)
@@ -58,10 +59,11 @@ def open_following(
 
 
 def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
-    """Move an open batch to `planned` unless its runner's lease is another's than `holder`'s; False: it is open.
+    """Move an open batch to `planned`; return False if it stays open.
 
-    From then on the streaming task can record nothing of it: its ranges end where its last segment says, and what the
-    segments show is not delivered again. Does nothing to a batch that is not open. One that follows another stays open.
+    It stays open while another than `holder` has the runner's lease, or while it follows another batch. Once it is
+    planned, the streaming task can record nothing for it: its ranges end where the last segment says, and deliveries
+    that the segments show are not sent again. Does nothing to a batch that is not open.
     """
     if batch.state != "open":
         return True
@@ -75,7 +77,7 @@ def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
 
 
 def closed(runtime: Runtime, batch: Batch) -> Batch:
-    """Return a batch as it is once no streaming task has it open; raises UserError while one has."""
+    """Return a batch once no streaming task has it open; raises UserError while one has."""
     if batch.state != "open":
         return batch
     if not end_open(runtime, batch):

@@ -1,4 +1,4 @@
-"""How many events a batch may take so that most of it is delivered in the target duration; called by listen."""
+"""How many events a batch may take so that most of it is delivered within the target duration; called by listen."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_TIME, time_at, times_of
 from eventbridge.store.parquet import read_table
 
-#: Batches that are looked at; of most of them the ledger's row says enough.
+#: How many batches are examined; for most of them the ledger's row is enough.
 _MOST_BATCHES = 10
-#: A batch is as good as delivered when so much of what was responded to is: one slow target does not count.
+#: A batch counts as delivered when this share of its responses is in: one slow target does not count.
 _MOST = 0.8
 
 
 def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
-    """Return how many events the next batch may take, by the last one that was full or took longer than it should.
+    """Return how many events the next batch may take, from the last batch that was full or exceeded the target
+    duration.
 
-    `backlog` is how many wait that may have the bus for themselves; 0 where others share it.
+    `backlog` is the number of waiting events that do not share the bus; 0 if others share it.
     """
     target = runtime.settings.batch_target_duration
     for batch in runtime.ledger.batches(limit=_MOST_BATCHES, runner=runner):
         if batch.kind != "normal" or batch.committed_at is None:
             continue
         if not batch.is_full and (batch.committed_at - batch.planned_at).total_seconds() <= target:
-            continue  # small and quick: it says nothing of what a large one takes
+            continue  # small and quick: it says nothing about the time of a large one
         if (responded := _mostly_responded_at(runtime, batch)) is None:
             continue
         landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
@@ -43,14 +44,14 @@ def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
 
 
 def _mostly_responded_at(runtime: Runtime, batch: Batch) -> datetime | None:
-    """Return when most of a batch's responses were there; None: it had none, or they are not kept any more."""
+    """Return when most of a batch's responses were in; None if it had none, or they are no longer kept."""
     try:
         tables = [
             read_table(runtime.store, file.path, ["settled_at"])
             for file in runtime.ledger.files(batch.batch_id, "settlement")
             if file.path is not None and batch.kept == "all"
         ]
-    except StoreError:  # commit, audit and repair tell of it; how large a batch is does not hang on it
+    except StoreError:  # commit, audit and repair report it; the size of a batch does not depend on it
         return None
     found = np.concatenate([times_of(table["settled_at"]) for table in tables]) if tables else np.array([], np.int64)
     found = np.sort(found[found != NO_TIME])

@@ -1,4 +1,4 @@
-"""Takes up changed rule files for a new batch; with errors in them the last good ones go on."""
+"""Takes up changed rule files for a new batch; while they have errors, the last valid rules stay in force."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 log = logging.getLogger(__name__)
 
-#: Changes of rules that are read at most where the file of the rules before is lost: the newest ones.
+#: Maximum number of rule changes, the newest ones, that are read if the file of the previous rules is lost.
 _MOST_CHANGES = 1_000_000
 
 
 class TakenRules(NamedTuple):
-    """The rules that a new batch takes, all runners', and the hash of the files that they are of."""
+    """The rules of all runners that a new batch takes, and the hash of the rule set that they come from."""
 
     rules: RuleSet
     rule_set: str
 
 
 def take_up_rules(runtime: Runtime) -> TakenRules:
-    """Return the rules that a new batch takes: today's, put in force if they are new, else the last good ones.
+    """Return the rules that a new batch takes: today's, put in force if they are new, else the last valid ones.
 
-    Errors are noted, and told by an operational event, once. Raises RuleFileError if no files ever were good.
+    Errors are recorded and published once, as an operational event. Raises RuleFileError if no rule files were ever
+    valid.
     """
     if runtime.settings.rules_from == "published":
         known = runtime.ledger.rules_in_force()
@@ -54,9 +55,9 @@ def _of(runtime: Runtime, known: RulesInForce) -> TakenRules:
 
 
 def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
-    """Freeze today's rules, then say that they are in force; of two that do it at once one does.
+    """Freeze today's rules, then put them in force; of two processes that do so at once, one succeeds.
 
-    Returns the version of each rule that changed ("": it is gone), None if another set is in force by now.
+    Returns the version of each rule that changed ("" if it was removed), or None if another set is in force by now.
     """
     rule_set = freeze_rules(runtime.store, today)
     before = _versions(runtime, known) if known is not None else {}
@@ -70,11 +71,11 @@ def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -
 
 
 def _versions(runtime: Runtime, known: RulesInForce) -> dict[str, str]:
-    """Return the versions of the rules in force; where their file cannot be read, as the ledger noted the changes."""
+    """Return the versions of the rules in force; if their file cannot be read, from the changes in the ledger."""
     try:
         return {name: rule.version for name, rule in frozen_rules(runtime.store, known.rule_set).rules.items()}
     except (StoreFileMissing, StoreFileDamaged) as error:
-        log.warning("what changed is told by the ledger, as the rule set before is lost: %s", error)
+        log.warning("the previous rule set is lost, so rule changes are read from the ledger: %s", error)
     newest: dict[str, str] = {}
     for change in runtime.ledger.rule_changes(limit=_MOST_CHANGES):
         newest.setdefault(change.rule, change.version)
@@ -85,6 +86,6 @@ def _note(runtime: Runtime, error: RuleFileError) -> None:
     known = runtime.ledger.rules_in_force()
     if known is None:
         return
-    log.error("ALARM: batches go on with the rules of %s: %s", known.since.isoformat(), error)
+    log.error("ALARM: batches continue with the rules of %s: %s", known.since.isoformat(), error)
     errors = [str(each) for each in error.errors]
     runtime.ledger.note_errors(errors, [of_rule_errors(errors, known.rule_set, runtime.ledger.now())])

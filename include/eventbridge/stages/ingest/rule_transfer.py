@@ -1,9 +1,9 @@
-"""Rules that moved from one runner to another: nothing of them is missed, comes twice, or changes its order.
+"""Rules that moved from one runner to another: no event is missed, delivered twice, or delivered out of order.
 
-A runner that has a rule no more notes where it stands before it plans its first batch without it. The rule's new runner
-takes the rule from there on, and not while the old one's last batch with it is under way: what that delivers comes
-first. A runner that is not as far yet goes on without the rule up to there. For one that is further the old one catches
-up first: `eventbridge.stages.ingest.catching_up`.
+A runner that no longer has a rule records its position before it plans its first batch without the rule. The new runner
+takes the rule from there on, but not while the old runner's last batch with it is in progress, whose deliveries come
+first. A new runner that is behind continues without the rule up to that position. If it is ahead, the old runner
+catches up first: `eventbridge.stages.ingest.catching_up`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ log = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """Rules that come from an old runner: up to where that delivers for them, and its last batch with them, if open.
+    """Rules that come from an old runner: up to which offsets it delivers for them, and its last batch with them, if
+    open.
 
-    `is_over`: that delivers no more for them, as it has gone on without them, or as its offsets count on another log.
+    `is_over`: it no longer delivers for them, because it has continued without them, or because its offsets count on
+    another log.
     """
 
     old: str
@@ -42,9 +44,9 @@ class Arrival(NamedTuple):
 
 
 class CatchUp(NamedTuple):
-    """Rules whose old runner has so many events to deliver for them before the new one, which is further, takes them.
+    """Rules whose old runner must deliver `events` more before the new runner, which is ahead, takes them.
 
-    `is_at_work`: it is, with a batch that ends perhaps further.
+    `is_at_work`: the old runner has an open batch, which may end later.
     """
 
     old: str
@@ -53,18 +55,19 @@ class CatchUp(NamedTuple):
     is_at_work: bool
 
     def __str__(self) -> str:
-        """Return what is waited for, to people."""
+        """Return what the runner waits for, as a message."""
         return (
             f"The {_named(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, which "
-            f"delivers {self.events:,} events more before: this runner waits for it meanwhile"
+            f"has {self.events:,} more events to deliver for {'it' if len(self.rules) == 1 else 'them'} first: "
+            "this runner waits until then"
         )
 
 
 @dataclass(frozen=True)
 class RuleTransfer:
-    """What a runner must not take yet: `waiting` rules at all, and partitions only `until` there while these wait.
+    """What a runner must not take yet: the `waiting` rules, and partitions beyond `until` while they wait.
 
-    `behind`: those of them for which an old runner is to catch up.
+    `behind` are the waiting rules for which an old runner must catch up.
     """
 
     waiting: frozenset[str] = frozenset()
@@ -73,8 +76,8 @@ class RuleTransfer:
 
 
 def arrivals(runtime: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
-    """Return what comes to a runner from others on the same bus, or back to it after a batch that it took without."""
-    # All of it at one moment, and after today's rules came into force: from then on the old runner plans without them.
+    """Return rules that come to a runner from others on the same bus, or return to it after a batch without them."""
+    # Read at one moment, after today's rules came into force: from then on the old runner plans without them.
     known = runtime.ledger.deliverers()
     groups = {row.group for row in known.offsets if row.bus == bus.name}
     found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
@@ -109,7 +112,7 @@ def _line(
         rows = [row for row in known.offsets if row.group == old]
     line = {row.partition: standing_offset(row, bus, source) for row in rows if row.partition in partitions}
     is_over = bool(left) or any(line.get(row.partition, row.offset) != row.offset for row in rows)
-    # A broker that is away cannot be asked; what the rule has not seen of it is there still when it comes back.
+    # An unreachable broker cannot be asked; messages that the rule has not seen are still there when it comes back.
     line |= {
         row.partition: row.offset for row in rows if row.partition not in partitions and _is_away(row.partition, bus)
     }
@@ -125,7 +128,7 @@ def _is_away(partition: Partition, bus: Bus) -> bool:
 
 
 def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
-    """Return where a new group starts that takes over rules: at the earliest offset from which one is to be taken."""
+    """Return where a new group that takes over rules starts: by partition, at the earliest offset of them."""
     start: dict[Partition, int] = {}
     for each in arriving:
         for partition, offset in each.line.items():
@@ -134,9 +137,9 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
 
 
 def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> RuleTransfer:
-    """Return which arriving rules a group that stands at `known` must leave out of its next batch.
+    """Return which arriving rules a group at the offsets `known` must leave out of its next batch.
 
-    Raises RuleMovedError if it is further than a rule whose old runner delivers no more for it: what lies between would
+    Raises RuleMovedError if it is ahead of a rule whose old runner no longer delivers for it: the events between would
     be missed.
     """
     behind: list[CatchUp] = []
@@ -155,7 +158,11 @@ def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[
                 place = max(offset, known[partition])
                 until[partition] = min(place, until.get(partition, place))
     if waiting:
-        log.info("rules that come to runner %s and wait for their place: %s", runner, ", ".join(sorted(waiting)))
+        log.info(
+            "runner %s: rules wait until it reaches the offsets of their old runner: %s",
+            runner,
+            ", ".join(sorted(waiting)),
+        )
     for each_behind in behind:
         log.info("runner %s: %s", runner, each_behind)
     return RuleTransfer(frozenset(waiting), until, tuple(behind))
@@ -179,27 +186,27 @@ def _error_message(runner: str, arrival: Arrival, further: int) -> str:
 
 
 def to_catch_up(behind: Iterable[CatchUp], runners: Collection[str]) -> str | None:
-    """Return an old runner that has no rules any more and is to catch up, so that nobody else would plan its batch."""
+    """Return an old runner that has no rules any more and must catch up: no other run would plan its batch."""
     return next((each.old for each in behind if not each.is_at_work and each.old not in runners), None)
 
 
 def orphaned_batch(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str | None:
-    """Return the open batch of an old runner that has no rules any more, so that nobody else would finish it."""
+    """Return the open batch of an old runner that has no rules any more: no other run would finish it."""
     return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
 
 
 def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[str, str]], runner: str) -> bool:
-    """Note where a runner stands that is about to plan without rules which today's files give to another one.
+    """Record the position of a runner that plans without rules that today's files give to another runner.
 
-    False if rule files have changed since, or another attempt has planned a batch: then there is nothing to plan.
+    False if rule files have changed since, or another process has planned a batch: then there is nothing to plan.
     """
     return runtime.ledger.leave_targets(runner, gone, taken.rule_set)
 
 
 def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> bool:
-    """Note that a runner delivers for its rules from now on; writes only what changed.
+    """Record that a runner delivers for its rules from now on; writes only changes.
 
-    False if rule files have changed since: then they may be another runner's by now, and there is nothing to plan.
+    False if rule files have changed since: another runner may have the rules by now, and there is nothing to plan.
     """
     assigned = runtime.ledger.assignments()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}

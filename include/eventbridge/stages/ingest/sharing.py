@@ -1,6 +1,6 @@
-"""Landing of one batch by several workers, a part of a partition each: what they are asked and what they respond with.
+"""Landing of one batch by several workers, each a part of a partition: their jobs and their results.
 
-The stage records what they landed, part by part in the order of the batch, as it records what it lands by itself.
+The stage records the results part by part in the order of the batch, as it records what it lands itself.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from eventbridge.stages.ingest.checked import IDENTITY_BYTES, Check, check_one_b
 from eventbridge.stages.ingest.checking import Checking, Limits, write_file
 from eventbridge.store.protocol import Store
 
-#: Batches of at least so many offsets are shared out: with fewer, asking workers takes as long as they save.
+#: Batches of at least so many offsets are shared: with fewer, the round trip to the workers takes as long as it saves.
 LARGE_EVENTS: Final = 150_000
 
-#: A part is of so many files: what a worker responds with at a time, after which the stage records it.
+#: Files in a part: the result of a worker, which the stage records at once.
 _FILES_PER_PART: Final = 2
 
 
 class LandJob(Struct, frozen=True, kw_only=True):
-    """What all parts of one batch share; `at` is when its messages arrive, by the ledger's clock.
+    """The settings that all parts of one batch share; `at` is the arrival time of its messages, by the ledger's clock.
 
-    `log` says by topic which log it is, as the stage sees it: a worker whose connection leads elsewhere lands nothing.
+    `log` is the identity of the log by topic, as the stage sees it: a worker whose connection leads to another log
+    lands nothing.
     """
 
     batch_id: str
@@ -62,7 +63,7 @@ class Part(Struct, frozen=True):
 
 
 class LandJobParts(Struct, frozen=True):
-    """A job and its parts, as they travel to the workers."""
+    """A job and its parts, as they are sent to the workers."""
 
     job: LandJob
     parts: tuple[Part, ...]
@@ -78,7 +79,7 @@ class LandJobParts(Struct, frozen=True):
 
 
 class LandedFile(Struct, frozen=True):
-    """A file that a worker wrote (None: of a gap), what is to be recorded of it, what a sample of its events has."""
+    """A file that a worker wrote (None for a gap), its record, and a sample of its events by type."""
 
     path: str | None
     detail: LandedRange
@@ -86,7 +87,7 @@ class LandedFile(Struct, frozen=True):
 
 
 class LandedFiles(Struct, frozen=True):
-    """The files of a part in the order of its offsets, up to its end unless the stage has to go on by itself."""
+    """The files of a part in order of their offsets, up to the end of the part or to where the stage must continue."""
 
     files: tuple[LandedFile, ...]
 
@@ -101,7 +102,7 @@ class LandedFiles(Struct, frozen=True):
 
 
 class LandingResult(NamedTuple):
-    """What a worker landed of a part, and the identities of its valid events, one after the other, by file."""
+    """The files that a worker landed for a part, and the identities of their valid events, file by file."""
 
     landed: LandedFiles
     identities: bytes
@@ -116,14 +117,14 @@ class LandingResult(NamedTuple):
 
 
 class Lander(Protocol):
-    """Lands parts of a batch, several at a time."""
+    """Lands several parts of a batch at a time."""
 
     def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
-        """Yield a response for each part, in their order; raises EventBridgeError where workers fail."""
+        """Yield a result for each part, in order; raises EventBridgeError if workers fail."""
 
 
 def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
-    """Return what workers are given of ranges that are not landed yet; nothing if they are small."""
+    """Return the parts for workers, of ranges that are not landed yet; nothing if the ranges are small."""
     if sum(span.end - span.start for span in spans) < LARGE_EVENTS:
         return []
     size = job.file_events * _FILES_PER_PART
@@ -135,16 +136,17 @@ def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
 
 
 def log_of(source: LogSource) -> dict[str, str]:
-    """Return what tells a log from others: the identities of its topics, else where it lies."""
+    """Return what identifies a log: the identities of its topics, else its URI."""
     return dict(source.identities()) or {"": source.uri}
 
 
 def land_part(
     store: Store, source: LogSource, bus: Bus, job: LandJob, part: Part, check: Check = check_one_by_one
 ) -> LandingResult:
-    """Land a part file by file, as far as nothing is to be decided: for what a log dropped a bus may want to fail.
+    """Land a part file by file, up to the first deleted message, which only the stage may decide about.
 
-    Events that the batch has in other parts too are valid here; the stage, which knows all parts, finds them.
+    Events that other parts of the batch have too are valid here; the stage, which knows all parts, finds the
+    duplicates.
     """
     checking = Checking(source, bus.source.mapping, job.limits, lambda: job.at, check)
     seen: set[bytes] = set()

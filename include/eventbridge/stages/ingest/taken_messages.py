@@ -1,5 +1,6 @@
-"""What an open batch took of its bus, in memory until it is landed: a broker's retention may drop it in the
-meantime.
+"""The messages that an open batch took from its bus, in memory until they are landed.
+
+A broker's retention may delete them from the bus in the meantime.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Row = tuple[int, int, bytes | None]
 
 @dataclass
 class _Taken:
-    """Everything that a partition held from offset `start` on, before `end`."""
+    """All messages that a partition held from offset `start` to before `end`."""
 
     start: int
     end: int
@@ -30,15 +31,17 @@ class _Taken:
 
 @dataclass
 class TakenMessages:
-    """Messages by partition, as objects: small blocks of columns take more room than what is in them.
+    """Messages by partition, as Python objects: small blocks of columns take more memory than their content.
 
-    One thread adds to them, or after it another reads them.
+    Not thread-safe: one thread adds, and another reads after it.
     """
 
     _partitions: dict[Partition, _Taken] = field(default_factory=dict)
 
     def add(self, partition: Partition, start: int, end: int, rows: Sequence[Row], refused: Mapping[int, str]) -> None:
-        """Add all that the log held from `start` on, where what was added before ends; `refused` says why, by row."""
+        """Add all messages from `start` to before `end`, contiguous with earlier ones; `refused` has the reasons by
+        row.
+        """
         taken = self._partitions.setdefault(partition, _Taken(start, start))
         assert start == taken.end, "an open batch reads on where it stands"
         taken.rows += rows
@@ -46,14 +49,15 @@ class TakenMessages:
         taken.end = end
 
     def covers(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether everything of a range was taken."""
+        """Return whether every message of a range was taken."""
         taken = self._partitions.get(partition)
         return taken is not None and taken.start <= start and end <= taken.end
 
     def messages(
         self, partition: Partition, start: int, end: int, most: int, most_bytes: int
     ) -> tuple[pa.Table, Mapping[int, str], int]:
-        """Return what comes first in a range that was taken, why rows of it are no events, and up to where that is.
+        """Return the first messages in a range that was taken, reasons by row of those that are no events, and the end
+        offset.
 
         At most `most` messages, and none after those that reach `most_bytes`.
         """
