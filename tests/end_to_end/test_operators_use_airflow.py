@@ -193,8 +193,8 @@ def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -
     assert operating.runtime.ledger.list_overrides() == []
     assert browser.page.url.endswith("/plugin/eventbridge/eventbridge/page/rules/invoices")
 
-    frame.get_by_text("Try it, or a change, on archived events").click()
-    frame.get_by_role("button", name="Run it as it is").click()
+    frame.get_by_text("Backtest this rule, or a change to it, on archived events").click()
+    frame.get_by_role("button", name="Backtest the rule").click()
     expect(frame.get_by_role("heading", name="Backtests")).to_be_visible()
     (run,) = operating.runs("eventbridge_backtest_rules")
     assert (run["conf"]["candidate"], run["triggering_user_name"]) == ("invoices", "admin")
@@ -232,7 +232,7 @@ def test_the_home_page_shows_the_lag(operating: Running, browser: Browser) -> No
     """A panel of ours below Airflow's own: each bus, and what is not well; its name leads to the page."""
     browser.open("")
     expect(browser.page.get_by_text("orders: lag 0")).to_be_visible()
-    expect(browser.page.get_by_text("All targets are well")).to_be_visible()
+    expect(browser.page.get_by_text("All targets are healthy")).to_be_visible()
     assert operating.airflow.call("GET", "/plugins/importErrors")["import_errors"] == []
     browser.picture("lag-on-home-page")
     browser.page.get_by_role("link", name="EventBridge", exact=True).last.click()

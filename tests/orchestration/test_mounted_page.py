@@ -88,7 +88,7 @@ def test_airflows_user_sees_the_page(airflow: FastAPI) -> None:
     response = ask(airflow, "viewer", "GET", "/eventbridge/page")
 
     assert response.status_code == 200
-    assert [word for word in ("All targets are well", "theme.js") if word not in response.text] == []
+    assert [word for word in ("All targets are healthy", "theme.js") if word not in response.text] == []
     assert "frame-ancestors 'self'" in response.headers["content-security-policy"]
     assert 'href="/eventbridge/page/rules"' in response.text
 

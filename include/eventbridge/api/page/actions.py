@@ -1,4 +1,4 @@
-"""Who asked for what by the API, the page and the command line, and what response they got."""
+"""The page of actions: changes that people requested by API, page and command line, and their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page changes: rules and targets are paused, resumed, enabled; and where a pattern is tried."""
+"""The forms that pause, resume and enable rules and targets, and the pages of a request and of a pattern test."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from eventbridge.stages.why.explain import why
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
-#: Events of the bus that the test of a rule proposes.
+#: Events of the bus that the test of a rule offers.
 _NEWEST_EVENTS = 8
 
 
 @router.post("/rules/{name}/operate")
 def operate_rule(request: Request, act: Acting, name: str) -> Response:
-    """Do what a button says of a rule, or of one of its targets."""
+    """Apply the action of a button to a rule, or to one of its targets."""
     action, target = act["action"], act["target"]
 
     def done(runtime: Runtime) -> None:
@@ -72,13 +72,13 @@ def request_of_delivery(
     event_id: Annotated[str, Query(alias="id")],
     delivery: str = "",
 ) -> Response:
-    """Return what a target was sent of an event, what it is sent by today's rule, and the call of curl for that."""
+    """Return the request that a target was sent for an event, and the one by the current rule as a curl command."""
 
     def written(runtime: Runtime) -> dict[str, Any]:
         check_payloads(request)
-        told = why(runtime, event_id, most_unmatched=0, rule=rule)
-        then = sent_request(runtime, (one for each in told.events for one in each.deliveries), delivery)
-        body = newest_body(runtime, told)
+        trace = why(runtime, event_id, most_unmatched=0, rule=rule)
+        then = sent_request(runtime, (one for each in trace.events for one in each.deliveries), delivery)
+        body = newest_body(runtime, trace)
         try:
             if body is None:
                 raise NotFoundError(f"the event {event_id} is not in the archive any more, or cannot be read")
@@ -99,7 +99,7 @@ def request_of_delivery(
 def form_to_test(
     request: Request, found: _Viewer, name: str, event_id: Annotated[str, Query(alias="event")] = ""
 ) -> Response:
-    """Return the form in which a pattern is tried on an event: one that is pasted, or that has landed."""
+    """Return the form that tests a pattern on an event, pasted or from the archive."""
 
     def filled(runtime: Runtime) -> dict[str, Any]:
         body = landed_body(request, runtime, event_id)
@@ -110,7 +110,7 @@ def form_to_test(
 
 @router.post("/rules/{name}/test")
 async def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str) -> Response:
-    """Return what each condition says to an event, and what each target would be sent."""
+    """Return which conditions an event meets, and what each target would be sent."""
     written = {"pattern": act["pattern"], "body": act["body"]}
 
     def tried(runtime: Runtime) -> dict[str, Any]:
@@ -122,7 +122,7 @@ async def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str
         except UserError as error:
             return values | {"said": str(error)}
 
-    # rendered in that thread too: a large pattern makes a large page
+    # rendered in that thread too, because a large pattern makes a large page
     return await costly(request, lambda: _test(request, act.viewer, name, written | run_for_caller(request, tried)))
 
 
@@ -131,7 +131,7 @@ def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) ->
 
 
 def _of_rule(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return what is known of the rule beside what is tried: raises NotFoundError."""
+    """Return the newest events, the text and the pattern of a rule; raises NotFoundError."""
     rules = runtime.rule_set()
     rule = find_rule(rules, name)
     newest = event_page(runtime, EventQuery(bus=rule.bus), _NEWEST_EVENTS).events

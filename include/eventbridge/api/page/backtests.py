@@ -1,4 +1,4 @@
-"""Backtests: begun from the page of a rule, where Airflow is around it, and the reports that they left."""
+"""Reports of backtests, and the form that starts one where Airflow mounts the page."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ _LISTED = 20
 
 @router.get("/backtests")
 def backtests(request: Request, found: _Viewer, cursor: str = "") -> Response:
-    """Return the reports of backtests in short, the newest first."""
+    """Return the list of backtest reports, the newest first."""
     page = run_for_caller(request, lambda runtime: report_page(runtime, _LISTED, cursor or None))
     return render(request, "backtests", {"viewer": found, "reports": page.reports, "cursor": page.cursor})
 
 
 @router.get("/backtests/{backtest_id}")
 def backtest(request: Request, found: _Viewer, backtest_id: str) -> Response:
-    """Return one report: what a candidate matches and makes, or how two differ, with samples."""
+    """Return one report: what a candidate matches and sends, or how two candidates differ, with samples."""
 
-    def told(runtime: Runtime) -> object:
+    def load(runtime: Runtime) -> object:
         check_payloads(request)
         return find_report(runtime, backtest_id)
 
-    return render(request, "backtest", {"viewer": found, "report": run_for_caller(request, told)})
+    return render(request, "backtest", {"viewer": found, "report": run_for_caller(request, load)})
 
 
 @router.post("/rules/{name}/backtest")
 async def begin(request: Request, act: Acting, name: str) -> Response:
-    """Have Airflow run a rule over the archive, or compare it with the rule file that somebody wrote."""
+    """Have Airflow run a rule over the archive, or compare it with a changed rule from the form."""
     if not act.viewer.backtests:
-        said = (
-            f"{act.viewer.name} may not backtest: "
-            "it takes Airflow, and the permission to trigger eventbridge_backtest_rules"
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            f"{act.viewer.name} may not backtest: it needs Airflow, and the permission to trigger "
+            "eventbridge_backtest_rules. Use `eventbridge rules backtest` instead",
         )
-        raise Refused(HTTPStatus.FORBIDDEN, f"{said}. `eventbridge rules backtest` does the same")
     check_payloads(request)
 
     def page(runtime: Runtime) -> dict[str, Any]:
@@ -72,15 +72,15 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
 
 
 def _conf(runtime: Runtime, act: Act, name: str) -> dict[str, str]:
-    """Return what the form of the DAG takes; raises UserError for an invalid time and for a file with errors."""
+    """Return the parameters of the DAG; raises UserError for an invalid time and for a rule file with errors."""
     find_rule(runtime.rule_set(), name)
     since, until = time_range(runtime.ledger.now(), act["since"], act["until"] or None)
     times = {"from": since.isoformat(), "to": until.isoformat()}
     if act["do"] != "compare":
         return {"candidate": name} | times
     text = act["candidate"]
-    if not text.startswith(("rules:", "buses:", "#")):  # anything else could name a file of the host
-        raise UserError("the changed rule is to be a rule file: it begins with rules: or buses:")
+    if not text.startswith(("rules:", "buses:", "#")):  # any other text could name a file on the host
+        raise UserError("the changed rule has to be a rule file, which begins with rules: or buses:")
     try:
         read_candidate(runtime, text)
     except RuleFileError as error:

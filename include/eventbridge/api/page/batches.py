@@ -1,4 +1,4 @@
-"""Batches and their chunks: what each moved, its reconciliation, and the runs of Airflow's DAGs that moved it."""
+"""The pages of batches and chunks: ranges, reconciliation, attempts, and the DAG runs in Airflow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 _LISTED = 100
-#: No chunk has a larger number, and no database takes one that is much larger.
+#: The largest chunk number; databases reject numbers that are much larger.
 _MOST = 2**31 - 1
 _Number = Annotated[int, Path(ge=0, le=_MOST)]
 
@@ -38,9 +38,7 @@ def batches(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
 @router.get("/batches/{batch_id}")
 def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
-    """Return one batch: what it took, its chunks, its reconciliation recomputed from the store, and the runs that moved
-    it.
-    """
+    """Return one batch: its ranges, chunks, reconciliation as recomputed from the store, and DAG runs."""
     account = run_for_caller(request, lambda runtime: batch_account(runtime, batch_id))
     runs = _gate(request).runs_of(account.batch)
     return render(request, "batch", {"viewer": found, "runs": runs, "push": _push} | vars(account))
@@ -48,7 +46,7 @@ def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
 
 @router.get("/batches/{batch_id}/chunks/{chunk_id}")
 def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number, cursor: str = "") -> Response:
-    """Return one chunk: its pieces, some at a time, and what response their pushes got."""
+    """Return one chunk: a page of its pieces, and the attempts at their deliveries."""
     account = run_for_caller(request, lambda runtime: chunk_account(runtime, batch_id, chunk_id, cursor or None))
     runs = _gate(request).runs_of(account.batch)
     values = vars(account) | {"attempts": [_seen(request, each) for each in account.attempts]}
@@ -57,10 +55,10 @@ def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number, cu
 
 @router.get("/run")
 def batch_of_run(request: Request, found: _Viewer, dag: str, run: str) -> Response:
-    """Send a browser from a DAG run in Airflow to the batch that it moved."""
+    """Redirect from a DAG run in Airflow to its batch."""
     batch_id = _gate(request).batch_of(AirflowRun(dag, run))
     if batch_id is None:
-        raise Refused(HTTPStatus.NOT_FOUND, f"The run {run} of {dag} moved no batch, or Airflow has forgotten which")
+        raise Refused(HTTPStatus.NOT_FOUND, f"The run {run} of {dag} has no batch, or Airflow has deleted its record")
     return sent_to(request, f"/batches/{batch_id}")
 
 
@@ -72,15 +70,15 @@ def chunk_of_run(
     run: str,
     number: Annotated[int, Query(alias="map", ge=-1, le=_MOST)] = 0,
 ) -> Response:
-    """Send a browser from a push in Airflow to the chunk that it had."""
+    """Redirect from a push task in Airflow to its chunk."""
     batch_id = _gate(request).batch_of(AirflowRun(dag, run))
 
-    def had(runtime: Runtime) -> int:
+    def chunk_of_task(runtime: Runtime) -> int:
         if batch_id is None:
-            raise NotFoundError(f"the run {run} of {dag} has not taken up a batch, or Airflow has forgotten which")
+            raise NotFoundError(f"the run {run} of {dag} has no batch, or Airflow has deleted its record")
         return chunk_of_push(runtime, batch_id, number)
 
-    chunk_id = run_for_caller(request, had)
+    chunk_id = run_for_caller(request, chunk_of_task)
     return sent_to(request, f"/batches/{batch_id}/chunks/{chunk_id}")
 
 
@@ -95,6 +93,6 @@ def _gate(request: Request) -> Gate:
 
 
 def _push(run: AirflowRun, map_index: Any = None) -> str:
-    """Return where Airflow shows a run, or one of its pushes, below its own root."""
+    """Return the path of a DAG run, or of one of its push tasks, below Airflow's root."""
     path = f"/dags/{quote(run.dag_id, safe='')}/runs/{quote(run.run_id, safe='')}"
     return path if map_index is None else f"{path}/tasks/push/mapped/{map_index}"

@@ -1,4 +1,4 @@
-"""Draws a course as lines of an SVG: where each begins and ends, with a table that says the same."""
+"""Draws a timeline as lines of an SVG; a table beside it has the same values."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from eventbridge.stages.operate.timeline import Timeline
 
-#: Units of the drawing; as wide as a telephone, so that its texts can be read there too.
+#: Units of the drawing; as wide as a phone, so that its texts are readable there too.
 WIDTH, HEIGHT = 360, 100
 _ROUND = (1, 2, 5, 10)
-#: Which colour of the style sheet a line has: what failed is red, what was delivered green, on every chart.
+#: The colour of a line in the style sheet: on every chart, failed is red and delivered green.
 _COLOURS = {"events in": 1, "deferred": 1, "p50": 1, "delivered": 2, "p99": 2, "failed": 3}
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart: its name, its values, None where there is none, and the paths of lines and single dots."""
+    """One line of a chart: its name, its values (None: no value), and the paths of its segments and single dots."""
 
     name: str
     values: tuple[float | None, ...]
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of one course: `key` is its own on its page, `top` the value of its upper edge."""
+    """A chart of one timeline: `key` is unique on its page, `top` is the value of its upper edge."""
 
     key: str
     title: str
@@ -38,13 +38,13 @@ class Chart:
     lines: tuple[Line, ...]
 
     @property
-    def drawn(self) -> bool:
+    def has_values(self) -> bool:
         """Whether there is anything to draw."""
         return any(line.path or line.dots for line in self.lines)
 
 
 def counts_chart(timeline: Timeline, key: str, title: str, *, events: bool = True) -> Chart:
-    """Return the chart of what came, was delivered and failed, a minute."""
+    """Return the chart of events in (or of deferred deliveries), delivered and failed, per minute."""
     lines: list[tuple[str, Sequence[float | None]]] = [
         ("delivered", [each.delivered for each in timeline.steps]),
         ("failed", [each.failed for each in timeline.steps]),
@@ -53,7 +53,7 @@ def counts_chart(timeline: Timeline, key: str, title: str, *, events: bool = Tru
         lines.insert(0, ("events in", [each.events for each in timeline.steps]))
     else:
         lines.append(("deferred", [each.pending for each in timeline.steps]))
-    return _chart(timeline, key, title, "a minute", lines)
+    return _chart(timeline, key, title, "per minute", lines)
 
 
 def latency_chart(timeline: Timeline, key: str, title: str) -> Chart:
@@ -66,7 +66,7 @@ def latency_chart(timeline: Timeline, key: str, title: str) -> Chart:
 
 
 def success_chart(timeline: Timeline, key: str, title: str) -> Chart:
-    """Return the chart of how many deliveries were delivered, in percent; dead and pending ones count against it."""
+    """Return the chart of the success rate: delivered of delivered, dead-lettered and pending, in percent."""
     counts = [(each.delivered, each.delivered + each.failed + each.pending) for each in timeline.steps]
     shares = [100 * delivered / every if every else None for delivered, every in counts]
     return _chart(timeline, key, title, "%", [("delivered", shares)], top=100.0)
@@ -82,17 +82,17 @@ def _chart(
 ) -> Chart:
     known = [value for _, values in lines for value in values if value is not None]
     edge = top or _top(max(known, default=0.0))
-    said = []
+    summaries = []
     for name, values in lines:
-        there = [value for value in values if value is not None]
-        said.append(f"{name}: highest {max(there):,.1f}, last {there[-1]:,.1f}" if there else f"{name}: none")
+        given = [value for value in values if value is not None]
+        summaries.append(f"{name}: highest {max(given):,.1f}, last {given[-1]:,.1f}" if given else f"{name}: none")
     drawn = tuple(Line(name, tuple(values), *_paths(values, edge), _COLOURS[name]) for name, values in lines)
     times = tuple(f"{each.at:%H:%M}" for each in timeline.steps)
-    return Chart(key, title, f"{unit}; " + "; ".join(said), unit, edge, times, drawn)
+    return Chart(key, title, f"{unit}; " + "; ".join(summaries), unit, edge, times, drawn)
 
 
 def _top(highest: float) -> float:
-    """Return the next round number: 1, 2 or 5 and zeros; of nothing 1."""
+    """Return the next round number: 1, 2, 5 or 10 times a power of ten; 1 for 0."""
     if not highest:
         return 1.0
     edge = 1.0
@@ -103,7 +103,7 @@ def _top(highest: float) -> float:
 
 
 def _paths(values: Sequence[float | None], top: float) -> tuple[str, str]:
-    """Return the path through the values, which begins again where one is missing, and that of those that are alone."""
+    """Return the path through the values, with gaps where values are missing, and the path of isolated values."""
     lines: list[str] = []
     dots: list[str] = []
     across = WIDTH / max(1, len(values) - 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-#: Each unit counts from so many seconds on.
+#: Seconds of each unit.
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def distance(at: datetime, now: datetime) -> str:
-    """Return how long ago a time was, or in how long it is, in its largest unit: 47 hours are `1 d ago`."""
+    """Return the distance of a time from now in its largest unit: 47 hours ago are `1 d ago`."""
     seconds = int((now - at).total_seconds())
     for size, unit in _UNITS:
         if count := abs(seconds) // size:

@@ -1,4 +1,4 @@
-"""The forms of the page that change something: from the page itself, by somebody who may."""
+"""Forms of the page that change something: checks of their origin and of the user's rights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eventbridge.stages.operate.actions import note_action
 from eventbridge.stages.operate.event_body import body_of_event
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: An event that somebody pastes may be as large as one that is published.
+#: A pasted event may be as large as a published one.
 MOST_FORM_BYTES = 2 * 1_048_576
 #: No form of the page has nearly as many.
 _MOST_FIELDS = 100
@@ -32,7 +32,7 @@ _MOST_FIELDS = 100
 
 @dataclass(frozen=True)
 class Act:
-    """A form that somebody sent, by the names of its fields; one that is not there is ""."""
+    """A form that was sent, by the names of its fields; a missing field is ""."""
 
     viewer: Viewer
     fields: dict[str, str]
@@ -45,9 +45,9 @@ class Act:
 def run_form(
     request: Request, do: Callable[[Runtime], Any], template: str, values: Callable[[Runtime], dict[str, Any]]
 ) -> Any:
-    """Return what `do` returns; raises FormRefused for a wrong value, with the page that `template` and `values` make.
+    """Return the result of `do`; raises FormRefused for a wrong value, with the page of `template` and `values`.
 
-    Raises Refused for whatever else is refused.
+    Raises Refused for any other refusal.
     """
     try:
         return run_for_caller(request, do)
@@ -58,27 +58,27 @@ def run_form(
 
 
 async def sent(request: Request) -> Act:
-    """Return a form of the page; raises Refused unless the page itself is shown to have sent it, for this login."""
+    """Return a form of the page; raises Refused unless it demonstrably comes from the page and from this login."""
     check_origin(request, proven=True)
     found = await viewer(request)
     fields = await read_form(request, MOST_FORM_BYTES)
     if not hmac.compare_digest(fields.get("key", "").encode(), found.form_key.encode()):
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            "This form is of another login, and nothing was changed. Load the page again",
+            "This form belongs to another login, and nothing was changed. Load the page again",
         )
     check_conditions(request, fields)
     return Act(found, fields)
 
 
 async def acting(request: Request) -> AsyncIterator[Act]:
-    """Yield a form of somebody who may change how things stand, and note what response it got; raises Refused."""
+    """Yield a form of a user who may make changes, and record its result as an action; raises Refused."""
     act = await sent(request)
     if not act.viewer.operates:
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            f"{act.viewer.name} may look, but change nothing: that takes the scope operate or, in Airflow, the "
-            "permission to trigger eventbridge_redrive_dead_letters. Nothing was changed",
+            f"{act.viewer.name} has read-only access: changes need the scope operate or, in Airflow, the permission to "
+            "trigger eventbridge_redrive_dead_letters. Nothing was changed",
         )
     limit(request, act.viewer.acts_for)
     call = f"{request.method} {request.url.path}"
@@ -92,31 +92,31 @@ async def acting(request: Request) -> AsyncIterator[Act]:
     await asyncio.to_thread(note_status, request, number, HTTPStatus.OK)
 
 
-#: Noted before its response is sent: who looks then sees it.
+#: The result is recorded before the response is sent, so that the next page shows it.
 Acting = Annotated[Act, Depends(acting, scope="function")]
 
 
 async def read_form(request: Request, most: int) -> dict[str, str]:
-    """Return the fields of a form; raises Refused for one that is longer than `most` bytes, or has too many fields."""
+    """Return the fields of a form; raises Refused if it is larger than `most` bytes, or has too many fields."""
     content = bytearray()
     async for part in request.stream():
         content += part
         if len(content) > most:
-            said = f"The form has more than {most:,} bytes. Nothing was changed"
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+            detail = f"The form has more than {most:,} bytes. Nothing was changed"
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     try:
         found = parse_qs(content.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
     except ValueError:
-        said = f"The form has more than {_MOST_FIELDS} fields. Nothing was changed"
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said) from None
-    # the last one: a box that is ticked comes behind its hidden field
+        detail = f"The form has more than {_MOST_FIELDS} fields. Nothing was changed"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail) from None
+    # the last value: a ticked box follows its hidden field
     return {name: values[-1] for name, values in found.items()}
 
 
 def landed_body(request: Request, runtime: Runtime, event_id: str) -> str:
-    """Return the event that a form is to be filled with, as it lies in the archive; "" for no id.
+    """Return the archived event to fill a form with; "" for no id.
 
-    Raises Refused for somebody who may not see payloads.
+    Raises Refused if the user may not see payloads.
     """
     if not event_id:
         return ""
@@ -125,5 +125,5 @@ def landed_body(request: Request, runtime: Runtime, event_id: str) -> str:
 
 
 def sent_to(request: Request, path: str) -> Response:
-    """Return the response that has a browser load a path below the page's root."""
+    """Return a redirect to a path below the page's root."""
     return Response(status_code=HTTPStatus.SEE_OTHER, headers={"location": f"{root(request)}{path}"})

@@ -1,4 +1,4 @@
-"""`GET /page`: how everything stands, what became of an event, rules, targets, dead letters and batches."""
+"""Pages: overview, event, rules, targets, dead letters, and the login."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 _MOST_FORM_BYTES = 4_096
 
-_Span = Annotated[Span, Query(description="How far back its charts go.")]
-#: The page's own login, for a server that has no other.
+_Span = Annotated[Span, Query(description="The time that the charts cover.")]
+#: The login of the page, for a server without one of its own.
 own_login = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
@@ -29,7 +29,7 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 
 @router.get("")
 def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
-    """Return lag, what is not well, what waits, and the newest batches."""
+    """Return the overview: lag, unhealthy targets, pending deliveries, and the newest batches."""
     return _shown(
         request, token, "overview", run_for_caller(request, lambda runtime: views.overview(runtime, request, span))
     )
@@ -39,7 +39,7 @@ def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response
 def event(
     request: Request, token: _Viewer, event_id: Annotated[str, Query(alias="id")] = "", every_rule: bool = False
 ) -> Response:
-    """Return what became of an event."""
+    """Return the trace of an event."""
     wanted = event_id.strip()
     found = (
         run_for_caller(request, lambda runtime: views.event(runtime, request, wanted, every_rule=every_rule))
@@ -51,7 +51,7 @@ def event(
 
 @router.get("/rules")
 def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
-    """Return a line for each rule, some at a time."""
+    """Return a page of the list of rules."""
     return _shown(
         request, token, "rules", run_for_caller(request, lambda runtime: views.rules(runtime, after, find.strip()))
     )
@@ -59,13 +59,13 @@ def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> 
 
 @router.get("/rules/{name}")
 def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> Response:
-    """Return one rule whole."""
+    """Return one rule."""
     return _shown(request, token, "rule", run_for_caller(request, lambda runtime: views.rule(runtime, name, span)))
 
 
 @router.get("/targets")
 def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
-    """Return how targets stand, those that are not well first, some at a time."""
+    """Return a page of the list of targets; the first page begins with the unhealthy ones."""
     return _shown(
         request, token, "targets", run_for_caller(request, lambda runtime: views.targets(runtime, after, find.strip()))
     )
@@ -73,7 +73,7 @@ def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -
 
 @router.get("/targets/{rule}/{name}")
 def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span = "hour") -> Response:
-    """Return how one target of a rule stands, and how it went."""
+    """Return the state and the throughput of one target of a rule."""
     return _shown(
         request,
         token,
@@ -84,7 +84,7 @@ def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span =
 
 @router.get("/dead-letters")
 def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
-    """Return dead letters, in groups and one by one."""
+    """Return dead letters, in groups and as a list."""
     return _shown(
         request,
         token,
@@ -95,7 +95,7 @@ def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQu
 
 @router.get("/dead-letters/{name:path}")
 def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
-    """Return one dead letter whole."""
+    """Return one dead letter."""
     return _shown(
         request,
         token,
@@ -106,19 +106,19 @@ def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
 
 @router.get("/events")
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
-    """Return the events of the archive that have a type, a source or a subject."""
+    """Return archived events by bus, type, source, subject or time."""
     return _shown(request, token, "events", run_for_caller(request, lambda runtime: views.search(runtime, query)))
 
 
 @own_login.get("/login")
 def login(request: Request) -> Response:
-    """Return the form that takes a token."""
+    """Return the login form."""
     return render(request, "login", {"said": ""})
 
 
 @own_login.post("/login")
 async def log_in(request: Request) -> Response:
-    """Keep a token in the browser, if it may look."""
+    """Set the cookie with the token, if the token has the scope `read`."""
     check_origin(request)
     secret = (await read_form(request, _MOST_FORM_BYTES)).get("token", "").strip()
     await token_of(request, secret)
@@ -129,7 +129,7 @@ async def log_in(request: Request) -> Response:
 
 @own_login.post("/logout")
 def log_out(request: Request) -> Response:
-    """Let the browser forget its token."""
+    """Delete the cookie with the token."""
     check_origin(request)
     response = sent_to(request, "/login")
     forget(response, request)
@@ -138,27 +138,27 @@ def log_out(request: Request) -> Response:
 
 @router.get("/lag.json")
 def lag(request: Request, token: _Viewer) -> Response:
-    """Return what the panel on Airflow's home page shows."""
+    """Return the data of the panel on Airflow's home page."""
     return Response(write_document(run_for_caller(request, views.lag)), media_type="application/json")
 
 
 @router.get("/lag.js")
 def lag_panel() -> Response:
-    """Return the panel on Airflow's home page."""
+    """Return the script of the panel on Airflow's home page."""
     content = files("eventbridge.api.page").joinpath("lag.js").read_bytes()
     return Response(content, media_type="text/javascript", headers={"cache-control": "max-age=300"})
 
 
 @router.get("/style.css")
 def style() -> Response:
-    """Return how the page looks."""
+    """Return the style sheet."""
     content = files("eventbridge.api.page").joinpath("style.css").read_bytes()
     return Response(content, media_type="text/css", headers={"cache-control": "max-age=300"})
 
 
 @router.get("/theme.js")
 def theme() -> Response:
-    """Return the script that follows the theme of the page around this one."""
+    """Return the script that applies the theme of the page that frames this one."""
     content = files("eventbridge.api.page").joinpath("theme.js").read_bytes()
     return Response(content, media_type="text/javascript", headers={"cache-control": "max-age=300"})
 

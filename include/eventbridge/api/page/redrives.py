@@ -1,4 +1,4 @@
-"""Dead letters are delivered again: what would be taken, the form that does it, how far each has come, and its end."""
+"""Redrives: the preview, the form that starts one, the list with their progress, and cancel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LISTED = 50
 
 @dataclass(frozen=True)
 class Chosen:
-    """The fields that choose dead letters, and how they are delivered again; "": not written."""
+    """The form of a redrive: which dead letters, and how they are delivered again; "": not filled in."""
 
     rule: str = ""
     target: str = ""
@@ -47,17 +47,17 @@ class Chosen:
     again: str = ""
 
     def selection(self, runtime: Runtime, request: Request) -> Selection:
-        """Return which dead letters that is; raises UserError."""
+        """Return the selection of dead letters; raises UserError."""
         names = (self.name,) if self.name else ()
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, names)
         found = wanted.read(runtime.ledger.now(), payloads=shows_payloads(request))
         if not found.chooses and not self.everything:
-            raise UserError("nothing chooses dead letters. Fill in what does, or tick All")
+            raise UserError("no filter given. Fill in a filter, or tick All")
         return found
 
     def per_second(self) -> float | None:
-        """Return the rate, None: as fast as it goes; raises UserError."""
+        """Return the rate, None: unlimited; raises UserError."""
         try:
             return float(self.rate) if self.rate else None
         except ValueError:
@@ -66,7 +66,7 @@ class Chosen:
 
 @router.get("/redrive")
 async def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends()]) -> Response:
-    """Return what would be delivered again, what not and why, with the form that does it; changes nothing."""
+    """Return the preview of a redrive with the form that starts it; changes nothing."""
 
     values = await costly(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, request, chosen)))
     return render(request, "redrive", {"viewer": found} | values)
@@ -78,14 +78,14 @@ def _preview(runtime: Runtime, request: Request, chosen: Chosen) -> dict[str, An
     values = {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
     try:
         chosen.per_second()
-    except UserError as error:  # the page shows the form with the rate that is wrong
+    except UserError as error:  # the page shows the form with the wrong rate
         values["said"] = str(error)
     return values | {"chosen": asdict(chosen)}
 
 
 @router.post("/redrive")
 async def begin(request: Request, act: Acting) -> Response:
-    """Record what is to be delivered again, and have Airflow do it, where the page is Airflow's."""
+    """Record a redrive and, where Airflow mounts the page, have Airflow deliver it."""
     chosen = Chosen(**{each.name: act[each.name] for each in fields(Chosen)})
     gate: Gate = request.app.state.gate
 
@@ -98,7 +98,7 @@ async def begin(request: Request, act: Acting) -> Response:
 
     def page(runtime: Runtime) -> dict[str, Any]:
         values = {"viewer": act.viewer} | _preview(runtime, request, chosen)
-        values.pop("said", None)  # the reason of the refusal says the same
+        values.pop("said", None)  # the refusal shows the same reason
         return values
 
     redrive_id: str = await costly(request, lambda: run_form(request, begun, "redrive", page))
@@ -110,7 +110,7 @@ async def begin(request: Request, act: Acting) -> Response:
 
 @router.get("/redrives")
 def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
-    """Return redrives, the newest first, and what became of the dead letters that each took."""
+    """Return redrives, the newest first, with the outcomes of their dead letters."""
 
     def listed(runtime: Runtime) -> dict[str, Any]:
         marks = Marks(runtime)
@@ -125,7 +125,7 @@ def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
 @router.post("/redrives/{redrive_id}/cancel")
 def cancel(request: Request, act: Acting, redrive_id: str) -> Response:
-    """Plan no further batch of a redrive."""
+    """Cancel a redrive."""
 
     def done(runtime: Runtime) -> None:
         runtime.ledger.end_redrive(find_redrive(runtime, redrive_id).redrive_id, "cancelled")

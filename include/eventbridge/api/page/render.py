@@ -1,4 +1,4 @@
-"""Renders the page's templates, with the headers that keep other sites and scripts out."""
+"""Renders the templates of the page, with headers that keep other sites and scripts out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.api.page.distance import distance
 from eventbridge.api.page.session import NotLoggedIn, root
 from eventbridge.api.refusal import Refused, refusal_of, refused
 
-#: Nothing of other hosts; only the page's own server may show it in a frame, as Airflow does.
+#: Nothing is loaded from other hosts; only the page's own server may frame it, as Airflow does.
 _POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
 )
@@ -30,7 +30,7 @@ _HEADERS = {
 
 
 class FormRefused(Refused):
-    """A form with a wrong value: the page that has the form is shown again, with the reason."""
+    """A form with a wrong value; its page is shown again, with the reason."""
 
     def __init__(self, reason: Refused, template: str, values: dict[str, Any]) -> None:
         super().__init__(reason.status, reason.detail, reason.headers)
@@ -39,21 +39,21 @@ class FormRefused(Refused):
 
 
 def render(request: Request, name: str, values: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """Return a page made of a template; every value is shown as text, whatever it holds."""
+    """Return the page of a template; every value is escaped."""
     framed = bool(getattr(request.app.state, "framed", False))
     mounted = str(request.scope.get("root_path", ""))
     given = {"root": root(request), "name": name, "framed": framed}
-    # the server around this one, for links to its own pages
+    # the server that mounts this one, for links to its pages
     given["outer"] = mounted.rpartition("/")[0] if framed else None
     text = response_without_host_paths(request, _templates().get_template(f"{name}.html").render(values, **given))
-    # The one script is our own; where nobody frames the page there is none at all.
+    # The only script is our own; a page that is not framed has no script.
     headers = _HEADERS | {"content-security-policy": _POLICY + "; script-src 'self'" * framed}
-    # What no UTF-8 can hold, half of a surrogate pair, is shown as a question mark.
+    # Half of a surrogate pair, which UTF-8 cannot hold, is shown as a question mark.
     return Response(text.encode("utf-8", "replace"), status, headers, "text/html; charset=utf-8")
 
 
 def asked_to_log_in(request: Request, error: Exception) -> Response:
-    """Respond to a browser without a token that may look: the form, and why."""
+    """Return the login form with the reason, for a browser without a valid token."""
     said, login = (error.said, error.login) if isinstance(error, NotLoggedIn) else ("", "")
     if login:
         return render(request, "elsewhere", {"said": said, "login": login}, HTTPStatus.UNAUTHORIZED)
@@ -61,7 +61,7 @@ def asked_to_log_in(request: Request, error: Exception) -> Response:
 
 
 def refused_in_words(request: Request, error: Exception) -> Response:
-    """Return a refusal: below the page's root as a page, a form with a wrong value as its own page; else a problem."""
+    """Return a refused request of the page as a page, a form with a wrong value as its own page; else a problem."""
     if not f"{request.url.path}/".startswith(f"{root(request)}/"):
         return refused(request, error)
     refusal = refusal_of(request, error)
@@ -76,7 +76,7 @@ def refused_in_words(request: Request, error: Exception) -> Response:
 
 
 def _page_before(request: Request) -> str | None:
-    """Return the path of the page of ours from which the browser came, None if it does not say, or came from others."""
+    """Return the path of the page that the browser came from, None if it is unknown or belongs to another site."""
     before = urlsplit(request.headers.get("referer", ""))
     ours = before.netloc == request.url.netloc and f"{before.path}/".startswith(f"{root(request)}/")
     return before.path + (f"?{before.query}" if before.query else "") if ours else None
@@ -96,7 +96,7 @@ def _templates() -> Environment:
 
 
 def _cell(value: object) -> str:
-    """Return a value as people read it; times in UTC to the second."""
+    """Return a value as text for people; times in UTC to the second."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -109,24 +109,24 @@ def _cell(value: object) -> str:
 
 
 def _ago(value: datetime) -> str:
-    """Return how long ago a time was, or in how long it is, by the clock of this host."""
+    """Return the distance of a time from now, by the clock of this host."""
     return distance(value, datetime.now(UTC))
 
 
 def _when(value: datetime | None) -> Markup:
-    """Return a time in UTC, and how long ago that was."""
+    """Return a time in UTC, and how long ago it was."""
     if value is None:
         return Markup("")
     return Markup('{} <span class="ago">{}</span>').format(_cell(value), _ago(value))
 
 
 def _short(value: float) -> str:
-    """Return a number for an axis."""
+    """Return a number as a label of an axis."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:g}"
 
 
 def _pretty(text: str) -> str:
-    """Return JSON indented, numbers as they were written; any other text as it is."""
+    """Return JSON indented, with numbers as written; any other text unchanged."""
     try:
         return msgspec.json.format(text, indent=2)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
@@ -134,7 +134,7 @@ def _pretty(text: str) -> str:
 
 
 def _compact(text: str) -> str:
-    """Return JSON in one line, numbers as they were written; any other text as it is."""
+    """Return JSON in one line, with numbers as written; any other text unchanged."""
     try:
         return msgspec.json.format(text, indent=0)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Archived events are delivered again: what would be taken, the form that does it, how far each has come, its end."""
+"""Replays: the preview, the form that starts one, the list, and the page of a replay with its progress."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LISTED = 100
 
 @dataclass(frozen=True)
 class Form:
-    """The form of a replay; "": not written. `rules` and `targets`: names, with commas or blanks between them."""
+    """The form of a replay; "": not filled in. `rules` and `targets`: names, separated by commas or blanks."""
 
     bus: str = ""
     since: str = ""
@@ -52,11 +52,11 @@ class Form:
 
     @classmethod
     def of(cls, act: Act) -> Form:
-        """Return the form that somebody sent."""
+        """Return the form with the fields that were sent."""
         return cls(**{each.name: act[each.name] for each in fields(cls)})
 
     def replay_request(self) -> WrittenReplayRequest:
-        """Return what is asked for; raises UserError for what is not a rate."""
+        """Return the request of the form; raises UserError for a malformed rate."""
         try:
             rate = float(self.rate) if self.rate else None
         except ValueError:
@@ -82,7 +82,7 @@ def _names(text: str) -> list[str]:
 
 @router.get("/replay")
 async def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) -> Response:
-    """Return the form and, once a bus is named, what a replay would take; changes nothing."""
+    """Return the form and, once it names a bus, the preview of the replay; changes nothing."""
 
     values = await costly(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, form)))
     return render(request, "replay_form", {"viewer": found} | values)
@@ -95,13 +95,13 @@ def _preview(runtime: Runtime, form: Form) -> dict[str, Any]:
     try:
         replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
         return values | {"survey": survey(runtime, replay_request, PREVIEW_FILES), "most_files": PREVIEW_FILES}
-    except UserError as error:  # of the words in the form, which is shown again
+    except UserError as error:  # a wrong value in the form, which is shown again
         return values | {"said": str(error)}
 
 
 @router.post("/replay")
 async def begin(request: Request, act: Acting) -> Response:
-    """Record what is to be delivered again, and have Airflow do it, where the page is Airflow's."""
+    """Record a replay and, where Airflow mounts the page, have Airflow deliver it."""
     _check(act)
     form = Form.of(act)
     gate: Gate = request.app.state.gate
@@ -114,7 +114,7 @@ async def begin(request: Request, act: Acting) -> Response:
 
     def page(runtime: Runtime) -> dict[str, Any]:
         values = {"viewer": act.viewer} | _preview(runtime, form)
-        values.pop("said", None)  # the reason of the refusal says the same
+        values.pop("said", None)  # the refusal shows the same reason
         return values
 
     replay_id: str = await costly(request, lambda: run_form(request, begun, "replay_form", page))
@@ -134,15 +134,15 @@ def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
 @router.get("/replays/{replay_id}")
 def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
-    """Return one replay: what was asked for, how far it came, what its deliveries came to."""
-    told = run_for_caller(request, lambda runtime: selection_seen(request, replay_document(runtime, replay_id)))
-    values = {"since" if name == "from" else name: value for name, value in told.items()}
+    """Return one replay: the request, its progress, and the outcomes of its deliveries."""
+    document = run_for_caller(request, lambda runtime: selection_seen(request, replay_document(runtime, replay_id)))
+    values = {"since" if name == "from" else name: value for name, value in document.items()}
     return render(request, "replay", {"viewer": found} | values)
 
 
 @router.post("/replays/{replay_id}/{word}")
 async def change(request: Request, act: Acting, replay_id: str, word: Word) -> Response:
-    """Pause a replay, have it go on, or end it; the batch under way is finished."""
+    """Pause, resume or cancel a replay; the batch in progress is finished."""
     _check(act)
 
     def changed(runtime: Runtime) -> tuple[str, bool]:
@@ -150,8 +150,8 @@ async def change(request: Request, act: Acting, replay_id: str, word: Word) -> R
         does = {"pause": pause_replay, "resume": resume_replay, "cancel": cancel_replay}[word]
         return name, does(runtime, name)
 
-    name, goes_on = await asyncio.to_thread(run_for_caller, request, changed)
-    if word == "resume" and goes_on:
+    name, is_changed = await asyncio.to_thread(run_for_caller, request, changed)
+    if word == "resume" and is_changed:
         return await _carried_out(request, act, name)
     return sent_to(request, f"/replays/{name}")
 
@@ -160,7 +160,7 @@ def _check(act: Act) -> None:
     if not act.viewer.replays:
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            f"{act.viewer.name} may not replay: that takes the permission to trigger eventbridge_replay_events. "
+            f"{act.viewer.name} may not replay: it needs the permission to trigger eventbridge_replay_events. "
             "Nothing was changed",
         )
 

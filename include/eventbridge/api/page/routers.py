@@ -1,4 +1,4 @@
-"""Every page but its own login, for each application that serves them, and for the tests that look at each."""
+"""The routers of all pages except the login, for the applications that serve them and for the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of events and their fields, as learned while events were landed, with the rules that use each field."""
+"""Event types and their fields, as learned from landed events, with the rules that use each field."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LISTED = 100
 
 @router.get("")
 def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -> Response:
-    """Return the types of a bus, or of all, some at a time."""
+    """Return a page of the event types of one bus, or of all."""
 
     def listed(runtime: Runtime) -> dict[str, Any]:
         visibility = visibility_of(runtime)
@@ -36,11 +36,11 @@ def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -
 
 @router.get("/{type:path}")
 def schema(request: Request, found: _Viewer, type: str) -> Response:
-    """Return the fields of a type on each bus that has it: types, null rates, examples, and the rules that use them."""
+    """Return the fields of a type on each bus: types, null rates, examples, and the rules that use them."""
 
-    def told(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         known = schemas_named(runtime, type, examples=shows_payloads(request))
         return {"schemas": [(each, *field_users(runtime, each)) for each in known]}
 
     values = {"viewer": found, "type": type, "hidden": "" if shows_payloads(request) else HIDDEN, "most": MOST_RULES}
-    return render(request, "schema", values | run_for_caller(request, told))
+    return render(request, "schema", values | run_for_caller(request, load))

@@ -1,4 +1,4 @@
-"""Who looks at the page: a token in a cookie that no script can read, or the user of a server around it."""
+"""The login of the page: a token in a cookie that no script can read, or the user of the server that mounts it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.recorded import RECORDED
 
 COOKIE = "eventbridge_token"
-#: What is recorded first and then delivered, batch by batch.
+#: A request that is recorded first and then delivered batch by batch.
 Asked = Literal["redrive", "replay"]
-#: How long a browser keeps the token, if it is not revoked before.
+#: How long a browser keeps the token, unless it is revoked before.
 KEPT_SECONDS = 12 * 3600
 
 
 class NotLoggedIn(Exception):
-    """The browser has not shown who may look; `said` is why, `login` the page of another server that asks for it."""
+    """The browser is not logged in; `said` is the reason, `login` the login page of the server that mounts this one."""
 
     def __init__(self, said: str = "", login: str = "") -> None:
         super().__init__(said)
@@ -37,11 +37,11 @@ class NotLoggedIn(Exception):
 
 @dataclass(frozen=True)
 class Viewer:
-    """Who looks at the page: `form_key` is in each of its forms, and no other site knows it.
+    """A user of the page; `form_key` is in each form, and unknown to other sites.
 
-    `replays`: may have archived events delivered again, `backtests`: have rules run over them. `logs_out`: the page
-    itself keeps the login, so that it has a button to end it. `owners`: whose rules and buses are shown, `acts_for`:
-    whose may be changed; None: everybody's. `payloads`: may see events, requests and responses.
+    `replays`: may start replays, `backtests`: may start backtests. `logs_out`: the page keeps the login itself, and has
+    a button to log out. `owners`: whose rules and buses are shown, `acts_for`: whose may be changed; None: all.
+    `payloads`: may see events, requests and responses.
     """
 
     name: str
@@ -64,56 +64,56 @@ class AirflowRun:
 
 
 class Gate(Protocol):
-    """Says who looks at the page, and what the server around it knows."""
+    """Authenticates users of the page, and connects it to the server that mounts it."""
 
     def runs_of(self, batch: Batch) -> list[AirflowRun]:
-        """Return the DAG runs that moved a batch, the first one first; none where Airflow is not around the page."""
+        """Return the DAG runs of a batch, the first one first; none if Airflow does not mount the page."""
         ...
 
     def batch_of(self, run: AirflowRun) -> str | None:
-        """Return the batch that a DAG run moved, if there is one."""
+        """Return the batch of a DAG run, if it has one."""
         ...
 
     @property
     def recorded(self) -> str:
-        """Return what the names of redrives and replays begin with that are recorded here."""
+        """Return the prefix of the names of redrives and replays that are recorded here."""
         ...
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return who looks; raises NotLoggedIn, Refused for somebody who may not."""
+        """Return the user; raises NotLoggedIn, Refused for a user who may not see the page."""
         ...
 
     async def user(self, request: Request) -> ApiToken | None:
-        """Return what may be done by who shows a bearer of the server around this one; None: there is no such server.
+        """Return the rights of a bearer token of the server that mounts this one; None: there is no such server.
 
-        Raises Refused, HTTPException for a bearer that counts nothing.
+        Raises Refused, HTTPException for an invalid token.
         """
         ...
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
-        """Have a rule run over the archive, or with `a` and `b` two compared; return what keeps it from that, or ""."""
+        """Start a backtest of a candidate, or of `a` and `b` compared; return the error, or ""."""
         ...
 
     async def carry_out(self, asked: Asked, name: str, by: str) -> str:
-        """Have a redrive or replay of this id delivered, which is recorded; return what keeps it from that, or ""."""
+        """Start the delivery of a recorded redrive or replay; return the error, or ""."""
         ...
 
 
 class TokenGate:
-    """The page's own login: a token of the API in a cookie."""
+    """The page's own login, with an API token in a cookie."""
 
     recorded = RECORDED
 
     def runs_of(self, batch: Batch) -> list[AirflowRun]:
-        """Return none: this server knows of no Airflow."""
+        """Return nothing: this server has no Airflow."""
         return []
 
     def batch_of(self, run: AirflowRun) -> str | None:
-        """Return none: this server knows of no Airflow."""
+        """Return nothing: this server has no Airflow."""
         return None
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return who looks; raises NotLoggedIn without a token that may look."""
+        """Return the user; raises NotLoggedIn without a token that has the scope `read`."""
         secret = request.cookies.get(COOKIE)
         if secret is None:
             raise NotLoggedIn
@@ -125,20 +125,20 @@ class TokenGate:
         return Viewer(token.name, key, operates, operates, payloads=payloads, owners=owners, acts_for=owners)
 
     async def user(self, request: Request) -> ApiToken | None:
-        """Return None: this server has no users beside tokens."""
+        """Return None: this server has tokens only, no users."""
         return None
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
-        """Return that it cannot: this server knows of no Airflow, and has no Spark."""
-        return "This server has no Spark: `eventbridge rules backtest` does it"
+        """Return an error: this server has neither Airflow nor Spark."""
+        return "This server has no Spark. Use `eventbridge rules backtest`"
 
     async def carry_out(self, asked: Asked, name: str, by: str) -> str:
-        """Leave it to the command that the page names: this server never delivers."""
+        """Do nothing: this server never delivers, and the page shows the command that does."""
         return ""
 
 
 async def viewer(request: Request) -> Viewer:
-    """Return who looks at the page; raises NotLoggedIn, Refused."""
+    """Return the user of the page; raises NotLoggedIn, Refused."""
     gate: Gate = request.app.state.gate
     found = await gate.viewer(request)
     believed(request)
@@ -149,7 +149,7 @@ async def viewer(request: Request) -> Viewer:
 
 
 async def token_of(request: Request, secret: str) -> ApiToken:
-    """Return a token that may look; raises NotLoggedIn with the reason for any other."""
+    """Return a token with the scope `read`; raises NotLoggedIn with the reason for any other."""
     access: Access = request.app.state.access
     try:
         token = await access.caller(secret)
@@ -161,27 +161,27 @@ async def token_of(request: Request, secret: str) -> ApiToken:
 
 
 def check_origin(request: Request, *, proven: bool = False) -> None:
-    """Raise Refused for a form that another site sent: a browser says where a form comes from.
+    """Raise Refused for a form that another site sent, by the headers in which browsers name the origin.
 
-    `proven`: also for a form of which nothing says where it comes from.
+    `proven`: also refuse a form without such a header.
     """
     site = request.headers.get("sec-fetch-site")
-    said = site is not None or "origin" in request.headers or not proven
-    if not said or (site != "same-origin" if site is not None else not _is_own(request)):
+    is_stated = site is not None or "origin" in request.headers or not proven
+    if not is_stated or (site != "same-origin" if site is not None else not _is_own(request)):
         raise Refused(HTTPStatus.FORBIDDEN, "This form was sent by another site. Nothing was changed")
 
 
 def _is_own(request: Request) -> bool:
-    """Return whether `Origin` names this server; a program that sends none is not a browser on another site."""
+    """Return whether `Origin` names this server, or is missing: only a program that is no browser leaves it out."""
     origin = request.headers.get("origin")
     try:
         return origin is None or urlsplit(origin).netloc == request.headers.get("host")
-    except ValueError:  # it is not a URL
+    except ValueError:  # not a URL
         return False
 
 
 def keep(response: Response, request: Request, secret: str) -> None:
-    """Let the browser keep a token: for the page only, for no script, sent with no request of another site."""
+    """Set the cookie with the token: for the page only, hidden from scripts, not sent with requests of other sites."""
     response.set_cookie(
         COOKIE,
         secret,
@@ -194,7 +194,7 @@ def keep(response: Response, request: Request, secret: str) -> None:
 
 
 def _is_https(request: Request) -> bool:
-    """Return whether the browser's own request was encrypted, also where a proxy before this server ends TLS."""
+    """Return whether the browser's request was encrypted, also if a proxy terminates TLS."""
     headers = request.headers
     forwarded = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
     return (
@@ -203,10 +203,10 @@ def _is_https(request: Request) -> bool:
 
 
 def forget(response: Response, request: Request) -> None:
-    """Let the browser forget its token."""
+    """Delete the cookie with the token."""
     response.delete_cookie(COOKIE, path=root(request), httponly=True, samesite="strict")
 
 
 def root(request: Request) -> str:
-    """Return the path below which the page lies, also where another server mounts it."""
+    """Return the root path of the page, also if another server mounts it."""
     return f"{request.scope.get('root_path', '')}/page"

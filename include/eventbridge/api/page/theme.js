@@ -1,4 +1,4 @@
-// Follows the theme of the page around this one, which is of the same server: Airflow's class on <html>, and its colours.
+// Applies the theme of Airflow's page that frames this one, from the same server: its class on <html>, and its colours.
 const root = document.documentElement;
 let outer = null;
 try { if (parent !== window) outer = parent.document.documentElement; } catch { /* framed by another site */ }
@@ -15,7 +15,7 @@ if (outer) {
   apply();
   new MutationObserver(apply).observe(outer, { attributeFilter: ["class"] });
 }
-// A link to a page of Airflow itself opens it around this one: the frame lets nothing else navigate.
+// A link to one of Airflow's own pages opens it in the outer window; the frame allows no other navigation there.
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[data-outer]");
   if (!link || !outer || event.ctrlKey || event.metaKey) return;

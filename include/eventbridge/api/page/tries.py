@@ -1,4 +1,4 @@
-"""One target is tried by hand: whether it can be reached, and what it says to one event."""
+"""The page that checks a target, or sends it one event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 def form(
     request: Request, found: _Viewer, rule: str, name: str, event_id: Annotated[str, Query(alias="event")] = ""
 ) -> Response:
-    """Return the form that checks a target or sends it one event: one that is pasted, or that has landed."""
+    """Return the form that checks a target, or sends it one event, pasted or from the archive."""
 
     def filled(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, name)
@@ -37,7 +37,7 @@ def form(
 
 @router.post("/{rule}/{name}/try")
 def tried(request: Request, act: Acting, rule: str, name: str) -> Response:
-    """Return whether a target can be reached, or what it says to an event."""
+    """Check a target, or send it an event, and return the form with the result."""
 
     def done(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, name)

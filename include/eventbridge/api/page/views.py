@@ -1,4 +1,4 @@
-"""What each page shows, from the functions that the command line asks too; a template only lays it out."""
+"""The values of each page, from the functions of the command line; templates only lay them out."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from eventbridge.stages.why.explain import why
 
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
-#: Targets that are not well, and groups of pending deliveries, on the overview.
+#: Unhealthy targets, and groups of pending deliveries, on the overview.
 _STANDING = 20
 _LISTED_RULES = 100
-#: What the overview counts by reason.
+#: Dead letters that the overview counts by reason, and the files that it reads for them.
 _NEWEST_DEAD_LETTERS, _DEAD_LETTER_FILES = 200, 10
 _COST_DAYS = 7
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a runner's bus holds for it, in events; None where offsets do not count on the log."""
+    """The lag of a runner on its bus, in events; None if its offsets do not apply to the log."""
 
     runner: str
     bus: str
@@ -65,7 +65,7 @@ class Waiting:
 
 
 def overview(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
-    """Return how everything stands, and how it went for an hour or a day."""
+    """Return the status of the installation, and its throughput in the last hour or day."""
     found = status(runtime, batches=_NEWEST_BATCHES)
     found = replace(found, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in found.rules_on_hold))
     values: dict[str, Any] = {
@@ -75,27 +75,27 @@ def overview(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
         "charts": [],
         "span": span,
     }
-    # the most that wait first; of many the page of targets tells the others
+    # the largest groups first; the page of targets shows the others
     values["pending"] = sorted(found.pending, key=lambda each: -each.count)[:_STANDING]
-    values |= {"unwell": found.targets[:_STANDING], "dead": _newest_reasons(runtime)}
-    if runtime.owners is not None:  # the stats of a bus, and its reconciliation, are of all rules on it
+    values |= {"unhealthy": found.targets[:_STANDING], "dead": _newest_reasons(runtime)}
+    if runtime.owners is not None:  # the stats of a bus, and its reconciliation, cover all its rules
         return values
-    went = timeline(runtime, span)
+    recent = timeline(runtime, span)
     charts = [
-        counts_chart(went, "counts", "Events and deliveries"),
-        latency_chart(went, "times", "Publish to delivered"),
+        counts_chart(recent, "counts", "Events and deliveries"),
+        latency_chart(recent, "times", "Latency, published to delivered"),
     ]
     return values | {"reconciliation": reconciliation_today(runtime), "charts": charts}
 
 
 def _newest_reasons(runtime: Runtime) -> list[tuple[str, int]]:
-    """Return how many of the newest dead letters have each reason, the most frequent first."""
+    """Return the numbers of the newest dead letters by reason, the most frequent first."""
     newest = dead_letter_page(runtime, Selection(), _NEWEST_DEAD_LETTERS, damaged={}, most_files=_DEAD_LETTER_FILES)
     return Counter(str(each.record["reason"]) for each in newest.letters).most_common()
 
 
 def lag(runtime: Runtime) -> dict[str, Any]:
-    """Return lag, in flight and available of each bus and runner, and how much is not well."""
+    """Return lag, in flight and available of each bus and runner, and the number of unhealthy targets."""
     found = status(runtime, batches=0)
     lines = [
         {
@@ -126,9 +126,9 @@ def _waiting(found: Status) -> list[Waiting]:
 
 
 def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool) -> dict[str, Any]:
-    """Return what became of every message with an id; `said` if there is none.
+    """Return the trace of every message with an id; `said` if there is none.
 
-    `every_rule`: what each rule that does not match says, and not only some of them.
+    `every_rule`: include all rules that do not match, instead of only some.
     """
     try:
         found = why_seen(request, why(runtime, event_id, most_unmatched=None if every_rule else _LISTED_RULES))
@@ -138,7 +138,7 @@ def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool
     def body_of(message: EventResult) -> str | None:
         return archived_body(runtime, message) if shows_payloads(request) else HIDDEN
 
-    event_id = found.event_id  # a delivery id leads to its event
+    event_id = found.event_id  # a delivery id finds its event
     return {
         "event_id": event_id,
         "why": found,
@@ -150,7 +150,7 @@ def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool
 
 
 def resend_form(event_id: str, message: EventResult, rule: str, target: str) -> dict[str, str]:
-    """Return the form of a replay of this message alone, for a rule, or one target of it."""
+    """Return the form of a replay of only this message, for a rule or one of its targets."""
     times = [each.planned_at for each in message.landings]
     return {
         "bus": message.place.bus,
@@ -163,7 +163,7 @@ def resend_form(event_id: str, message: EventResult, rule: str, target: str) -> 
 
 
 def rules(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
-    """Return a page of today's rules behind a name, of those that have `find` in theirs; those on hold first."""
+    """Return a page of the rules in force with `find` in their names, after the name `after`; and rules on hold."""
     found = runtime.rule_set()
     names = sorted(name for name in found.rules if name > after and find in name)
     shown = [found.rules[name] for name in names[:_LISTED_RULES]]
@@ -179,14 +179,14 @@ def rules(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
 
 
 def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
-    """Return one rule as JSON, how its targets stand, and how it went."""
+    """Return one rule, the state of its targets, its throughput, cost and versions."""
     document = rule_document(runtime, name)
     today = runtime.rule_set()
     lines = target_lines(runtime, name)
-    went = rule_timeline(runtime, name, span)[""]
+    recent = rule_timeline(runtime, name, span)[""]
     charts = [
-        counts_chart(went, "rate", "Deliveries", events=False),
-        success_chart(went, "success", "Delivered, of all that were due"),
+        counts_chart(recent, "rate", "Deliveries", events=False),
+        success_chart(recent, "success", "Success rate"),
     ]
     overrides = [each for each in runtime.ledger.list_overrides() if each.rule == name]
     return {
@@ -210,14 +210,14 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
 
 
 def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span) -> dict[str, Any]:
-    """Return how a target of a rule stands, how it went, and its last responses."""
+    """Return the state of a target of a rule, its throughput, and its last responses."""
     find_target(runtime.rule_set(), rule, name)
     lines = [line for line in target_lines(runtime, rule) if line.target == name]
-    went = rule_timeline(runtime, rule, span)[name]
+    recent = rule_timeline(runtime, rule, span)[name]
     charts = [
-        counts_chart(went, "rate", "Deliveries", events=False),
-        latency_chart(went, "times", "Publish to delivered"),
-        success_chart(went, "success", "Delivered, of all that were due"),
+        counts_chart(recent, "rate", "Deliveries", events=False),
+        latency_chart(recent, "times", "Latency, published to delivered"),
+        success_chart(recent, "success", "Success rate"),
     ]
     shown = shows_payloads(request)
     responses = [
@@ -229,17 +229,17 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
     ]
     overrides = [each for each in runtime.ledger.list_overrides() if (each.rule, each.target) == (rule, name)]
     paused = any(each.word == "paused" for each in overrides)
-    told = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
-    return told | {"responses": responses, "overrides": overrides, "paused": paused}
+    values = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
+    return values | {"responses": responses, "overrides": overrides, "paused": paused}
 
 
 def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
-    """Return a page of targets behind a rule, of rules that have `find` in their names; those that are not well."""
+    """Return a page of targets, of rules with `find` in their names, after the rule `after`; and the unhealthy ones."""
     return vars(target_page(runtime, after, find)) | {"find": find, "first": not after}
 
 
 def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> dict[str, Any]:
-    """Return the chosen dead letters, in groups of rule, target, reason and error, and one by one with their marks."""
+    """Return the matching dead letters with their marks, and their groups by rule, target, reason and error."""
     found, damaged = query.letters(request, runtime)
     records = [dead_letter_seen(request, each) for each in found.records()]
     marks = Marks(runtime)
@@ -250,7 +250,7 @@ def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> 
 
 
 def dead_letter(runtime: Runtime, asked: Request, name: str) -> dict[str, Any]:
-    """Return one dead letter with its mark; its payloads only to a viewer with the right to see them."""
+    """Return one dead letter with its mark; payloads are hidden from a viewer without the right to see them."""
     place = dead_letter_place(runtime, name)
     record = read_dead_letter(runtime, place.file, place.row)
     found = dead_letter_seen(asked, named(record))
@@ -265,21 +265,21 @@ def dead_letter(runtime: Runtime, asked: Request, name: str) -> dict[str, Any]:
 
 
 def search(runtime: Runtime, query: SearchQuery) -> dict[str, Any]:
-    """Return the form that looks for events, and what was found once something is asked."""
+    """Return the search form, and the events found if a filter is given."""
     asked = query.asked()
     return {"query": query, "found": query.page(runtime) if asked else None}
 
 
 def _drains(found: Status, runner: str, bus: str) -> str:
-    """Return when the lag of a runner's bus is gone, in words: when that of its slowest partition is."""
+    """Return when the lag of a runner is zero, as text: the time of its slowest partition."""
     flows = [each.flow for each in found.flows if (each.runner, each.bus) == (runner, bus)]
     if any(each.grows for each in flows):
-        return "grows"
+        return "growing"
     known = [each.drains_in_seconds for each in flows if each.drains_in_seconds is not None]
     if len(known) < len(flows) or not known:
-        return "not known yet"
+        return "unknown yet"
     longest = max(known)
-    return f"in {longest:,.0f} s" if longest else "nothing waits"
+    return f"in {longest:,.0f} s" if longest else "no lag"
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
