@@ -1,4 +1,4 @@
-"""docs/monitoring/alerts.yaml: what makes each alert fire, and a runbook that says what to do."""
+"""docs/monitoring/alerts.yaml: the condition of each alert, and its section in the runbook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = [each["alert"] for each in ALERTS]
 
 
 def test_each_alert_fires_when_it_should() -> None:
-    """By Prometheus' own tool, on series of its own."""
+    """Tested by promtool, on the series of alerts_test.yaml."""
     done = subprocess.run(
         [fetch_prometheus() / "promtool", "test", "rules", "alerts_test.yaml"],
         cwd=FOLDER,
@@ -29,7 +29,7 @@ def test_each_alert_fires_when_it_should() -> None:
 
 
 def test_each_alert_has_a_test_of_both_kinds() -> None:
-    """One in which it fires, and one in which it does not; but for the one that always does."""
+    """It fires in one test and does not fire in another, except for the alert that always fires."""
     tests = yaml.safe_load((FOLDER / "alerts_test.yaml").read_text())["tests"]
     asked = [(each["alertname"], bool(each.get("exp_alerts"))) for test in tests for each in test["alert_rule_test"]]
 
@@ -38,7 +38,7 @@ def test_each_alert_has_a_test_of_both_kinds() -> None:
 
 
 def test_each_alert_links_to_its_section_of_the_runbook() -> None:
-    """And the runbook has no other."""
+    """The runbook has no other sections."""
     sections = re.findall(r"^## (EventBridge\w+)$", (FOLDER / "runbook.md").read_text(), re.MULTILINE)
 
     assert sections == NAMES
@@ -46,8 +46,8 @@ def test_each_alert_links_to_its_section_of_the_runbook() -> None:
         assert each["annotations"]["runbook"] == f"docs/monitoring/runbook.md#{each['alert'].lower()}"
 
 
-def test_alerts_ask_for_metrics_that_there_are() -> None:
-    """Every metric of an alert is on docs/monitoring/metrics.md, which a test compares with a scrape."""
+def test_alerts_use_existing_metrics() -> None:
+    """Every metric of an alert is in docs/monitoring/metrics.md, which another test compares with a scrape."""
     page = (FOLDER / "metrics.md").read_text()
     asked = {name for each in ALERTS for name in re.findall(r"eventbridge_\w+", each["expr"])}
 

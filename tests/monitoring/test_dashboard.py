@@ -1,4 +1,4 @@
-"""docs/monitoring/dashboard.json: every query finds series, on a real Prometheus that scrapes a real server."""
+"""docs/monitoring/dashboard.json: every query finds series on a real Prometheus that scrapes a real server."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ QUERIES = [(panel["title"], each["expr"]) for panel in DASHBOARD["panels"] for e
 ALERTS = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"][0]["rules"]
 HEADERS = {"content-type": "application/cloudevents-batch+json"}
 
-#: Of an installation that is well these have no series.
-QUIET = {"Targets that are not ok", "Oldest open batch"}
+#: Panels without series on a healthy installation.
+QUIET = {"List of unhealthy targets", "Oldest open batch"}
 
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a Prometheus that has seen deliveries being made: before, between and after."""
+    """The URL of a Prometheus that scraped before, between and after deliveries."""
     folder = tmp_path_factory.mktemp("scraped")
     made = Installation(folder)
     with Server(made) as server, server.client(made.token("shop", "publish:orders")) as shop:
@@ -66,15 +66,15 @@ def _wait(url: str, expression: str) -> None:
 
 @pytest.mark.parametrize(("title", "expression"), QUERIES, ids=lambda text: text[:40])
 def test_every_query_of_the_dashboard_finds_series(title: str, expression: str, scraped: str) -> None:
-    """With what Grafana puts in for its variables."""
+    """Grafana's variables are replaced as Grafana does."""
     assert "eventbridge_" in expression
     found = query(scraped, expression.replace("$__rate_interval", "1m").replace("$bus", ".*"))
 
     assert bool(found) != (title in QUIET)
 
 
-def test_the_panels_stand_beside_one_another() -> None:
-    """None lies on another, ids are there once, and all ask the data source that is chosen."""
+def test_panels_do_not_overlap() -> None:
+    """Ids are unique, and every panel uses the selected data source."""
     places = [tuple(panel["gridPos"][name] for name in "xywh") for panel in DASHBOARD["panels"]]
     cells = [(x + dx, y + dy) for x, y, w, h in places for dx in range(w) for dy in range(h)]
 
@@ -84,8 +84,8 @@ def test_the_panels_stand_beside_one_another() -> None:
     assert {panel["datasource"]["uid"] for panel in DASHBOARD["panels"]} == {"${datasource}"}
 
 
-def test_no_alert_fires_on_an_installation_that_is_well(scraped: str) -> None:
-    """But for the one that always does."""
+def test_no_alert_fires_on_a_healthy_installation(scraped: str) -> None:
+    """Except the one that always fires."""
     firing = [each["alert"] for each in ALERTS if query(scraped, each["expr"])]
 
     assert firing == ["EventBridgeWatchdog"]

@@ -1,1 +1,1 @@
-"""What the product tells of itself while it works: for traces and metrics; nobody listens by default."""
+"""Telemetry of a process: traces and metrics by OpenTelemetry, off by default."""

@@ -1,4 +1,4 @@
-"""Which telemetry a process has: none, unless the usual OTEL_* variables name a collector."""
+"""Selects the telemetry of a process: none, unless the OTEL_* variables name a collector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RATIOS = ("traceidratio", "parentbased_traceidratio")
 
 
 def sends(signal: str, environ: Mapping[str, str]) -> bool:
-    """Return whether a signal, `traces` or `metrics`, is sent: there is an endpoint, and nothing speaks against it."""
+    """Return whether a signal, `traces` or `metrics`, is sent: an endpoint is set, and no variable turns it off."""
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp").strip() != "otlp":
@@ -21,10 +21,9 @@ def sends(signal: str, environ: Mapping[str, str]) -> bool:
 
 
 def chosen_telemetry(environ: Mapping[str, str]) -> Telemetry:
-    """Return the telemetry of a process; without an endpoint nothing of OpenTelemetry is imported.
+    """Return the telemetry of a process; without an endpoint, OpenTelemetry is not imported.
 
-    Raises SettingsError for a sampler's argument that is not a ratio; ModuleNotFoundError where the extra `otel` is
-    missing.
+    Raises SettingsError if the sampler's argument is not a ratio, ModuleNotFoundError if the extra `otel` is missing.
     """
     if not sends("traces", environ):
         return NO_TELEMETRY

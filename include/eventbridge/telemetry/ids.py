@@ -1,4 +1,4 @@
-"""Ids of traces and spans, made of what they are of: whoever tells of it again says the same."""
+"""Ids of traces and spans, derived from what they describe: a repeated export has the same ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 
 class TraceParent(NamedTuple):
-    """The trace that a delivery is part of, the span above it (0: none), and whether it is to be recorded."""
+    """The trace of a delivery, its parent span (0: none), and whether it is sampled."""
 
     trace_id: int
     span_id: int
@@ -21,19 +21,20 @@ def batch_trace(batch_id: str) -> int:
 
 
 def span_id(*words: object) -> int:
-    """Return the id of a span by what it is of; never 0."""
+    """Return the id of a span, derived from `words`; never 0."""
     text = "\0".join(map(str, words)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") or 1
 
 
-def trace_of(delivery_id: bytes, brought: str | None, ratio: float) -> TraceParent:
-    """Return the trace of a delivery: the one its event brought, whose publisher samples, else one of its own.
+def trace_of(delivery_id: bytes, traceparent: str | None, ratio: float) -> TraceParent:
+    """Return the trace of a delivery: the one in its event, sampled by the publisher, else a trace of its own.
 
-    One of its own has the delivery's id, as the header of its target has; `ratio` of them are sampled, always the same.
+    A trace of its own has the delivery's id, like the header that the target receives; the share `ratio` of them is
+    sampled, always the same ones.
     """
-    if brought is not None:
-        _, trace, parent, flags = brought.split("-")
+    if traceparent is not None:
+        _, trace, parent, flags = traceparent.split("-")
         return TraceParent(int(trace, 16), int(parent, 16), bool(int(flags, 16) & 1))
-    # the top two bits of its lower half are the same in every delivery id
+    # the top two bits of the lower half are the same in every delivery id
     low = int.from_bytes(delivery_id[8:], "big") & ((1 << 62) - 1)
     return TraceParent(int.from_bytes(delivery_id, "big"), 0, low < ratio * (1 << 62))

@@ -1,4 +1,4 @@
-"""Metrics by OTLP over HTTP: the families that Prometheus is told, pushed to a collector."""
+"""Metrics by OTLP over HTTP: the families of `/metrics`, pushed to a collector."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from eventbridge.version import __version__
 
 
 class MetricsSender:
-    """Sends families, as sums and histograms since ever, to the collector that the OTEL_* variables name."""
+    """Sends families, as cumulative sums and histograms, to the collector that the OTEL_* variables name."""
 
     def __init__(self, exporter: MetricExporter | None = None) -> None:
         self._exporter = exporter or OTLPMetricExporter()
         self._resource = service()
 
     def send(self, families: Sequence[Family]) -> bool:
-        """Send families and return whether the collector took them."""
+        """Send families, and return whether the collector accepted them."""
         now = time.time_ns()
         scope = InstrumentationScope("eventbridge", __version__)
         metrics = [_metric(family, now) for family in families if family.samples]
@@ -45,7 +45,7 @@ class MetricsSender:
         return self._exporter.export(data) is MetricExportResult.SUCCESS
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._exporter.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""What is told at the end of each stage, of each push of a chunk, and of each look of the watcher."""
+"""The protocol of telemetry, and its records: of each stage, push of a chunk, look of the watcher and delivery."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final, Protocol
 
 @dataclass(frozen=True, slots=True)
 class StageEnded:
-    """One call of a stage; times are aware. `batch_id` None: it found nothing to do, or is of no single batch.
+    """One call of a stage; times are aware. `batch_id` None: it had nothing to do, or belongs to no single batch.
 
-    `error` is the class of what it raised, None if it returned. A stage that was killed is told by nobody.
+    `error` is the class of the exception that it raised, None if it returned. A killed stage is not reported.
     """
 
     stage: str
@@ -24,7 +24,7 @@ class StageEnded:
 
 @dataclass(frozen=True, slots=True)
 class TargetPushed:
-    """What a push of a chunk came to for one target: deliveries; `sent` are those that this push sent."""
+    """The result of a push of a chunk for one target, in deliveries; `sent` counts those that this push sent."""
 
     rule: str
     target: str
@@ -37,7 +37,7 @@ class TargetPushed:
 
 @dataclass(frozen=True, slots=True)
 class PushEnded:
-    """One push of one chunk that had something to do; what it raised, the stage `push` tells."""
+    """One push of a chunk that had something to do; its exception is in the record of the stage `push`."""
 
     batch_id: str
     chunk_id: int
@@ -48,7 +48,7 @@ class PushEnded:
 
 @dataclass(frozen=True, slots=True)
 class LookEnded:
-    """One look of the watcher: for which runners, and retries, it started a run."""
+    """One look of the watcher; `started`: the runners, and retries, for which it started a run."""
 
     started_at: datetime
     ended_at: datetime
@@ -70,9 +70,9 @@ class AttemptMade:
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettled:
-    """What a committed batch came to for one delivery that is traced; `traceparent`: what its event brought.
+    """The result of one traced delivery in a committed batch; `traceparent` comes from its event.
 
-    `verdict`: delivered, dead_lettered, or retry_scheduled and unknown, after which another batch goes on.
+    `verdict`: delivered or dead_lettered; after retry_scheduled or unknown, another batch continues.
     """
 
     batch_id: str
@@ -92,32 +92,32 @@ class DeliverySettled:
 
 
 class Telemetry(Protocol):
-    """What is told; called by the thread that did the work, so it must be quick and keep what takes long for later.
+    """Receives the records. The working thread calls it, so it must be quick, and defer long work.
 
-    What it raises is logged and goes no further: deliveries do not depend on it.
+    Its exceptions are logged and ignored, because deliveries do not depend on telemetry.
     """
 
     def stage_ended(self, ended: StageEnded) -> None:
-        """Take note of a stage."""
+        """Record a stage."""
 
     def push_ended(self, ended: PushEnded) -> None:
-        """Take note of a push; comes before its stage's end."""
+        """Record a push; called before the end of its stage."""
 
     def look_ended(self, ended: LookEnded) -> None:
-        """Take note of a look of the watcher: several a second."""
+        """Record a look of the watcher; called several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
-        """Return whether a delivery is traced: asked for each one of a committed batch."""
+        """Return whether a delivery is traced; called for each delivery of a committed batch."""
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
-        """Take note of a delivery that is traced; its batch is committed."""
+        """Record a traced delivery of a committed batch."""
 
     def close(self) -> None:
-        """Send what is kept: the process is about to end."""
+        """Send everything queued: the process is about to end."""
 
 
 class NoTelemetry:
-    """Listens to nothing."""
+    """Ignores all records."""
 
     def stage_ended(self, ended: StageEnded) -> None:
         """Do nothing."""
@@ -129,7 +129,7 @@ class NoTelemetry:
         """Do nothing."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
-        """Return that it is not."""
+        """Return False."""
         return False
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
@@ -139,5 +139,5 @@ class NoTelemetry:
         """Do nothing."""
 
 
-#: What a runtime has unless it is given another; where it stands, times are not even taken.
+#: The default of a runtime; with it, times are not even measured.
 NO_TELEMETRY: Final = NoTelemetry()

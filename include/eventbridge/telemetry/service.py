@@ -1,4 +1,4 @@
-"""Says which service sends: `eventbridge`, unless the usual OTEL_* variables name another."""
+"""The name of the service in telemetry: `eventbridge`, unless the OTEL_* variables name another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from opentelemetry.sdk.resources import Resource
 
 
 def service() -> Resource:
-    """Return the resource of everything that this process sends."""
+    """Return the resource of all telemetry of this process."""
     named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     return Resource.create({} if named else {"service.name": "eventbridge"})
