@@ -133,9 +133,9 @@ def test_a_form_says_where_json_is_chosen(hooked: Server) -> None:
         ("code", b"payload=%7B%7D", 400, "data: not JSON"),
         ("code", b"{}", 400, "mapping of subject: there is nothing at $.repository.name"),
         ("code", b'{"repository": {"name": {}}}', 400, "leads to neither text nor a whole number"),
-        ("cod", b"{}", 403, "the log of the server says which it is"),
-        ("bare", b"{}", 403, "the log of the server says which it is"),
-        ("mail", b"{}", 403, "the log of the server says which it is"),
+        ("cod", b"{}", 403, "the log of the server has the reason"),
+        ("bare", b"{}", 403, "the log of the server has the reason"),
+        ("mail", b"{}", 403, "the log of the server has the reason"),
     ],
 )
 def test_what_cannot_be_an_event_says_why(name: str, body: bytes, status: int, said: str, hooked: Server) -> None:

@@ -39,18 +39,18 @@ WANTED = {
     "/events": "o1",
     "/redrive": "refused/crm",
     "/redrives": "Redrives",
-    "/replay": "would be taken",
+    "/replay": "would be replayed",
     "/replays": "cancelled",
     "/replays/{replay_id}": "refused",
     "/request": "curl -X POST",
     "/rules": "refused",
     "/rules/{name}": "nowhere",
-    "/rules/{name}/test": "The newest of its bus",
+    "/rules/{name}/test": "Newest events of the bus",
     "/schemas": "order.placed",
     "/schemas/{type:path}": 'data.amount</td><td>integer</td><td class="number">0.0 %',
     "/targets": "crm",
     "/targets/{rule}/{name}": "ConnectionRefused",
-    "/targets/{rule}/{name}/try": "You may look, and not act",
+    "/targets/{rule}/{name}/try": "You have read-only access",
 }
 #: What tables say in place of rows, and of a row below it, and cannot be read without scrolling sideways.
 NOTICES_BEYOND = """[...document.querySelectorAll("td:first-child[colspan]")].filter((cell) => {
@@ -96,7 +96,7 @@ def test_the_reconciliation_of_the_overview_adds_up(told: Server) -> None:
     """Every term of both equations is on the page: a reader who adds the lines comes to the same on both sides."""
     with logged_in(told, "adder") as browser:
         page = browser.get("/page").text
-    events, deliveries = re.findall(r"<dl>.*?</dl>", page.partition("The reconciliation of today")[2], re.DOTALL)[:2]
+    events, deliveries = re.findall(r"<dl>.*?</dl>", page.partition("Reconciliation today")[2], re.DOTALL)[:2]
     accounted, moved = map(int, re.findall(r"(\d+) of (\d+) events accounted for", page)[0])
     kinds, lines = (re.findall(r"<dt>(.*?)</dt><dd>([\d,]+)</dd>", each) for each in (events, deliveries))
     first = [label[0] for label, _ in lines].index("=")

@@ -92,11 +92,11 @@ def test_a_target_gets_another_rate_and_a_rule_another_priority(operator: httpx.
             'value="fast"',
         ),
         ("/rules/all-orders/operate", {"action": "set priority", "value": "urgent"}, "all-orders", "urgent", ""),
-        ("/redrive", {"rule": "refused", "rate": "fast"}, "Deliver dead letters again", "fast", 'value="fast"'),
+        ("/redrive", {"rule": "refused", "rate": "fast"}, "Redrive dead letters", "fast", 'value="fast"'),
         (
             "/replay",
             {"bus": "orders", "since": "1h", "rate": "fast"},
-            "Deliver archived events again",
+            "Replay archived events",
             "fast",
             'value="fast"',
         ),
@@ -176,7 +176,7 @@ def test_a_form_without_the_key_of_the_login_changes_nothing(told: Server, opera
         buttons = viewer.get("/page/rules/all-orders").text.count("<button>")
 
     assert [response.status_code for response in responses] == [403] * 4
-    assert "may look, but change nothing" in responses[-1].text
+    assert "has read-only access" in responses[-1].text
     assert buttons == 1  # Log out
     assert "by op" not in operator.get("/page/rules/all-orders").text
 
@@ -210,8 +210,8 @@ def test_dead_letters_are_chosen_to_be_delivered_again(operator: httpx.Client) -
     (redrive_id,) = re.findall(r"--resume ([0-9a-f-]+)", listed)
     cancelled = post(operator, f"/redrives/{redrive_id}/cancel")
 
-    assert ("refused/crm" in preview, "Deliver again" in preview) == (True, True)
-    assert (nothing.status_code, "nothing chooses dead letters" in nothing.text) == (400, True)
+    assert ("refused/crm" in preview, "Start redrive" in preview) == (True, True)
+    assert (nothing.status_code, "no filter given" in nothing.text) == (400, True)
     assert "rule refused" in listed
     assert cancelled.status_code == 303
     after = operator.get("/page/redrives").text
@@ -315,8 +315,8 @@ def test_a_target_is_checked_and_sent_an_event(told: Server, operator: httpx.Cli
     wrong = post(operator, "/targets/all-orders/archive/try", do="send", body="no event").text
     filled = operator.get("/page/targets/refused/crm/try?event=o2").text
 
-    assert "It cannot be reached: ConnectionRefused" in checked
-    assert ("It took the event" in sent, archive.read_text().count("by hand")) == (True, before + 1)
+    assert "The target cannot be reached: ConnectionRefused" in checked
+    assert ("The target accepted the event" in sent, archive.read_text().count("by hand")) == (True, before + 1)
     assert "This is not an event" in wrong
     assert ("&lt;script&gt;" in filled, "<script" in filled) == (True, False)
 
@@ -331,4 +331,4 @@ def test_the_test_of_a_rule_says_where_it_is_mended(operator: httpx.Client) -> N
 
     assert ('href="?event=o1"' in form, "Write it into" in same) == (True, False)
     assert "Write it into refused.yaml, the rule at line 3" in changed
-    assert "As it is written: refused.yaml, line 3" in operator.get("/page/rules/refused").text
+    assert "Source: refused.yaml, line 3" in operator.get("/page/rules/refused").text

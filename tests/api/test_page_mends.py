@@ -95,17 +95,17 @@ def test_an_operator_mends_a_rule_and_what_failed_of_it(desk: Server, window: Pa
 
     window.goto(f"{desk.url}/page/event?id=letter-1")
     window.get_by_role("listitem").filter(has_text="letters").get_by_role("link", name="Resend ...").first.click()
-    expect(window.get_by_text("1 would be taken")).to_be_visible()
-    window.get_by_role("button", name="Deliver again").click()
+    expect(window.get_by_text("1 would be replayed")).to_be_visible()
+    window.get_by_role("button", name="Start replay").click()
     desk.installation.replay(window.url.rpartition("/")[2])
     assert post.read_text().count("Long Street 1") == 1
 
     window.get_by_role("link", name="Dead letters").click()
     window.get_by_label("Rule", exact=True).fill("letters")
-    window.get_by_label("Through today's rules").check()
-    window.get_by_role("button", name="Deliver these again ...").click()
+    window.get_by_label("Route with the current rules").check()
+    window.get_by_role("button", name="Redrive these ...").click()
     expect(window.get_by_role("row", name="letters/post 3")).to_be_visible()
-    window.get_by_role("button", name="Deliver again").click()
+    window.get_by_role("button", name="Start redrive").click()
     desk.installation.redrive(window.locator("td.name").first.inner_text())
     assert [post.read_text().count(f"Long Street {number}") for number in range(3)] == [1, 2, 1]
 
@@ -125,7 +125,7 @@ def test_the_time_line_has_request_and_response_of_each_attempt(desk: Server, wi
     expect(attempt.locator("pre")).to_have_text(HOSTILE)
     attempt.get_by_role("link", name="Request of attempt 1 at told/desk").click()
     expect(window.locator("pre").first).to_contain_text("Long Street 1")
-    expect(window.get_by_role("heading", name="As it was made when the event was routed")).to_be_visible()
+    expect(window.get_by_role("heading", name="As rendered when the event was routed")).to_be_visible()
     window.goto(f"{desk.url}/page/request?id=letter-1&rule=letters&target=post")
     expect(window.get_by_role("alert")).to_contain_text("curl speaks HTTP")
     assert window.title() == "Bad Request - EventBridge"

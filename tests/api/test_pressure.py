@@ -125,6 +125,6 @@ def test_who_has_no_token_is_not_told_of_the_ledger(tmp_path: Path) -> None:
         _, said = server.end()
 
     assert (response.status_code, response.headers["retry-after"]) == (503, "5")
-    assert "its log says what is wrong" in response.json()["detail"]
+    assert "its log has the reason" in response.json()["detail"]
     assert "ledger" not in response.text
     assert "POST /buses/orders/events: " in said

@@ -87,7 +87,7 @@ def test_binary_data_cannot_write_attributes(client: httpx.Client) -> None:
     response = client.post(PATH, content=b'1, "source": "/elsewhere"', headers=headers)
 
     assert response.status_code == 400
-    assert "The call is not what its headers say: data: " in response.json()["detail"]
+    assert "The headers and the body do not form an event: data: " in response.json()["detail"]
 
 
 def test_what_is_no_event_is_told_one_by_one(server: Server, client: httpx.Client) -> None:
@@ -144,7 +144,7 @@ def test_events_of_one_key_keep_their_order(server: Server, client: httpx.Client
     [
         ("/buses/order/events", STRUCTURED, b"{}", 403, "no scope publish:order."),
         (f"{PATH}?topic=paying", STRUCTURED, b"{}", 404, "Did you mean paid?"),
-        (PATH, {"content-type": "application/json"}, b"[]", 415, "is not that of a CloudEvents mode"),
+        (PATH, {"content-type": "application/json"}, b"[]", 415, "belongs to no CloudEvents mode"),
         (PATH, {}, b"[]", 415, "No content type. Send application/"),
         (PATH, BATCHED, b"[]", 400, "holds no event"),
         (PATH, BATCHED, b"[1 2]", 400, "is not a JSON array"),
@@ -207,7 +207,7 @@ def test_a_bomb_is_too_large(client: httpx.Client) -> None:
     response = client.post(PATH, content=bomb, headers={**STRUCTURED, "content-encoding": "gzip"})
 
     assert response.status_code == 413
-    assert "unpacks to more than 8,388,608 bytes" in response.json()["detail"]
+    assert "decompresses to more than 8,388,608 bytes" in response.json()["detail"]
 
 
 def test_an_event_that_is_too_large_is_413(server: Server, client: httpx.Client) -> None:

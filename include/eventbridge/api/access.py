@@ -1,4 +1,4 @@
-"""Who calls: a bearer token, what it allows, and how soon it counts that one was revoked."""
+"""Authentication and authorization by bearer token; a revoked token is refused within two seconds."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ _SCHEME = HTTPBearer(
     auto_error=False,
     scheme_name="token",
     bearerFormat="ebt_...",
-    description="A token that `eventbridge tokens create` printed, with a scope for what is called.",
+    description="A token from `eventbridge tokens create`, with the scope that the call needs.",
 )
 
 
 class Access:
-    """Recognises tokens; one that was valid is believed for two seconds, so that not every call asks the ledger."""
+    """Looks tokens up in the ledger, and caches a valid one for two seconds."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._known: dict[str, tuple[ApiToken, float]] = {}
 
     async def caller(self, secret: str) -> ApiToken:
-        """Return the token of a caller; raises Refused for one that is none, or is revoked or expired."""
+        """Return the token with this secret; raises Refused if it is unknown, revoked or expired."""
         token, seen_at = self._known.get(secret, (None, 0.0))
         if token is None or time.monotonic() - seen_at > BELIEVED_SECONDS:
             token = await asyncio.to_thread(valid_token, self._runtime, secret)
             if token is None:
                 self._known.pop(secret, None)
-                raise _unauthorized("The token is unknown, revoked or expired. Make one: eventbridge tokens create")
+                raise _unauthorized("The token is unknown, revoked or expired. Create one: eventbridge tokens create")
             self._known[secret] = token, time.monotonic()
         return token
 
 
 async def credentials_of(request: Request) -> HTTPAuthorizationCredentials | None:
-    """Return the bearer token that a call brings, None without one."""
+    """Return the bearer token of a call, None if it has none."""
     return await _SCHEME(request)
 
 
 async def caller(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_SCHEME)]
 ) -> ApiToken:
-    """Return the token of a call; raises Refused without one."""
+    """Return the token of a call; raises Refused if it has no valid one."""
     if credentials is None:
         raise _unauthorized("The call has no token. Send it as Authorization: Bearer ebt_...")
     access: Access = request.app.state.access
     secret = credentials.credentials
-    # A server around this one knows its own users; a token of ours counts there too.
+    # Where another server mounts this application, that server's users are accepted too.
     token = await (access.caller(secret) if secret.startswith(PREFIX) else _user(request, access, secret))
     believed(request)
     limit(request, token.owners)
@@ -67,7 +67,7 @@ async def caller(
 
 
 async def _user(request: Request, access: Access, secret: str) -> ApiToken:
-    """Return what a user may do of the server around this one; without one, what a token may that is none of ours."""
+    """Return the rights of a user of the server that mounts this one; without such a server, look up the token."""
     known = await request.app.state.gate.user(request)
     if known is None:
         return await access.caller(secret)
@@ -77,12 +77,12 @@ async def _user(request: Request, access: Access, secret: str) -> ApiToken:
 
 
 def who(request: Request, token: ApiToken) -> str:
-    """Return who calls, as it is noted with what is done."""
+    """Return the name of the caller, as the log of actions records it."""
     return str(getattr(request.state, "who", f"token {token.name}"))
 
 
 def check_scope(token: ApiToken, action: str, bus: str) -> None:
-    """Raise Refused if a token does not allow an action on a bus."""
+    """Raise Refused if the token has no scope for an action on a bus."""
     if not token.allows(action, bus):
         raise Refused(
             HTTPStatus.FORBIDDEN,
@@ -91,13 +91,13 @@ def check_scope(token: ApiToken, action: str, bus: str) -> None:
 
 
 async def reader(request: Request, token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
-    """Return the token of a call that only looks; raises Refused without the scope."""
+    """Return the token of a call that only reads; raises Refused if it has no scope `read`."""
     check_general_scope(token, READ)
     return token
 
 
 def check_general_scope(token: ApiToken, scope: str) -> None:
-    """Raise Refused if a token does not have a scope that is of no bus."""
+    """Raise Refused if the token lacks a scope that applies to no single bus, such as `read`."""
     if scope not in token.scopes:
         raise Refused(
             HTTPStatus.FORBIDDEN, f"The token {token.name!r} has no scope {scope}. It has {', '.join(token.scopes)}"

@@ -1,4 +1,4 @@
-"""The API's application: what it responds with, and what it holds open while it runs."""
+"""The API's application: its routes, its error handlers, and the resources that it holds open while it runs."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ from eventbridge.version import __version__
 
 
 def create_app(runtime: Runtime) -> FastAPI:
-    """Return the application on a runtime, which its caller closes after it."""
+    """Return the application that serves an installation; the caller closes `runtime` after the server ended."""
 
     @asynccontextmanager
     async def opened(app: FastAPI) -> AsyncIterator[None]:
         app.state.runtime = runtime
-        # Nobody waits for what others do: a ledger's connection does one thing at a time, and may wait for its lock.
+        # Readers and operators have connections of their own: one connection runs one statement at a time, and may wait
+        # for the ledger's lock.
         app.state.looking, app.state.acting = looking, acting = runtime.apart(), runtime.apart()
         app.state.access = Access(looking)
         app.state.gate = TokenGate()
@@ -60,12 +61,12 @@ def create_app(runtime: Runtime) -> FastAPI:
     app = FastAPI(
         title="EventBridge for Airflow and Spark",
         version=__version__,
-        description="Publishes events to the event buses of an installation, and tells what becomes of them.",
+        description="Publishes events to the event buses of an installation, and reports and controls their delivery.",
         lifespan=opened,
-        docs_url=None,  # its page would load scripts of other hosts
+        docs_url=None,  # its page would load scripts from other hosts
         redoc_url=None,
-        openapi_url=None,  # `description` serves it, to those who have a token
-        redirect_slashes=False,  # a redirect would name http:// also behind a proxy that speaks TLS
+        openapi_url=None,  # `description` serves it to callers with a token
+        redirect_slashes=False,  # behind a proxy that terminates TLS, a redirect would name http://
     )
     app.state.costly = Costly()
     app.add_middleware(BodyLimit)

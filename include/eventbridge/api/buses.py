@@ -1,4 +1,4 @@
-"""The buses that the API publishes to, by today's rule files; a changed file counts within seconds."""
+"""The buses that the API publishes to; a changed rule file takes effect within seconds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from eventbridge.stages.operate.bus_pressure import BusWatch
 from eventbridge.stages.operate.find import find_bus, find_topic
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: How long rule files, and tokens, are believed to be as they were.
+#: How long rule files and tokens are cached.
 BELIEVED_SECONDS = 2.0
 
 
-#: How long the look at a bus counts: what is free on its disk, and what waits on it.
+#: How long a bus's free space and backlog are cached.
 LOOK_SECONDS = 1.0
 
 
@@ -39,7 +39,7 @@ class _Open:
 
 
 class Buses:
-    """Finds buses by name and publishes to them, each by a thread of its own; for one event loop."""
+    """Finds buses by name and publishes to each of them from a thread of its own. Use it from one event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -51,14 +51,20 @@ class Buses:
         self._rates = PublishRates(runtime)
 
     async def find(self, name: str, topic: str | None) -> tuple[Bus, str]:
-        """Return a bus and a topic of it, its first for None; raises NotFoundError, and Refused for our own bus."""
+        """Return a bus and one of its topics (None: the first).
+
+        Raises NotFoundError for an unknown name, Refused for the bus of operational events.
+        """
         if name == OPERATIONS_BUS.name:
-            raise Refused(HTTPStatus.FORBIDDEN, f"The bus {name!r} is the product's own: only it publishes there")
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                f"The bus {name!r} is reserved for EventBridge's own events. Publish to another bus",
+            )
         bus = find_bus(await self.rules(), name)
         return bus, find_topic(bus, topic)
 
     async def rules(self) -> RuleSet:
-        """Return the rules as they were a moment ago; raises RuleFileError if no files ever were good."""
+        """Return the rules in force, at most two seconds old; raises RuleFileError if no rule files were ever valid."""
         if self._rules is None or time.monotonic() - self._read_at > BELIEVED_SECONDS:
             async with self._reading:
                 if self._rules is None or time.monotonic() - self._read_at > BELIEVED_SECONDS:
@@ -67,19 +73,20 @@ class Buses:
         return self._rules
 
     async def publish(self, bus: Bus, topic: str, records: Sequence[tuple[bytes, str | None]]) -> Places:
-        """Return where records lie, once all of them are durable; raises BusError if they may not all be there.
+        """Publish records and return their positions once all of them are durable.
 
-        Those too large for the topic are not published: an int stands for each, the most bytes that it takes.
+        A record that is too large for the topic is not published; its position is an int, the largest size in bytes.
 
-        Raises NotFoundError if the bus or the topic was taken out of the rule files since it was found.
+        Raises BusError if some records may not be on the bus, NotFoundError if the bus or the topic was removed from
+        the rule files since it was found.
         """
         current = find_bus(await self.rules(), bus.name)
-        # Nothing is awaited from here until the call is queued: nobody closes the writer in between.
+        # No await from here until the call is queued, so that the writer cannot be closed in between.
         call = self._opened(current).writer.publish(records, find_topic(current, topic))
         return await asyncio.wrap_future(call)
 
     async def check_pressure(self, bus: Bus) -> None:
-        """Raise Refused (429) if the bus takes nothing now: its disk or the store has no room, or too much waits."""
+        """Raise Refused (429) if the bus takes no events now: disk or store are full, or its backlog is too large."""
         bus = find_bus(await self.rules(), bus.name)
         opened = self._opened(bus)
         async with opened.looking:
@@ -97,7 +104,7 @@ class Buses:
             )
 
     async def check_rate(self, bus: Bus, events: int) -> None:
-        """Raise Refused (429) if the owner of a bus has published as much as it may a second; else count the events."""
+        """Count the events against the publishing quota of the bus's owner; raises Refused (429) if it is used up."""
         quota = (await self.rules()).quotas.get(bus.owner or "")
         if bus.owner is None or quota is None or quota.published_per_second is None or not events:
             return
@@ -105,13 +112,13 @@ class Buses:
         if wait:
             raise Refused(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                f"The owner {bus.owner!r} may publish {quota.published_per_second:g} events a second, and did. "
+                f"The owner {bus.owner!r} has used up its quota of {quota.published_per_second:g} events a second. "
                 "Nothing was published",
                 {"retry-after": str(math.ceil(wait))},
             )
 
     async def close(self) -> None:
-        """Publish what waits, then let go of all buses."""
+        """Publish the queued records, then close all buses."""
         opened, self._open = self._open, {}
         await asyncio.gather(*self._closing, *(_close(each) for each in opened.values()))
 
@@ -121,7 +128,7 @@ class Buses:
         return Watermarks(settings.disk_min_free_size, settings.disk_resume_free_size)
 
     def _opened(self, bus: Bus) -> _Open:
-        """Return a bus of the current rules, opened; awaits nothing, so that what it returns is not closed yet."""
+        """Return a bus of the current rules, opened; without an await, so that the bus cannot be closed meanwhile."""
         known = self._open.get(bus.name)
         if known is not None and known.bus == bus:
             return known
@@ -137,5 +144,5 @@ class Buses:
 async def _close(opened: _Open) -> None:
     await asyncio.to_thread(opened.writer.close)
     async with opened.looking:
-        opened.looked_at = math.inf  # a thread that still waits to look goes by the last look, and opens nothing again
+        opened.looked_at = math.inf  # a thread that still waits for the lock uses the last result, and reopens nothing
         await asyncio.to_thread(opened.watch.close)

@@ -1,4 +1,4 @@
-"""The header `Content-Encoding` of a request: gzip and deflate are unpacked, within the limit of a body."""
+"""The header `Content-Encoding` of a request: decompresses gzip and deflate up to the size limit of a body."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from starlette.datastructures import Headers
 from eventbridge.api.bodies import MOST_BYTES
 from eventbridge.api.refusal import Refused
 
-#: What zlib calls the formats (RFC 9110, 8.4.1); `deflate` is the format of zlib, RFC 1950.
+#: zlib's numbers of the formats (RFC 9110, 8.4.1); `deflate` is the format of zlib, RFC 1950.
 _FORMATS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _ACCEPTED: Final = "gzip, deflate"
 
-#: So much is unpacked at a time: what lies behind a member of gzip is copied.
+#: Size of the pieces to decompress: zlib copies the rest of a piece after each gzip member.
 _PIECE_BYTES: Final = 64 << 10
-#: Members of a gzip file; each costs a decompressor, and an empty one has 20 bytes.
+#: Members of a gzip file at most; each costs a decompressor, and an empty one has only 20 bytes.
 _MOST_MEMBERS: Final = 1_000
 
 
 def check_content_coding(headers: Headers) -> None:
-    """Raise Refused (415) for a body in a content coding that is not taken, or in several."""
+    """Raise Refused (415) if the body has an unsupported content coding, or several codings."""
     _coding_of(headers)
 
 
 def unpacked(headers: Headers, content: bytes) -> bytes:
-    """Return a request's body without its content coding.
+    """Return a request's body, decompressed.
 
-    Raises Refused: 415 for a coding that is not taken, 413 for a body that becomes larger than one may be (no more of
-    it is ever held), 400 for one that is not in its coding.
+    Raises Refused: 415 for an unsupported coding, 413 for a body that decompresses to more than the limit (never more
+    than the limit is held in memory), 400 for a body that is not in its coding.
     """
     coding = _coding_of(headers)
     return _inflated(content, coding) if coding and content else content
@@ -45,7 +45,7 @@ def _coding_of(headers: Headers) -> str:
     if len(codings) > 1 or codings[0] not in _FORMATS:
         raise Refused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"The content coding {', '.join(codings)[:100]!r} is not taken. Send the body as it is, or in one of "
+            f"The content coding {', '.join(codings)[:100]!r} is not supported. Send the body without one, or with "
             f"{_ACCEPTED}. Nothing was published",
             {"accept-encoding": _ACCEPTED},
         )
@@ -63,13 +63,13 @@ def _inflated(content: bytes, coding: str) -> bytes:
                 if member.eof:
                     members += 1
                     if members > _MOST_MEMBERS or coding == "deflate":
-                        raise _broken(coding, "something follows its end")
+                        raise _broken(coding, "data follows its end")
                     member = zlib.decompressobj(_FORMATS[coding])
                 found += member.decompress(piece, MOST_BYTES + 1 - len(found))
                 if len(found) > MOST_BYTES:
                     raise Refused(
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                        f"The body unpacks to more than {MOST_BYTES:,} bytes. Send the events in several calls. "
+                        f"The body decompresses to more than {MOST_BYTES:,} bytes. Send the events in several calls. "
                         "Nothing was published",
                     )
                 piece = member.unused_data
@@ -83,5 +83,5 @@ def _inflated(content: bytes, coding: str) -> bytes:
 def _broken(coding: str, what: str) -> Refused:
     return Refused(
         HTTPStatus.BAD_REQUEST,
-        f"The body is not what Content-Encoding: {coding} says: {what}. Nothing was published",
+        f"The body is not valid {coding}, which Content-Encoding names: {what}. Nothing was published",
     )

@@ -1,7 +1,7 @@
-"""Calls whose cost a caller chooses: SQL, rule files, tests of rules, searches of dead letters.
+"""Calls whose cost the caller chooses: SQL, rule files, tests of rules, searches of dead letters.
 
-They have threads of their own, so that every other call gets a response while these are busy. SQL, and work with a
-pattern, ends when its caller leaves, and when the server ends.
+They run in threads of their own, so that other calls get a response while these threads are busy. SQL, and work with a
+pattern, is cancelled when the caller disconnects and when the server stops.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from eventbridge.cancelling import Cancelled, cancelled
 
 _T = TypeVar("_T")
 
-#: Calls that run at once, and those that wait for one of them to end.
+#: Calls that run at a time, and calls that may wait for one of them to end.
 MOST_RUNNING: Final = 2
 MOST_WAITING: Final = 16
-#: How long one waits before it is refused.
+#: How long a call waits before it is refused.
 WAIT_SECONDS: Final = 5.0
 
 _FULL: Final = (
     f"The server is busy with {MOST_RUNNING} calls of this kind: SQL, replays, redrives, and checks and tests of "
-    "rules. Send it again after Retry-After. Nothing was changed"
+    "rules. Send the call again after Retry-After. Nothing was changed"
 )
 
 
 class Costly:
-    """Runs costly calls of one server, a few at a time."""
+    """Runs the costly calls of one server, a few at a time."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(MOST_RUNNING)
@@ -44,9 +44,9 @@ class Costly:
         self._ended = False
 
     async def run(self, request: Request, call: Callable[[], _T]) -> _T:
-        """Return what a call returns, which runs in a thread; raises what it raises.
+        """Run `call` in a thread and return its result, or raise its exception.
 
-        Raises Refused where too many run or wait, and Cancelled for work of a caller who has left.
+        Raises Refused if too many calls run or wait, Cancelled if the caller disconnected.
         """
         await self._enter()
         stop = threading.Event()
@@ -69,13 +69,13 @@ class Costly:
             done.add_done_callback(lambda _: self._free.release())
 
     def end(self) -> None:
-        """Cancel the work of every call, and of all that come later; may be called by a signal's handler."""
+        """Cancel every running and later call; may be called by a signal handler."""
         self._ended = True
         for stop in tuple(self._running):
             stop.set()
 
     def close(self) -> None:
-        """Cancel what runs, and wait for its threads."""
+        """Cancel running calls, and wait for their threads."""
         self.end()
         self._threads.shutdown()
 
@@ -93,13 +93,13 @@ class Costly:
 
 
 async def costly(request: Request, call: Callable[[], _T]) -> _T:
-    """Return what a costly call of this server returns; see `Costly.run`."""
+    """Return the result of a costly call on this server; see `Costly.run`."""
     threads: Costly = request.app.state.costly
     try:
         return await threads.run(request, call)
     except Cancelled:
-        said = "The server is ending. Send the call again after Retry-After. Nothing was changed"
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, said, {"retry-after": str(int(WAIT_SECONDS))}) from None
+        detail = "The server is stopping. Send the call again after Retry-After. Nothing was changed"
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(int(WAIT_SECONDS))}) from None
 
 
 def _full() -> Refused:
@@ -107,6 +107,6 @@ def _full() -> Refused:
 
 
 async def _left(request: Request) -> None:
-    """Return once the caller has closed the connection; its body has been read."""
+    """Return once the caller has closed the connection. Call it only after the body was read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

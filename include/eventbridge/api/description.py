@@ -1,4 +1,4 @@
-"""`GET /openapi.json`: what the API takes and returns, for those who may call it."""
+"""`GET /openapi.json`: the OpenAPI description of the API, for callers with a token."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ router = APIRouter(route_class=TokenFirst)
 
 @router.get("/openapi.json", include_in_schema=False)
 async def description(request: Request) -> dict[str, Any]:
-    """Return the description of all calls, to any valid token: it lists what an attacker would try."""
+    """Return the OpenAPI description; it needs a valid token, because it lists all that an attacker could try."""
     found: dict[str, Any] = request.app.openapi()
     return found

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them."""
+"""Metrics in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def exposition(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
 
 
 class _Families(Collector):
-    """Gives the families to the library, once."""
+    """Gives the families to the library."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each family as the library's own."""
+        """Yield each family in the library's type."""
         return map(_metric, self._families)
 
     def describe(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""`GET /health`: whether the API can serve calls now."""
+"""`GET /health`: whether the API can serve calls."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from eventbridge.stages.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 router = APIRouter()
 
-_Word = Literal["ok", "failing"]
+_State = Literal["ok", "failing"]
 
 
 class Health(BaseModel):
-    """What the API needs, each `ok` or `failing`; the log of the server says why."""
+    """The state of everything that the API needs, `ok` or `failing`; the log of the server has the reason."""
 
-    status: _Word
-    ledger: _Word
-    rules: _Word = Field(description="`failing` if the rule files never were good.")
+    status: _State
+    ledger: _State
+    rules: _State = Field(description="`failing` if the rule files were never valid.")
 
 
-@router.get("/health", summary="Tell whether calls can be served", responses={503: {"model": Health}})
+@router.get("/health", summary="Get the health of the server", responses={503: {"model": Health}})
 async def health(request: Request, response: Response) -> Health:
-    """Look at the ledger and the rules; needs no token. 503 if one of them fails."""
+    """Check the ledger and the rules. It needs no token, and returns 503 if one of them fails."""
     runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
-    ledger = await _look("ledger", asyncio.to_thread(lambda: runtime.ledger.ledger_id))
-    rules = await _look("rules", buses.rules())
-    status: _Word = "ok" if ledger == rules == "ok" else "failing"
+    ledger = await _check("ledger", asyncio.to_thread(lambda: runtime.ledger.ledger_id))
+    rules = await _check("rules", buses.rules())
+    status: _State = "ok" if ledger == rules == "ok" else "failing"
     if status != "ok":
         response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
     return Health(status=status, ledger=ledger, rules=rules)
 
 
-async def _look(what: str, asked: Awaitable[object]) -> _Word:
+async def _check(what: str, asked: Awaitable[object]) -> _State:
     try:
         await asked
     except EventBridgeError as error:

@@ -1,4 +1,4 @@
-"""From a webhook's call to the event that its mapping makes of it; bytes and headers only."""
+"""Turns a webhook call, its headers and body, into an event by the webhook's mapping."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 def event_of_call(name: str, webhook: Webhook, headers: Mapping[str, str], content: bytes, now: datetime) -> bytes:
-    """Return the event: what the mapping says, else what its sender is known to mean, and the JSON as data.
+    """Return the event: attributes from the mapping, else from the sender's known headers, and the JSON as data.
 
-    `headers` by names in lower case, `now` an aware time. Raises EventError for what is not JSON, and for a path that
-    leads to nothing, an object or an array. Whether the attributes are right is not judged.
+    `headers` have names in lower case, `now` is an aware time. Raises EventError if the body is not JSON, and if a path
+    of the mapping leads to nothing, an object or an array. The values of attributes are not validated.
     """
     if kind_of(headers.get("content-type", "")) == _FORM and not content.lstrip().startswith((b"{", b"[")):
         raise EventError(

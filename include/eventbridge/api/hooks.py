@@ -1,4 +1,4 @@
-"""`POST /hooks/{name}`: take a webhook of somebody who signs it, as an event of its bus."""
+"""`POST /hooks/{name}`: publishes a signed webhook call as an event on the webhook's bus."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ log = logging.getLogger(__name__)
 
 _SECRETS = "signing_secret"
 _REJECTED = (
-    "The call is rejected: no webhook of this name takes it with this signature. Look at the name, the secret and the "
-    "clock; the log of the server says which it is"
+    "The call is rejected: no webhook of this name accepts this signature. Check the name, the secret and the clock; "
+    "the log of the server has the reason"
 )
-#: From the end of its body on a call is rejected after so long, whatever was looked at: how long tells nothing.
+#: A rejection comes this long after the end of the body, whatever was checked, so that its timing reveals nothing.
 _REJECTED_SECONDS = 0.1
 _OTHER = {
-    403: "No rule file names this webhook, or the signature is none of its secrets, or too old.",
+    403: "No rule file names this webhook, or the signature matches none of its secrets, or is too old.",
     415: "The content coding is neither gzip nor deflate.",
 }
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {**told, "description": _OTHER.get(int(status), told["description"])}
-    for status, told in RESPONSES.items()
+    status: {**response, "description": _OTHER.get(int(status), response["description"])}
+    for status, response in RESPONSES.items()
     if status in (200, 400, 403, 408, 413, 415, 429, 503)
 }
 
 
 class _Rejected(Exception):
-    """A call that is not believed: why, for the log. Whoever makes it learns not even whether there is the webhook."""
+    """A rejected call, with the reason for the log. The caller does not even learn whether the webhook exists."""
 
 
 @router.post(
     "/hooks/{name}",
-    summary="Take a webhook",
+    summary="Receive a webhook",
     responses=_RESPONSES,
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
 )
 async def take(
     request: Request, name: Annotated[str, Path(description="A webhook of a bus in the rule files.")]
 ) -> Response:
-    """Publish what a webhook brings, once its signature is right; responded to once the bus has it durably.
+    """Check the signature of a webhook call, publish its event, and respond once the event is durable on the bus.
 
-    It needs no token: the signature says who calls. Sent again, it is the same event, by the sender's own id.
+    It needs no token: the signature identifies the sender. A repeated call has the same event id, by the sender's id.
     """
     runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
@@ -70,17 +70,17 @@ async def take(
     headers = dict(request.headers)
     try:
         bus, webhook = _find(await buses.rules(), name)
-        # Threads, as the clock and the secret may be asked of a database, and megabytes take a while to hash and parse.
-        now = await asyncio.to_thread(_believed_at, runtime, webhook, headers, content)
+        # In a thread: the clock and the secret may come from a database, and megabytes take a while to hash and parse.
+        now = await asyncio.to_thread(_verified_at, runtime, webhook, headers, content)
     except _Rejected as rejected:
-        log.warning("a call of the webhook %.100r is rejected: %s", name, rejected)
+        log.warning("a call to the webhook %.100r is rejected: %s", name, rejected)
         await asyncio.sleep(response_at - asyncio.get_running_loop().time())
         raise Refused(HTTPStatus.FORBIDDEN, _REJECTED) from None
     believed(request)
     await buses.check_pressure(bus)
 
     def read() -> list[Submission]:
-        # not before the signature, which is of the bytes as they were sent
+        # after the signature was checked, which covers the bytes as sent
         body = event_of_call(name, webhook, headers, unpacked(request.headers, content), now)
         return read_submissions([body], max_bytes=runtime.settings.event_max_size)
 
@@ -94,8 +94,8 @@ async def take(
     return publish_response(results_of(submissions, places))
 
 
-def _believed_at(runtime: Runtime, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:
-    """Return the time of a call; raises _Rejected if its signature is not right, or cannot be checked."""
+def _verified_at(runtime: Runtime, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:
+    """Return the time of a call; raises _Rejected if its signature is wrong, or cannot be checked."""
     now = runtime.clock()
     try:
         keys = _keys(runtime, webhook)

@@ -1,4 +1,4 @@
-"""Responses do not tell where an installation lies on its host: its folders are named by their settings."""
+"""Replaces the paths of an installation's folders in responses by the names of their settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastapi import Request
 from eventbridge.config.settings import Settings
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Routes that show the text of rules, whose paths are those that their author wrote.
+#: Routes that show the text of rules, with paths as their author wrote them.
 _OF_RULES: Final = frozenset(
     {
         *("/rules", "/rules/{rule}", "/rules/{rule}/versions", "/rule-changes"),
@@ -23,18 +23,18 @@ _OF_RULES: Final = frozenset(
 
 
 def without_host_paths(request: Request, text: str) -> str:
-    """Return a text about the installation, without the paths of its folders.
+    """Return a text without the paths of the installation's folders.
 
-    A rule file is named relative to the folder of rule files, other files by the setting of their folder.
+    Rule files are named relative to their folder, other files by the setting of their folder.
     """
     runtime: Runtime | None = getattr(request.app.state, "runtime", None)
     return text if runtime is None else _Paths.of(runtime.settings).hidden(text)
 
 
 def response_without_host_paths(request: Request, text: str) -> str:
-    """Return the response to a call that only looks, without those paths.
+    """Return the text of a response to a read call without those paths.
 
-    Text that a caller sent, and rules, get as they are.
+    Text that the caller sent, and the text of rules, stay unchanged.
     """
     if request.method not in ("GET", "HEAD") or getattr(request.scope.get("route"), "path", "") in _OF_RULES:
         return text
@@ -42,7 +42,7 @@ def response_without_host_paths(request: Request, text: str) -> str:
 
 
 class _Paths:
-    """The folders of an installation, and what they are called."""
+    """Replaces the folders of an installation by their names."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
@@ -51,11 +51,11 @@ class _Paths:
 
     @classmethod
     def of(cls, settings: Settings) -> _Paths:
-        """Return those of an installation."""
+        """Return the replacement for an installation."""
         return _paths(tuple(_folders(settings)))
 
     def hidden(self, text: str) -> str:
-        """Return a text without them."""
+        """Return a text with the folders replaced."""
         return self._found.sub(self._name, text) if any(each in text for each in self._names) else text
 
     def _name(self, found: re.Match[str]) -> str:
@@ -69,7 +69,7 @@ def _paths(folders: tuple[tuple[str, str], ...]) -> _Paths:
 
 
 def _folders(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield each folder that a setting names, as it is written and where it leads, with the name of the setting."""
+    """Yield each folder that a setting names, as written and resolved, with the name of the setting."""
     for field in type(settings).model_fields:
         value = getattr(settings, field)
         for each in value if isinstance(value, tuple) else (value,):

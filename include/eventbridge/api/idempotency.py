@@ -1,4 +1,4 @@
-"""The header `Idempotency-Key`: a call that is sent again gets the same response, and publishes nothing twice."""
+"""The header `Idempotency-Key`: a repeated call gets the first response, and publishes nothing twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 HEADER = "Idempotency-Key"
 
-#: On a response that was kept.
+#: Header of a response that was stored before.
 REPLAYED = "idempotency-replayed"
 
 _LONGEST_KEY = 255
@@ -24,9 +24,9 @@ _OF_CONTENT = ("content-type", "content-encoding")
 
 
 class Idempotency:
-    """Responses of calls with a key, kept in the ledger for EVENTBRIDGE_IDEMPOTENCY_RETENTION.
+    """Stores the responses of calls with a key in the ledger, for EVENTBRIDGE_IDEMPOTENCY_RETENTION.
 
-    Used from one event loop.
+    Use it from one event loop.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -36,15 +36,19 @@ class Idempotency:
     async def once(
         self, caller: str, key: str | None, call_hash: str, call: Callable[[], Awaitable[Response]]
     ) -> Response:
-        """Return the kept response to a caller's key, else make the call and keep its response; no key: make the call.
+        """Return the stored response of a caller's key, else make the call and store its response; None: make the call.
 
-        A response of 400 or above is not kept: nothing was done, so a corrected call may use the same key.
-        Raises Refused if the key was used for another call (422), or is being used at this moment (409).
+        A response of 400 or above is not stored: nothing was done, so a corrected call may use the same key.
+        Raises Refused if the key was used for another call (422), or a call with it is in progress (409).
         """
         if key is None:
             return await call()
         if (caller, key) in self._under_way:
-            raise Refused(HTTPStatus.CONFLICT, f"A call with the key {key!r} is under way", {"retry-after": "1"})
+            raise Refused(
+                HTTPStatus.CONFLICT,
+                f"A call with the key {key!r} is in progress. Send this one again after Retry-After",
+                {"retry-after": "1"},
+            )
         self._under_way.add((caller, key))
         try:
             return await self._known(caller, key, call_hash) or await self._made(caller, key, call_hash, call)
@@ -52,7 +56,7 @@ class Idempotency:
             self._under_way.discard((caller, key))
 
     async def _known(self, caller: str, key: str, call_hash: str) -> Response | None:
-        def look() -> KeptResponse | None:  # in a thread: the clock may be that of the ledger's database
+        def look() -> KeptResponse | None:  # in a thread: the clock may be the ledger's database
             return self._runtime.ledger.kept_answer(caller, key, self._runtime.clock() - self._kept)
 
         found = await asyncio.to_thread(look)
@@ -78,17 +82,17 @@ class Idempotency:
 
 
 def key_of(request: Request) -> str | None:
-    """Return the idempotency key of a call, None without one; raises Refused for one that is too long."""
+    """Return the idempotency key of a call, None if it has none; raises Refused if it is empty or too long."""
     key = request.headers.get(HEADER)
     if key is not None and not (0 < len(key) <= _LONGEST_KEY):
         raise Refused(
-            HTTPStatus.BAD_REQUEST, f"An {HEADER} has 1 to {_LONGEST_KEY} characters, and this has {len(key)}"
+            HTTPStatus.BAD_REQUEST, f"An {HEADER} has 1 to {_LONGEST_KEY} characters, and this one has {len(key)}"
         )
     return key
 
 
 def call_hash_of(request: Request, content: bytes) -> str:
-    """Return a hash of what is called: method, path, query, the headers that say what the content is, and it."""
+    """Return a hash of a call: its method, path, query, the headers that describe its content, and the content."""
     said = sorted((k, v) for k, v in request.headers.items() if k in _OF_CONTENT or k.startswith("ce-"))
     parts = [request.method, request.url.path, request.url.query, *(part for pair in said for part in pair)]
     digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass"))
@@ -100,6 +104,6 @@ def _replayed(found: KeptResponse, call_hash: str) -> Response:
     if found.call_hash != call_hash:
         raise Refused(
             HTTPStatus.UNPROCESSABLE_ENTITY,
-            f"The key {found.key!r} was used for another call. Send each call with a key of its own",
+            f"The key {found.key!r} was used for another call. Use a new key for each call",
         )
     return Response(found.body, found.status, {REPLAYED: "true"}, "application/json")

@@ -1,6 +1,6 @@
-"""Routes that take a JSON object: its size and its members are checked before the framework validates it.
+"""Routes that take a JSON object: they check its size and its members before the framework validates it.
 
-The framework validates in the event loop, and makes an error of its own for each member that a model does not have.
+The framework validates in the event loop, and creates an error for each member that the model does not have.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from eventbridge.api.token_first import TokenFirst
 
-#: A call may be so much larger than the largest event: it may bring a pattern or a rule file too, escaped.
+#: How much larger than the largest event a body may be: it may also hold a pattern or a rule file, escaped.
 MOST_CALL_BYTES: Final = 2 * 1_048_576
 _SHOWN_MEMBERS: Final = 5
 _SHOWN_CHARACTERS: Final = 50
@@ -27,23 +27,23 @@ class JsonCall(TokenFirst):
     """A route whose body is a small JSON object, read in a thread."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what responds to a call."""
-        responded = super().get_route_handler()
+        """Return the handler of a call."""
+        handle = super().get_route_handler()
         known = self._members()
 
-        async def response(request: Request) -> Response:
-            return await responded(_JsonRequest(request, known))
+        async def handle_json(request: Request) -> Response:
+            return await handle(_JsonRequest(request, known))
 
-        return response
+        return handle_json
 
     def _members(self) -> tuple[str, ...] | None:
-        """Return the members of the body's model, None for a route that has none."""
+        """Return the members of the body's model, None for a route without a model."""
         model: Any = None if self.body_field is None else self.body_field.field_info.annotation
         return tuple(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else None
 
 
 class _JsonRequest(Request):
-    """A request whose body is bounded; raises HTTPException, which the framework passes on, where it is not taken."""
+    """A request with a bounded body; a body that is too large raises HTTPException, which the framework passes on."""
 
     def __init__(self, request: Request, known: tuple[str, ...] | None) -> None:
         super().__init__(request.scope, request.receive)
@@ -51,22 +51,22 @@ class _JsonRequest(Request):
         self._content: bytes | None = None
 
     async def body(self) -> bytes:
-        """Return the body; raises HTTPException for one that is too large."""
+        """Return the body; raises HTTPException if it is too large."""
         if self._content is None:
             most = MOST_CALL_BYTES + int(self.app.state.runtime.settings.event_max_size)
             content = bytearray()
             async for part in self.stream():
                 content += part
                 if len(content) > most:
-                    said = f"The body has more than {most:,} bytes. Nothing was changed"
-                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said, {"connection": "close"})
+                    detail = f"The body has more than {most:,} bytes. Nothing was changed"
+                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"connection": "close"})
             self._content = bytes(content)
         return self._content
 
     async def json(self) -> Any:
-        """Return what the body holds; of the members that the model does not have only the first few.
+        """Return the JSON of the body, with only the first few of the members that the model does not have.
 
-        The framework refuses those, once it knows that the caller may make this call.
+        The framework refuses these once it has checked that the caller may make this call.
         """
         found = await asyncio.to_thread(json.loads, await self.body())
         if self._known is None or not isinstance(found, dict):

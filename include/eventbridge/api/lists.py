@@ -1,4 +1,4 @@
-"""Lists, page by page: batches, replays, events of the archive, and the buses."""
+"""Paged lists: batches, replays, archived events, buses, actions, chunks and schemas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from eventbridge.stages.operate.status import status, status_fields
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.time_range import read_time
 
-#: What one page has at most.
+#: Items of one page at most.
 MOST = 500
 
 router = APIRouter(
@@ -35,24 +35,24 @@ router = APIRouter(
     responses=RESPONSES,
 )
 
-_Limit = Annotated[int, Query(ge=1, le=MOST, description="How many to return at most.")]
+_Limit = Annotated[int, Query(ge=1, le=MOST, description="Items to return at most.")]
 
 
 @router.get("/batches", summary="List batches")
 def batches(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
-    """Return batches, the newest first; `cursor`: send it for what follows."""
+    """Return batches, the newest first. Send `cursor` of the response to get the next page."""
     return document(request, lambda runtime: batch_page(runtime, limit, cursor))
 
 
-@router.get("/batches/{batch}", summary="Tell one batch")
-def batch(request: Request, batch: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
-    """Return what a batch took, its chunks, how long its stages took and, once it is committed, its reconciliation."""
+@router.get("/batches/{batch}", summary="Get a batch")
+def batch(request: Request, batch: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
+    """Return the batch's ranges, its chunks, the time that each stage took and, once committed, its reconciliation."""
     return document(request, lambda runtime: batch_account(runtime, batch))
 
 
 @router.get("/replays", summary="List replays")
 def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
-    """Return the newest replays, and how far they came; `cursor`: send it for what follows."""
+    """Return replays with their progress, the newest first. Send `cursor` of the response to get the next page."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
         some, following = paged(seen_replays(runtime), lambda each: (each.replay_id,), limit, cursor)
@@ -61,31 +61,31 @@ def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
     return document(request, found)
 
 
-@router.get("/replays/{replay}", summary="Tell one replay")
-def replay(request: Request, replay: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
-    """Return what was asked for, how far it came, and what its deliveries came to."""
+@router.get("/replays/{replay}", summary="Get a replay")
+def replay(request: Request, replay: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
+    """Return the request, its progress, and the outcomes of its deliveries."""
     return document(request, lambda runtime: selection_seen(request, replay_document(runtime, replay)))
 
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """The parameters that choose events: those that fit every one that is given."""
+    """The filters of an event search; an event has to meet all that are given."""
 
-    bus: Annotated[str | None, Query(description="Only on this bus.")] = None
-    type: Annotated[str | None, Query(description="Only of this type.")] = None
-    source: Annotated[str | None, Query(description="Only of this source.")] = None
-    subject: Annotated[str | None, Query(description="Only of this subject; with the scope payloads.")] = None
+    bus: Annotated[str | None, Query(description="Only events on this bus.")] = None
+    type: Annotated[str | None, Query(description="Only events of this type.")] = None
+    source: Annotated[str | None, Query(description="Only events of this source.")] = None
+    subject: Annotated[str | None, Query(description="Only events of this subject; needs the scope `payloads`.")] = None
     since: Time = None
     until: Time = None
     limit: _Limit = 50
     cursor: Cursor = None
 
     def asked(self) -> bool:
-        """Return whether anything is looked for."""
+        """Return whether any filter is given."""
         return any((self.bus, self.type, self.source, self.subject, self.since, self.until))
 
     def page(self, runtime: Runtime) -> EventPage:
-        """Return the page of events that it chooses."""
+        """Return the page of matching events."""
         now = runtime.clock()
         query = EventQuery(
             bus=self.bus or None,
@@ -100,17 +100,16 @@ class SearchQuery:
 
 @router.get("/events", summary="Find events")
 def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Response:
-    """Return valid events of the archive, those landed last first; `cursor`: send it for what follows.
+    """Return valid events of the archive, the last landed first. Send `cursor` of the response to get the next page.
 
-    One call reads at most 50 files, and none once it has read 100,000 events: it may return few, or none, and a cursor
-    all the same.
+    One call reads at most 50 files, and stops after 100,000 events: it may return few events, or none, with a cursor.
     """
     return document(request, query.page)
 
 
-@router.get("/buses", summary="Tell how every bus stands")
+@router.get("/buses", summary="List buses")
 def buses(request: Request) -> Response:
-    """Return each bus of today's rules: its source, and lag, in flight, available and flow of its partitions."""
+    """Return each bus of the rules in force: its source, and lag, in flight, available and flow of each partition."""
 
     def found(runtime: Runtime) -> list[dict[str, Any]]:
         fields = status_fields(status(runtime, batches=0))
@@ -119,9 +118,9 @@ def buses(request: Request) -> Response:
     return document(request, found)
 
 
-@router.get("/buses/{bus}", summary="Tell how one bus stands")
+@router.get("/buses/{bus}", summary="Get a bus")
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
-    """Return its source, and lag, in flight, available and flow of its partitions, for each runner."""
+    """Return its source, and lag, in flight, available and flow of each partition and runner."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
         find_bus(runtime.rule_set(), bus)
@@ -130,27 +129,29 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
     return document(request, found)
 
 
-@router.get("/actions", summary="List who asked for what")
+@router.get("/actions", summary="List the actions of operators")
 def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
-    """Return what was asked for by API, page and command line that changes something, the newest first, and by whom."""
+    """Return every change that somebody requested by API, page or command line, and by whom, the newest first."""
     return document(request, lambda runtime: actions_seen(request, action_page(runtime, limit, cursor)))
 
 
-@router.get("/quality/{hour}", summary="Tell what the check of an hour found")
+@router.get("/quality/{hour}", summary="Get the quality check of an hour")
 def quality_of_hour(
-    request: Request, hour: Annotated[str, Path(description="A time in the hour, in UTC.")]
+    request: Request, hour: Annotated[str, Path(description="Any time in that hour, in UTC.")]
 ) -> Response:
-    """Return every measure of an hour that was checked, with its bounds; values of events are payloads."""
+    """Return every measure of a checked hour, with its bounds. Values of events need the scope `payloads`."""
     return document(request, lambda runtime: quality_seen(request, found_in_hour(runtime, hour)))
 
 
-@router.get("/chunks", summary="Tell chunks of the newest batches")
+@router.get("/chunks", summary="List chunks of the newest batches")
 def chunks(
     request: Request,
-    batches: Annotated[int, Query(ge=1, le=100, description="Of how many batches.")] = 10,
-    failures: Annotated[bool, Query(description="The newest 20 that failed instead, and why.")] = False,
+    batches: Annotated[int, Query(ge=1, le=100, description="Number of batches.")] = 10,
+    failures: Annotated[
+        bool, Query(description="Return the newest 20 failed chunks instead, with their errors.")
+    ] = False,
 ) -> Response:
-    """Return the chunks of the newest batches, or those that failed."""
+    """Return the chunks of the newest batches, or the newest failed ones."""
 
     def found(runtime: Runtime) -> Any:
         if failures:
@@ -160,24 +161,24 @@ def chunks(
     return document(request, found)
 
 
-@router.get("/schemas", summary="List the types of events")
+@router.get("/schemas", summary="List event types")
 def schemas(
     request: Request,
-    bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
+    bus: Annotated[str | None, Query(description="Only types on this bus.")] = None,
     limit: _Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Return types by bus and name, each with how many fields are known of it; `cursor`: send it for what follows."""
+    """Return event types by bus and name, with the number of known fields. Send `cursor` to get the next page."""
     return document(request, lambda runtime: schema_page(runtime, limit, cursor, bus))
 
 
-@router.get("/schemas/{type:path}", summary="Tell the fields of a type")
+@router.get("/schemas/{type:path}", summary="Get the schema of an event type")
 def schema(
     request: Request,
-    type: Annotated[str, Path(description="A type of events.")],
+    type: Annotated[str, Path(description="An event type.")],
     bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
 ) -> Response:
-    """Return the fields of a type on each bus that has it: types, null rates and, to who may see payloads, examples."""
+    """Return the fields of the type on each bus: types and null rates, and examples with the scope `payloads`."""
     return document(request, lambda runtime: schemas_named(runtime, type, bus, examples=shows_payloads(request)))
 
 

@@ -18,22 +18,22 @@ from eventbridge.stages.runtime.runtime import Runtime
 router = APIRouter(route_class=TokenFirst)
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The metrics, all of one moment of the ledger.", "content": {"text/plain": {}}},
-    401: {"description": "No token, or one that is unknown, revoked or expired.", **PROBLEM},
-    403: {"description": "The token has no scope metrics.", **PROBLEM},
-    422: {"description": "A value is out of its range.", **PROBLEM},
-    503: {"description": "The ledger or the rules fail.", **PROBLEM},
+    200: {"description": "The metrics, from one transaction of the ledger.", "content": {"text/plain": {}}},
+    401: {"description": "The token is missing, unknown, revoked or expired.", **PROBLEM},
+    403: {"description": "The token has no scope `metrics`.", **PROBLEM},
+    422: {"description": "A value is out of range.", **PROBLEM},
+    503: {"description": "The ledger or the rule files fail.", **PROBLEM},
 }
 
 
-@router.get("/metrics", summary="Tell the metrics of the installation", response_class=Response, responses=_RESPONSES)
+@router.get("/metrics", summary="Get metrics", response_class=Response, responses=_RESPONSES)
 async def metrics(
     request: Request,
     token: Annotated[ApiToken, Depends(caller)],
-    targets: Annotated[bool, Query(description="With the counters of each target of each rule.")] = False,
+    targets: Annotated[bool, Query(description="Include counters for each target of each rule.")] = False,
     accept: Annotated[str, Header()] = "",
 ) -> Response:
-    """Respond in the text format of Prometheus, or in OpenMetrics if that is accepted."""
+    """Return the metrics in the text format of Prometheus, or in OpenMetrics if the caller accepts it."""
     check_general_scope(token, METRICS)
     runtime: Runtime = request.app.state.looking
 

@@ -1,4 +1,4 @@
-"""The part of the API that another web server mounts: it opens the installation at the first call, not before."""
+"""The part of the API that another web server mounts; the first call opens the installation."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from eventbridge.version import __version__
 
 
 def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
-    """Return the application; `gate` says who may see the page.
+    """Return the application; `gate` decides who may see the page.
 
-    What `open_work` returns is closed when the server ends.
+    The runtime that `open_work` returns is closed when the server stops.
     """
     opening = asyncio.Lock()
 
     async def opened(request: Request) -> None:
-        """Open the installation, once; where that fails, the next call tries again."""
+        """Open the installation once; if that fails, the next call tries again."""
         app: FastAPI = request.app
         async with opening:
             if getattr(app.state, "runtime", None) is None:
                 runtime = await asyncio.to_thread(open_work)
-                # who looks does not wait for who acts: a ledger's connection does one thing at a time
+                # Readers do not wait for operators: a ledger's connection runs one statement at a time.
                 app.state.looking = looking = await asyncio.to_thread(runtime.apart)
                 app.state.access = Access(looking)
                 app.state.idempotency = Idempotency(runtime)

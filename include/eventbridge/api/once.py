@@ -1,4 +1,4 @@
-"""How a call that changes something gets a response: once by its `Idempotency-Key`, in a thread, as JSON."""
+"""Runs a call that changes something: once for each `Idempotency-Key`, in a thread, recorded as an action."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from eventbridge.stages.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 _STATUSES = {
-    400: "A value cannot be read, or does not fit the others.",
-    401: "No token, or one that is unknown, revoked or expired.",
-    403: "The token has no scope for this.",
-    404: "There is no such thing.",
-    408: "The body did not come within 40 seconds.",
-    409: "A call with this Idempotency-Key is under way.",
+    400: "A value is malformed, or contradicts another one.",
+    401: "The token is missing, unknown, revoked or expired.",
+    403: "The token has no scope for this call.",
+    404: "Not found.",
+    408: "The body did not arrive within 40 seconds.",
+    409: "A call with this Idempotency-Key is in progress.",
     413: "The body is too large.",
-    422: "A value is out of its range, or the Idempotency-Key was used for another call.",
-    503: "The ledger, the store or the rules fail, or the server is busy; try again after Retry-After.",
+    422: "A value is out of range, or the Idempotency-Key was used for another call.",
+    503: "The ledger, the store or the rule files fail, or the server is busy. Try again after Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "What it came to.", "content": {"application/json": {"schema": {}}}},
-    **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
+    200: {"description": "The result.", "content": {"application/json": {"schema": {}}}},
+    **{status: {"description": text, **PROBLEM} for status, text in _STATUSES.items()},
 }
 
 
 async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
-    """Return the token of a call that changes something; raises Refused without the scope."""
+    """Return the token of a call that changes something; raises Refused if it has no scope `operate`."""
     check_general_scope(token, OPERATE)
     return token
 
@@ -53,9 +53,9 @@ Operator = Annotated[ApiToken, Depends(operator)]
 
 
 async def once(request: Request, token: ApiToken, do: Callable[[Runtime], Any], *, is_costly: bool = False) -> Response:
-    """Do something and return what it came to; the same call with the same key gets a response, and is done once.
+    """Run `do` and return its result as JSON; a repeated call with the same key gets the first response.
 
-    `is_costly`: among the calls whose cost the caller chooses.
+    `is_costly`: run it among the calls whose cost the caller chooses.
     """
     idempotency: Idempotency = request.app.state.idempotency
     content = await request.body()
@@ -72,14 +72,14 @@ async def once(request: Request, token: ApiToken, do: Callable[[Runtime], Any], 
 async def begun(
     request: Request, token: ApiToken, asked: Asked, do: Callable[[Runtime], Any], *, is_costly: bool = False
 ) -> Response:
-    """Do once what records a redrive or replay, and have it delivered where a server around this one can.
+    """Record a redrive or replay once, and start its delivery if another server that mounts this one can.
 
-    Raises Refused where that fails: what is recorded stays so.
+    Raises Refused if the delivery cannot be started; the record stays.
     """
     response = await once(request, token, do, is_costly=is_costly)
-    told: Any = parse_document(bytes(response.body))
-    name = str(told.get(f"{asked}_id", ""))
-    if not name or told.get("changed") is False or REPLAYED in response.headers:  # a dry run, or it goes on already
+    result: Any = parse_document(bytes(response.body))
+    name = str(result.get(f"{asked}_id", ""))
+    if not name or result.get("changed") is False or REPLAYED in response.headers:  # a dry run, or already running
         return response
     gate: Gate = request.app.state.gate
     if trouble := await gate.carry_out(asked, name, token.name):
@@ -88,9 +88,9 @@ async def begun(
 
 
 async def run_of(request: Request, token: ApiToken) -> str:
-    """Return the name under which a call records a redrive or replay: with a key the same for the same call.
+    """Return the name under which a call records a redrive or replay; a repeated call with a key has the same name.
 
-    So it is recorded once also by two servers, and by one that died before it kept its response.
+    Therefore two servers, or a server that died before it stored the response, record it only once.
     """
     by, key = who(request, token), key_of(request)
     gate: Gate = request.app.state.gate
@@ -98,9 +98,9 @@ async def run_of(request: Request, token: ApiToken) -> str:
 
 
 def document_of(content: bytes) -> dict[str, Any]:
-    """Return the JSON object that a call brought, numbers as they were written; raises Refused for what is none.
+    """Return the JSON object in the body of a call, with numbers as written; raises Refused if it is not one.
 
-    The framework also reads NaN, and other encodings than UTF-8.
+    It is stricter than the framework, which also accepts NaN and encodings other than UTF-8.
     """
     try:
         return dict(parse_document(content))
@@ -109,7 +109,7 @@ def document_of(content: bytes) -> dict[str, Any]:
 
 
 def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], Any]) -> Response:
-    """Note who asks for what, do it, and note what response that got."""
+    """Record the action, run it, and record the status of its response."""
     asked = document_of(content) if content.strip() else {}
     check_conditions(request, asked)
     call = f"{request.method} {request.url.path}"
@@ -124,8 +124,8 @@ def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], An
 
 
 def note_status(request: Request, number: int, status: int) -> None:
-    """Note what response an action got; where that fails it is done all the same."""
+    """Record the status of an action's response; a failure is only logged, because the action is done."""
     try:
         run_for_caller(request, lambda runtime: runtime.ledger.record_action_status(number, status))
     except EventBridgeError as error:
-        log.error("what response action %d got (%d) is not noted: %s", number, status, error)
+        log.error("the status %d of action %d was not recorded: %s", status, number, error)

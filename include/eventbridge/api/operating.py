@@ -1,4 +1,4 @@
-"""What can be changed: what the command line does to rules, targets and dead letters, by the same functions."""
+"""Calls that change rules, targets and dead letters, with the functions of the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = APIRouter(route_class=JsonCall, default_response_class=Response, respon
 
 
 class OverrideCall(BaseModel):
-    """What is wanted of a rule, or of one of its targets."""
+    """An action on a rule, or on one of its targets."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -34,36 +34,38 @@ class OverrideCall(BaseModel):
 
 
 class RedriveCall(BaseModel):
-    """Which dead letters are delivered again, and how; times are ISO 8601, or an age such as 2h."""
+    """The dead letters to deliver again, and how. Times are ISO 8601, or an age such as 2h."""
 
     model_config = ConfigDict(extra="forbid")
 
     rule: str = ""
     target: str = ""
     reason: str = ""
-    error: str = Field("", description="Text in the detail, or in an attempt's error.")
+    error: str = Field("", description="Only dead letters with this text in the detail or in an attempt's error.")
     since: str = ""
     until: str = ""
-    names: list[str] = Field([], max_length=1_000, description="Delivery ids, or where events lie.")
-    everything: bool = Field(False, description="Required if nothing else chooses.")
-    rate: float | None = Field(None, description="At most so many a second, 0.1 or more.")
-    retransform: bool = Field(False, description="Route the events through today's rules, under new ids.")
-    again: bool = Field(False, description="Also those that were redriven before.")
-    dry_run: bool = Field(False, description="Only say what would be taken, and what not.")
+    names: list[str] = Field([], max_length=1_000, description="Delivery ids, or positions of events.")
+    everything: bool = Field(False, description="Deliver all dead letters again; required without a filter.")
+    rate: float | None = Field(None, description="Deliveries a second at most, 0.1 or more.")
+    retransform: bool = Field(False, description="Route the events through the rules in force, under new delivery ids.")
+    again: bool = Field(False, description="Include dead letters that were redriven before.")
+    dry_run: bool = Field(False, description="Only report what would be delivered again, and what not.")
 
     def selection(self, runtime: Runtime, request: Request) -> Selection:
-        """Return which dead letters that is; raises UserError."""
+        """Return the selection of dead letters; raises UserError."""
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, self.names)
         found = wanted.read(runtime.ledger.now(), payloads=shows_payloads(request))
         if not found.chooses and not self.everything:
-            raise UserError("nothing chooses dead letters. Fill in what does, or set everything")
+            raise UserError(
+                "no filter given. Set rule, target, reason, error, since, until or names, or set everything to true"
+            )
         return found
 
 
 @router.post("/operate", summary="Pause, resume, disable, enable a rule or a target")
 async def set_override(request: Request, token: Operator, call: OverrideCall) -> Response:
-    """Do what an operator wants, in the name of the token, and response what it came to."""
+    """Apply an action in the name of the token, and return its result."""
     by = who(request, token)
     return await once(
         request, token, lambda runtime: operate(runtime, call.action, call.rule, call.target, call.value, by=by)
@@ -72,7 +74,10 @@ async def set_override(request: Request, token: Operator, call: OverrideCall) ->
 
 @router.post("/redrives", summary="Deliver dead letters again")
 async def begin(request: Request, token: Operator, call: RedriveCall) -> Response:
-    """Record a redrive and return it: a DAG run, or `dead-letters redrive --resume`, delivers it. Or the dry run."""
+    """Record a redrive and return it, or return the dry run.
+
+    A DAG run, or `eventbridge dead-letters redrive --resume`, delivers it.
+    """
     run = await run_of(request, token)
 
     def made(runtime: Runtime) -> dict[str, Any]:
@@ -87,9 +92,9 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
 
 @router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")
 async def cancel(
-    request: Request, token: Operator, redrive: Annotated[str, Path(description="Its id, or the beginning.")]
+    request: Request, token: Operator, redrive: Annotated[str, Path(description="The id, or the beginning of it.")]
 ) -> Response:
-    """Plan no further batch of a redrive; the one under way is finished."""
+    """Cancel a redrive: no further batch is planned, and the one in progress is finished."""
 
     def cancelled(runtime: Runtime) -> dict[str, Any]:
         found = find_redrive(runtime, redrive)

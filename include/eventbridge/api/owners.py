@@ -1,4 +1,4 @@
-"""Callers that are limited to owners: what they may call, and the installation as they see it."""
+"""Callers that are limited to owners: the routes they may call, and their view of the installation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 _RULE = "/rules/{rule}"
 _TARGET = "/targets/{rule}/{target}"
-#: What leaves out what is of other owners. Whatever is not here tells of everybody, and is refused.
+#: Routes that leave out everything of other owners. All other routes cover every owner, and are refused.
 NARROWED = frozenset(
     {
         *("/status", "/buses", "/buses/{bus}", "/stats", "/schemas", "/schemas/{type:path}"),
@@ -43,12 +43,12 @@ NARROWED = frozenset(
 
 
 def limit(request: Request, owners: Collection[str] | None) -> None:
-    """Note whose rules and buses the caller of a request is limited to; None: sees everybody's."""
+    """Record the owners whose rules and buses the caller of a request may see; None: all."""
     request.state.owners = owners
 
 
 def seen(request: Request, runtime: Runtime) -> Runtime:
-    """Return the installation as the caller sees it; raises Refused for what tells of everybody."""
+    """Return the installation as the caller may see it; raises Refused on a route that covers every owner."""
     owners: Collection[str] | None = getattr(request.state, "owners", None)
     if owners is None:
         return runtime
@@ -56,20 +56,23 @@ def seen(request: Request, runtime: Runtime) -> Runtime:
         named = ", ".join(sorted(owners)) or "nobody"
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            f"This covers the rules of every owner, and you may see those of {named} only. Use a token without owners "
-            "or, in Airflow, the right to see all of them",
+            f"This covers the rules of every owner, and you may only see those of {named}. Use a token without owners "
+            "or, in Airflow, ask for the right to see all rules",
         )
     return runtime.seen_by(owners)
 
 
 def check_publishes(token: ApiToken, bus: Bus) -> None:
-    """Raise Refused if a token that is limited to owners publishes to a bus of others, or unnamed to nobody's."""
+    """Raise Refused if a token that is limited to owners may not publish to a bus.
+
+    It may publish to buses of its owners and, if its scope names the bus, to buses without an owner.
+    """
     if token.owners is None or bus.owner in token.owners:
         return
     if bus.owner is None and f"{PUBLISH}:{bus.name}" in token.scopes:
         return
     raise Refused(
         HTTPStatus.FORBIDDEN,
-        f"The token {token.name!r} is of {', '.join(token.owners)}, and the bus {bus.name!r} of "
-        f"{bus.owner or 'no owner: name it in the scope'}",
+        f"The token {token.name!r} belongs to {', '.join(token.owners)}, and the bus {bus.name!r} to "
+        f"{bus.owner or 'no owner. Name the bus in the scope of the token'}",
     )

@@ -1,4 +1,4 @@
-"""Lists whose body is that of the command line, some at a time: the address of what follows is in the header `Link`."""
+"""Paged lists with the documents of the command line; the header `Link` has the URL of the next page."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.stages.runtime.runtime import Runtime
 
 Item = TypeVar("Item")
-Limit = Annotated[int, Query(ge=1, le=10_000, description="At most so many; header Link says where more are.")]
+Limit = Annotated[
+    int, Query(ge=1, le=10_000, description="Items to return at most; the header Link has the next page.")
+]
 
-#: What one page has, if nothing else is asked for.
+#: Items of one page by default.
 MOST = 500
 
 
 def paged(
     items: Sequence[Item], name: Callable[[Item], Sequence[str]], limit: int, cursor: str | None
 ) -> tuple[Sequence[Item], str | None]:
-    """Return what follows the item that a cursor names, and the cursor of what follows that; None: nothing does.
+    """Return the items after the one that the cursor names, and the cursor of the next page (None: this is the last).
 
-    Raises UserError for a cursor that is invalid, or names what is not there any more.
+    Raises UserError if the cursor is invalid, or if its item does not exist any more.
     """
     first = 0
     if cursor:
         behind = read_name_cursor(cursor, len(name(items[0])) if items else 1)
         first = next((place for place, each in enumerate(items, 1) if tuple(name(each)) == behind), -1)
         if first < 0:
-            raise UserError("what the cursor names is not there any more. Begin again without it")
+            raise UserError("the item of the cursor does not exist any more. Start again without a cursor")
     last = first + limit
     return items[first:last], write_name_cursor(*name(items[last - 1])) if last < len(items) else None
 
 
 def page(request: Request, find: Callable[[Runtime], tuple[Any, str | None]]) -> Response:
-    """Return what `find` finds, with a header that leads to what follows, by the cursor beside it."""
+    """Return the items of `find` as JSON, with a header `Link` made of its cursor."""
     found, cursor = run_for_caller(request, find)
     response = written(request, found)
     if cursor is not None:

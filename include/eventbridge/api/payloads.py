@@ -1,6 +1,6 @@
-"""Who may see payloads: events, requests, responses of targets, and text that may quote them. Others see all else.
+"""Hides payloads from callers without the right to see them: events, requests, responses, and text that quotes them.
 
-A condition on payloads needs the same right: what it counts tells what they hold.
+A condition on payloads needs the same right, because the number of matches reveals their content.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from eventbridge.stages.dead_letters.selection import QUOTING_REASONS
 from eventbridge.stages.operate.actions import ActionPage
 
 NEEDED = "the scope payloads or, in Airflow, the permission to read task logs"
-#: What stands for a payload.
+#: Shown in place of a payload.
 HIDDEN = f"hidden: needs {NEEDED}"
 
-#: Fields of queries, bodies and forms that hold a condition on payloads. No list shows the subject of an event.
+#: Fields of queries, bodies and forms with a condition on payloads. No list shows the subject of an event.
 CONDITIONS: Final = ("sql", "pattern", "subject")
-#: The routes that try a pattern on an event which the caller sends along, and on no other.
+#: The routes that test a pattern only on an event that the caller sends along.
 ON_OWN_EVENT: Final = frozenset({"/rules/{rule}/test", "/page/rules/{name}/test"})
 
 _OF_DEAD_LETTER = ("event", "request", "request_headers")
-#: What a note of an action holds that was asked with a condition, or with text that is looked for in payloads.
+#: Finds recorded actions with a condition on payloads, or with text to find in them.
 _ASKED_OF_PAYLOADS = re.compile(r'"(?:sql|pattern|error)"|--(?:sql|pattern|error)\b')
 
 
 def show_payloads(request: Request, shown: bool) -> None:
-    """Note whether the caller of a request may see payloads, and check the conditions in its query.
+    """Record whether the caller of a request may see payloads, and check the conditions in its query.
 
-    Raises Refused for a condition of somebody who may not see them.
+    Raises Refused for a condition on payloads if the caller may not see them.
     """
     request.state.payloads = shown
     check_conditions(request, request.query_params)
@@ -53,30 +53,30 @@ def shows_payloads(request: Request) -> bool:
 
 
 def check_payloads(request: Request) -> None:
-    """Raise Refused for somebody who asks for a payload and may not see it."""
+    """Raise Refused if the caller may not see payloads."""
     if not shows_payloads(request):
-        raise Refused(HTTPStatus.FORBIDDEN, f"An event of the archive is a payload. It takes {NEEDED}")
+        raise Refused(HTTPStatus.FORBIDDEN, f"An archived event is a payload. You need {NEEDED}")
 
 
 def check_conditions(request: Request, asked: Mapping[str, Any]) -> None:
-    """Raise Refused if somebody who may not see payloads asks for what meets a condition on them."""
+    """Raise Refused if the caller may not see payloads and sends a condition on them."""
     if shows_payloads(request) or getattr(request.scope.get("route"), "path", "") in ON_OWN_EVENT:
         return
     for name in CONDITIONS:
         if asked.get(name):
-            said = f"A condition on payloads tells what they hold: {name} takes {NEEDED}"
-            raise Refused(HTTPStatus.FORBIDDEN, f"{said}. Nothing was changed")
+            detail = f"A condition on payloads reveals their content: {name} needs {NEEDED}"
+            raise Refused(HTTPStatus.FORBIDDEN, f"{detail}. Nothing was changed")
 
 
 def response_head_seen(request: Request, head: str) -> str:
-    """Return the beginning of a target's response as the caller may see it; "" stays what it is."""
+    """Return the beginning of a target's response, hidden if the caller may not see payloads; "" stays ""."""
     return head if shows_payloads(request) or not head else HIDDEN
 
 
 def dead_letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
     """Return a dead letter, whole or not, as the caller may see it.
 
-    Event, request, responses, and the text of a reason that may quote the event are hidden or not.
+    Without the right to see payloads, event, request, responses, and details that may quote the event are hidden.
     """
     if shows_payloads(request):
         return letter
@@ -94,7 +94,7 @@ def dead_letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]
 
 
 def groups_seen(letters: Iterable[Mapping[str, Any]]) -> list[DeadLetterGroup]:
-    """Return the groups of dead letters that `dead_letter_seen` returned: text that is hidden makes no groups."""
+    """Return the groups of dead letters that `dead_letter_seen` returned; hidden text does not separate groups."""
     return dead_letter_groups(each if each["detail"] != HIDDEN else {**each, "detail": None} for each in letters)
 
 
@@ -105,7 +105,7 @@ def error_seen(request: Request, reason: str | None, error: str | None) -> str:
 
 
 def why_seen(request: Request, found: Why) -> Why:
-    """Return what became of an event as the caller may see it: what its fields hold, and responses, hidden or not."""
+    """Return the trace of an event as the caller may see it: without field values and responses, or whole."""
     return found if shows_payloads(request) else replace(found, events=tuple(map(_event_hidden, found.events)))
 
 
@@ -133,7 +133,7 @@ def _event_hidden(event: EventResult) -> EventResult:
 def rule_on_hold_seen(request: Request, held: RuleOnHold) -> RuleOnHold:
     """Return a rule that is on hold as the caller may see it.
 
-    Spark's words may quote an event, and an expectation of a field's value that failed names that of one.
+    Spark's error may quote an event, and a failed expectation on a field's value names a value.
     """
     if shows_payloads(request) or delivery_on_hold_at(held.reason) is not None:
         return held
@@ -144,7 +144,7 @@ def rule_on_hold_seen(request: Request, held: RuleOnHold) -> RuleOnHold:
 
 
 def quality_seen(request: Request, record: QualityRecord) -> QualityRecord | dict[str, Any]:
-    """Return what the check of an hour found as the caller may see it: without values of events, or whole."""
+    """Return the quality check of an hour as the caller may see it: without values of events, or whole."""
     if shows_payloads(request):
         return record
 
@@ -155,17 +155,17 @@ def quality_seen(request: Request, record: QualityRecord) -> QualityRecord | dic
     return vars(record) | {"measures": seen(record.measures), "failures": seen(record.failures)}
 
 
-def selection_seen(request: Request, told: dict[str, Any]) -> dict[str, Any]:
-    """Return a replay or redrive as the caller may see it: a condition that somebody wrote may quote a payload."""
+def selection_seen(request: Request, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a replay or redrive as the caller may see it: a condition may quote a payload."""
     if shows_payloads(request):
-        return told
-    selection: dict[str, Any] = dict(told["selection"])
+        return document
+    selection: dict[str, Any] = dict(document["selection"])
     names = CONDITIONS if selection.get("payloads") is False else (*CONDITIONS, "error")
-    return told | {"selection": selection | {name: HIDDEN for name in names if name in selection}}
+    return document | {"selection": selection | {name: HIDDEN for name in names if name in selection}}
 
 
 def actions_seen(request: Request, page: ActionPage) -> ActionPage:
-    """Return what was asked for as the caller may see it: conditions on payloads hidden or not."""
+    """Return recorded actions as the caller may see them: without conditions on payloads, or whole."""
     if shows_payloads(request):
         return page
     hidden = (replace(each, asked=HIDDEN) if _ASKED_OF_PAYLOADS.search(each.asked) else each for each in page.actions)

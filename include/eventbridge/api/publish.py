@@ -1,4 +1,4 @@
-"""`POST /buses/{bus}/events`: publish CloudEvents, responded to once the bus has them durably."""
+"""`POST /buses/{bus}/events`: publishes CloudEvents, and responds once they are durable on the bus."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter(route_class=TokenFirst)
 
-#: How long a body may take to come; a client that sends it slower holds one of the server's connections.
+#: How long a body may take to arrive; a slower client would occupy one of the server's connections.
 BODY_SECONDS = 30.0
 
 
 class Result(BaseModel):
-    """What came of one event: where it lies, or the error for which it was not published."""
+    """The result of one event: its position, or the error because of which it was not published."""
 
-    id: str | None = Field(None, description="The event's id; one that had none was given this one.")
+    id: str | None = Field(None, description="The event's id; generated if it had none.")
     topic: str | None = None
-    broker: str | None = Field(None, description="Only of a bus that has brokers.")
+    broker: str | None = Field(None, description="Only if the bus has brokers.")
     partition: int | None = None
     offset: int | None = None
-    error: str | None = Field(None, description="What is wrong with the event, and where. It was not published.")
-    status: int | None = Field(None, description="413: the event is too large, or is so for its topic.")
+    error: str | None = Field(None, description="Why the event was not published, and where it is wrong.")
+    status: int | None = Field(None, description="413 if the event is too large, in general or for its topic.")
 
 
 class PublishResponse(BaseModel):
-    """What came of a call: one result for each event, in their order."""
+    """The result of a call: one result for each event, in order."""
 
-    published: int = Field(description="How many events the bus has, durably.")
-    failed: int = Field(description="How many were not published; sent again as they are, they fail again.")
+    published: int = Field(description="Number of events that are durable on the bus.")
+    failed: int = Field(description="Number of events that were not published. They would fail again unchanged.")
     results: list[Result]
 
 
@@ -56,31 +56,34 @@ _CONTENT = {
     STRUCTURED: {"schema": _EVENT},
     "application/json": {"schema": {}},
 }
-#: Of binary mode; extensions are headers `ce-<name>` too.
+#: The headers of binary mode; an extension is a header `ce-<name>` too.
 _ATTRIBUTES = [
     {"name": f"ce-{name}", "in": "header", "description": f"Binary mode: the {name}.", "schema": {"type": "string"}}
     for name in ("specversion", "id", "source", "type", "subject", "time")
 ]
 _STATUSES = {
-    400: "No event of the call is one, or the body cannot be read. Nothing was published.",
-    401: "No token, or one that is unknown, revoked or expired.",
+    400: "No event of the call is valid, or the body cannot be read. Nothing was published.",
+    401: "The token is missing, unknown, revoked or expired.",
     403: "The token has no scope for this bus.",
     404: "No rule file names this bus or topic.",
-    408: "The body did not come within 30 seconds. Nothing was published.",
-    413: "More than 1,000 events or 8 MiB, unpacked; or each event of the call is too large, or is so for its topic.",
-    409: "A call with this Idempotency-Key is under way.",
-    415: "The content type is not that of a CloudEvents mode, or the content coding is neither gzip nor deflate.",
+    408: "The body did not arrive within 30 seconds. Nothing was published.",
+    413: "More than 1,000 events, or 8 MiB decompressed; or every event is too large, in general or for its topic.",
+    409: "A call with this Idempotency-Key is in progress.",
+    415: "The content type belongs to no CloudEvents mode, or the content coding is neither gzip nor deflate.",
     422: "The Idempotency-Key was used for another call.",
-    429: "The bus has no room: disk, store, backlog, or a quota of its owner. Send it again after Retry-After.",
-    503: "The bus or the ledger fails; the events may be on the bus or not. Send them again after Retry-After.",
+    429: "The bus takes no events: disk, store, backlog, or a quota of its owner. Send them again after Retry-After.",
+    503: "The bus or the ledger fails; the events may or may not be on the bus. Send them again after Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"model": PublishResponse, "description": "Every event is on the bus."},
-    207: {"model": PublishResponse, "description": "Some events are on the bus; the others are none, and say why."},
-    **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
+    200: {"model": PublishResponse, "description": "All events are on the bus."},
+    207: {
+        "model": PublishResponse,
+        "description": "Some events are on the bus; the results of the others have the error.",
+    },
+    **{status: {"description": text, **PROBLEM} for status, text in _STATUSES.items()},
 }
 for _status in (400, 413):
-    RESPONSES[_status]["model"] = PublishResponse  # what is told of each event; a body that cannot be read is a problem
+    RESPONSES[_status]["model"] = PublishResponse  # one result per event; a body that cannot be read gets a problem
 
 
 @router.post(
@@ -93,17 +96,17 @@ async def publish(
     request: Request,
     bus: Annotated[str, Path(description="The name of an event bus in the rule files.")],
     token: Annotated[ApiToken, Depends(caller)],
-    topic: Annotated[str | None, Query(description="A topic of the bus; without it, its first one.")] = None,
+    topic: Annotated[str | None, Query(description="A topic of the bus; default: its first topic.")] = None,
     idempotency_key: Annotated[
         str | None,
-        Header(description="With it the same call may be sent again for a day, and gets as it was."),
+        Header(description="For a day, a call that is repeated with the same key gets the first response."),
     ] = None,
 ) -> Response:
-    """Publish CloudEvents in batched, structured or binary mode, at most 1,000 or 8 MiB a call.
+    """Publish CloudEvents in batched, structured or binary mode, at most 1,000 events or 8 MiB a call.
 
-    A body in `Content-Encoding: gzip` or `deflate` is unpacked; the limit is that of what it unpacks to.
+    A body with `Content-Encoding: gzip` or `deflate` is decompressed; the limit applies to the decompressed size.
 
-    It gets a response once every event that is one lies on the bus durably, with one result for each.
+    The response comes once all valid events are durable on the bus, and has one result for each event.
     An event without `id` gets one. Events with the same `partitionkey`, else the same `subject`, keep their order.
     """
     check_scope(token, PUBLISH, bus)
@@ -122,11 +125,11 @@ async def publish(
 
     async def call() -> Response:
         await buses.check_pressure(found)
-        # The same ids for the same call: one that died before its response was kept makes no other events. The hash is
-        # in the name, as another call may come under the key of one that failed, or whose response is not kept any
-        # more.
+        # The same call gets the same event ids, so that repeating a call that died before its response was stored
+        # publishes no other events. The name includes the hash, because another call may reuse the key of a call that
+        # failed, or whose response has expired.
         name = "" if key is None else f"{token.name} {key} {call_hash}"
-        submissions = await asyncio.to_thread(read, name)  # megabytes take a while; other calls go on meanwhile
+        submissions = await asyncio.to_thread(read, name)  # in a thread: megabytes take a while to parse
         records = [each.record for each in submissions if not each.error]
         await buses.check_rate(found, len(records))
         places = await buses.publish(found, chosen, records) if records else []
@@ -137,33 +140,33 @@ async def publish(
 
 
 def publish_response(results: Sequence[PublishResult]) -> Response:
-    """Return the response that tells what came of each event."""
+    """Return the response with the result of each event."""
     failed = sum(1 for each in results if each.error)
     status = HTTPStatus.OK if not failed else HTTPStatus.MULTI_STATUS
     if failed == len(results):
         large = all(each.too_large for each in results)
         status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if large else HTTPStatus.BAD_REQUEST
-    told = {
+    body = {
         "published": len(results) - failed,
         "failed": failed,
         "results": [_result_document(each) for each in results],
     }
-    return Response(msgspec.json.encode(told), status, media_type="application/json")
+    return Response(msgspec.json.encode(body), status, media_type="application/json")
 
 
 def _result_document(result: PublishResult) -> dict[str, object]:
     if result.partition is None:
         error = result.error.encode("utf-8", "replace").decode()  # it may quote half of a surrogate pair
-        told: dict[str, object] = {"id": result.event_id} if result.event_id else {}
+        document: dict[str, object] = {"id": result.event_id} if result.event_id else {}
         status = {"status": int(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)} if result.too_large else {}
-        return told | {"error": error} | status
+        return document | {"error": error} | status
     topic, broker, number = result.partition
     place = {"topic": topic, "broker": broker} if broker else {"topic": topic}
     return {"id": result.event_id, **place, "partition": number, "offset": result.offset}
 
 
 async def content_of(request: Request) -> bytes:
-    """Return the body of a call; raises Refused as soon as it is too large or too late, whatever it said of itself."""
+    """Return the body of a call; raises Refused as soon as it is too large or too late, whatever its headers say."""
     content = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -178,10 +181,10 @@ async def content_of(request: Request) -> bytes:
     except TimeoutError:
         raise Refused(
             HTTPStatus.REQUEST_TIMEOUT,
-            f"The body did not come within {BODY_SECONDS:g} seconds. Send fewer events in a call. "
+            f"The body did not arrive within {BODY_SECONDS:g} seconds. Send fewer events in a call. "
             "Nothing was published",
             {"connection": "close"},
         ) from None
-    except ClientDisconnect:  # nobody reads this; the log is spared a traceback
+    except ClientDisconnect:  # nobody reads this response; it avoids a traceback in the log
         raise Refused(HTTPStatus.BAD_REQUEST, "The body ended early. Nothing was published") from None
     return bytes(content)

@@ -1,4 +1,4 @@
-"""How fast owners publish: all servers count in the ledger, and each a little ahead, so that few calls ask it."""
+"""Publishing quotas of owners: the ledger counts for all servers; each takes a small allowance in advance."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from eventbridge.stages.runtime.runtime import Runtime
 @dataclass
 class _Known:
     per_second: float
-    events: int = 0  # may be let in without asking
+    events: int = 0  # allowance that is left
     refused_until: float = 0.0
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class PublishRates:
-    """Says whether owners whose rate is bounded may publish; for one event loop."""
+    """Counts events against the publishing quotas of owners. Use it from one event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._known: dict[str, _Known] = {}
 
     async def wait_seconds(self, owner: str, per_second: float, events: int) -> float:
-        """Count so many events and return 0; else return in how many seconds the owner may publish again.
+        """Count the events and return 0, or return the seconds after which the owner may publish again.
 
         Raises LedgerError.
         """

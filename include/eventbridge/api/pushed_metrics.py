@@ -1,4 +1,4 @@
-"""Sends metrics by OTLP while `eventbridge serve` runs, if the usual OTEL_* variables name a collector."""
+"""Sends metrics by OTLP while `eventbridge serve` runs, if the OTEL_* variables name a collector."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 
 @contextmanager
 def pushed_metrics(runtime: Runtime) -> Iterator[None]:
-    """Send metrics each OTEL_METRIC_EXPORT_INTERVAL, and once more at the end of the block.
+    """Send metrics every OTEL_METRIC_EXPORT_INTERVAL during the block, and once more at its end.
 
-    Raises SettingsError for an interval that is none; ModuleNotFoundError where the extra `otel` is missing.
+    Raises SettingsError for an invalid interval, ModuleNotFoundError if the extra `otel` is missing.
     """
     if not sends("metrics", os.environ):
         yield
@@ -51,9 +51,9 @@ def _send(runtime: Runtime, sender: MetricsSender, seconds: float, stop: threadi
         stopped = stop.wait(seconds)
         try:
             if not sender.send(metrics(runtime)):
-                log.warning("the collector of OpenTelemetry did not take the metrics")
+                log.warning("the OpenTelemetry collector did not accept the metrics")
         except EventBridgeError as error:
-            log.warning("metrics are not sent: %s", error)
+            log.warning("metrics were not sent: %s", error)
         if stopped:
             sender.close()
             return
@@ -62,5 +62,5 @@ def _send(runtime: Runtime, sender: MetricsSender, seconds: float, stop: threadi
 def _seconds() -> float:
     text = os.environ.get(_INTERVAL, "60000")
     if not text.isdecimal() or not int(text):
-        raise SettingsError(f"{_INTERVAL} is {text!r}. Write milliseconds, such as 60000")
+        raise SettingsError(f"{_INTERVAL} is {text!r}. Write a number of milliseconds, such as 60000")
     return int(text) / 1_000

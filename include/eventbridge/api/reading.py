@@ -1,4 +1,4 @@
-"""What can be looked at: the documents that the command line prints with `--json`, from the same functions."""
+"""Read calls: they return the documents that the command line prints with `--json`."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 #: Dead letters that one call returns at most.
 MOST_DEAD_LETTERS = 500
-#: Those of which one call returns everything: events may be large.
+#: Dead letters that one call returns whole at most: events may be large.
 MOST_WHOLE = 20
 #: Batches that one call audits at most.
 MOST_AUDITED = 1_000
 
 _STATUSES = {
-    400: "A value cannot be read.",
-    401: "No token, or one that is unknown, revoked or expired.",
-    403: "The token has no scope read.",
-    404: "There is no such thing.",
-    422: "A value is out of its range.",
-    503: "The ledger, the store or the rules fail; try again after Retry-After.",
+    400: "A value is malformed.",
+    401: "The token is missing, unknown, revoked or expired.",
+    403: "The token has no scope `read`.",
+    404: "Not found.",
+    422: "A value is out of range.",
+    503: "The ledger, the store or the rule files fail. Try again after Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "What is known.", "content": {"application/json": {"schema": {}}}},
-    **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
+    200: {"description": "The document.", "content": {"application/json": {"schema": {}}}},
+    **{status: {"description": text, **PROBLEM} for status, text in _STATUSES.items()},
 }
 
 router = APIRouter(
@@ -74,56 +74,58 @@ router = APIRouter(
     responses=RESPONSES,
 )
 
-Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says otherwise, or an age such as 2h.")]
+Time = Annotated[str | None, Query(description="ISO 8601 (UTC without an offset), or an age such as 2h.")]
 
 
-@router.get("/status", summary="Tell how every runner stands")
+@router.get("/status", summary="Get the status of every runner")
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
-    """Return lag, in flight, available and flow of each partition, the newest batches, and what is not well."""
+    """Return lag, in flight, available and flow of each partition, the newest batches, and everything unhealthy."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
-        told = status_of(runtime, batches=batches)
+        current = status_of(runtime, batches=batches)
         return status_fields(
-            replace(told, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in told.rules_on_hold))
+            replace(current, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in current.rules_on_hold))
         )
 
     return document(request, found)
 
 
-@router.get("/rules/{rule}", summary="Tell one rule")
+@router.get("/rules/{rule}", summary="Get a rule")
 def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
-    """Return a rule of today with everything that was left out filled in."""
+    """Return a rule in force, with its defaults filled in."""
     return document(request, lambda runtime: rule_document(runtime, rule))
 
 
-@router.get("/rules/{rule}/versions", summary="Tell the versions of a rule")
+@router.get("/rules/{rule}/versions", summary="List the versions of a rule")
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
-    """Return its newest versions, at most 10: since when each was in force, and what it changed as a diff."""
+    """Return its newest versions, at most 10: since when each was in force, and its diff to the one before."""
     return document(request, lambda runtime: versions_of(runtime, find_rule(runtime.rule_set(), rule).name))
 
 
-Cursor = Annotated[str | None, Query(description="What the page before gave; none: the first page.")]
+Cursor = Annotated[str | None, Query(description="The cursor of the previous page; none: the first page.")]
 
 
 @dataclass(frozen=True)
 class DeadLetterQuery:
-    """The parameters that choose dead letters: those that fit every one that is given."""
+    """The filters of dead letters; a dead letter has to meet all that are given."""
 
-    rule: Annotated[str | None, Query(description="Only those of this rule.")] = None
-    target: Annotated[str | None, Query(description="Only those of targets of this name.")] = None
-    reason: Annotated[str | None, Query(description="Only those with this reason, such as NonRetryable.")] = None
-    error: Annotated[str | None, Query(description="Only those whose detail or attempts' errors have it.")] = None
+    rule: Annotated[str | None, Query(description="Only dead letters of this rule.")] = None
+    target: Annotated[str | None, Query(description="Only dead letters of targets of this name.")] = None
+    reason: Annotated[str | None, Query(description="Only dead letters with this reason, such as NonRetryable.")] = None
+    error: Annotated[
+        str | None, Query(description="Only dead letters with this text in the detail or in an attempt's error.")
+    ] = None
     since: Time = None
     until: Time = None
-    limit: Annotated[int, Query(ge=1, le=MOST_DEAD_LETTERS, description="How many to return at most.")] = 50
+    limit: Annotated[int, Query(ge=1, le=MOST_DEAD_LETTERS, description="Items to return at most.")] = 50
     cursor: Cursor = None
 
     def letters(
         self, request: Request, runtime: Runtime, most: int = MOST_DEAD_LETTERS
     ) -> tuple[DeadLetterPage, Damaged]:
-        """Return the dead letters that it chooses, without their long columns, at most so many; and what is unreadable.
+        """Return the matching dead letters without their long columns, `most` at most, and the unreadable files.
 
-        A file that cannot be read hides no other one. `error` is looked for in what the caller may see.
+        An unreadable file hides no other one. `error` searches only text that the caller may see.
         """
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
         damaged: Damaged = {}
@@ -138,34 +140,34 @@ def dead_letters(
     request: Request,
     query: Annotated[DeadLetterQuery, Depends()],
     whole: Annotated[
-        bool, Query(description=f"Each with event, request and every attempt, at most {MOST_WHOLE} a call.")
+        bool, Query(description=f"Include event, request and every attempt; at most {MOST_WHOLE} items a call.")
     ] = False,
 ) -> Response:
-    """Return dead letters, those of the newest batch first, each with its name; `cursor`: send it for what follows.
+    """Return dead letters, those of the newest batch first. Send `cursor` of the response to get the next page.
 
-    One call reads at most 100 files: it may return few, or none, and a cursor all the same; `unreadable` says which of
-    them could not be read. Without the scope payloads, event, request and responses are hidden, and so is
-    a detail that may quote the event.
+    One call reads at most 100 files: it may return few items, or none, with a cursor. `unreadable` lists the files
+    that could not be read. Without the scope `payloads`, event, request and responses are hidden, and so are details
+    that may quote the event.
     """
 
     def listed(runtime: Runtime) -> dict[str, Any]:
         found, damaged = query.letters(request, runtime, MOST_WHOLE if whole else MOST_DEAD_LETTERS)
         if whole:
-            told = [
+            shown = [
                 dead_letter_seen(request, named(each)) for each in whole_dead_letters(runtime, found.letters, damaged)
             ]
         else:
-            told = [dead_letter_seen(request, named(each)) for each in found.records()]
-        return {"dead_letters": told, "unreadable": _unreadable(damaged)} | _following(found)
+            shown = [dead_letter_seen(request, named(each)) for each in found.records()]
+        return {"dead_letters": shown, "unreadable": _unreadable(damaged)} | _following(found)
 
     return document(request, listed)
 
 
 @router.get("/dead-letter-groups", summary="Count dead letters by rule, target, reason and error")
 def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
-    """Return how many of a page of dead letters are of each rule, target, reason and beginning of the error.
+    """Return the counts of one page of dead letters by rule, target, reason and beginning of the error.
 
-    `cursor`: send it for the groups of what follows.
+    Send `cursor` of the response to get the groups of the next page.
     """
 
     def counted(runtime: Runtime) -> dict[str, Any]:
@@ -176,32 +178,31 @@ def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depen
     return document(request, counted)
 
 
-@router.get("/dead-letters/{name:path}", summary="Tell one dead letter whole")
+@router.get("/dead-letters/{name:path}", summary="Get a dead letter")
 def dead_letter(
     request: Request,
-    name: Annotated[str, Path(description="A name from the list, a delivery id, or a place of an event.")],
+    name: Annotated[str, Path(description="A name from the list, a delivery id, or the position of an event.")],
 ) -> Response:
-    """Return one dead letter: the event, the request as transformed, every attempt.
+    """Return a dead letter: the event, the transformed request, and every attempt.
 
-    A delivery id or a place names the newest of its dead letters.
+    A delivery id or a position names the newest of its dead letters.
 
-    Without the scope payloads, event, request and responses are hidden, and so is
-    a detail that may quote the event.
+    Without the scope `payloads`, event, request and responses are hidden, and so are details that may quote the event.
     """
     return document(request, lambda runtime: dead_letter_seen(request, named(dead_letter_document(runtime, name))))
 
 
-@router.get("/events/{event_id:path}", summary="Tell what became of an event")
+@router.get("/events/{event_id:path}", summary="Trace an event")
 def event(
     request: Request,
     event_id: Annotated[str, Path(description="The id of the event.")],
-    bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
+    bus: Annotated[str | None, Query(description="Only the event on this bus.")] = None,
     since: Time = None,
     until: Time = None,
 ) -> Response:
-    """Return where an event lies, what each rule says to it, every delivery and every attempt.
+    """Return the positions of an event, whether each rule matches it, every delivery and every attempt.
 
-    Without the scope payloads, what its fields hold and what targets responded is hidden.
+    Without the scope `payloads`, values of its fields and responses of targets are hidden.
     """
     return document(request, lambda runtime: why_seen(request, why_between(runtime, event_id, bus, since, until)))
 
@@ -209,12 +210,11 @@ def event(
 @router.get("/audit", summary="Recompute the reconciliation")
 def audit(
     request: Request,
-    batch: Annotated[str | None, Query(description="Only this batch; the beginning of its id.")] = None,
+    batch: Annotated[str | None, Query(description="Only this batch, by its id or the beginning of it.")] = None,
 ) -> Response:
-    """Return the reconciliation of every committed batch, recomputed from the store, with every difference; it takes a
-    while.
+    """Return the reconciliation of every committed batch, recomputed from the store, with every difference.
 
-    Of all batches only while there are at most 1,000: `eventbridge audit` has no limit.
+    It takes a while. With more than 1,000 batches, name one; `eventbridge audit` has no limit.
     """
 
     def found(runtime: Runtime) -> Any:
@@ -222,7 +222,7 @@ def audit(
             return audited(runtime, find_batch(runtime, batch))
         if len(runtime.ledger.batches(limit=MOST_AUDITED + 1)) > MOST_AUDITED:
             raise UserError(
-                f"there are more than {MOST_AUDITED} batches. Name one by batch=, or run `eventbridge audit`"
+                f"there are more than {MOST_AUDITED} batches. Name one with batch=, or run `eventbridge audit`"
             )
         return audited(runtime)
 
@@ -230,24 +230,24 @@ def audit(
 
 
 def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return a rule of today as JSON, numbers as they were written; raises NotFoundError."""
+    """Return a rule in force as JSON, with numbers as written; raises NotFoundError."""
     document: Any = parse_document(write_document(content_of(find_rule(runtime.rule_set(), name))))
     return dict(document)
 
 
 def dead_letter_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for what is not a name."""
+    """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for a malformed name."""
     place = dead_letter_place(runtime, name)
     return read_dead_letter(runtime, place.file, place.row)
 
 
 def dead_letter_place(runtime: Runtime, name: str) -> DeadLetterName:
-    """Return where the newest dead letter of a name lies; raises NotFoundError, UserError for what is not a name."""
+    """Return the location of the newest dead letter of a name; raises NotFoundError, UserError for a malformed name."""
     damaged: Damaged = {}
     try:
         newest, *_ = find_dead_letters(runtime, name, damaged)
     except NotFoundError:
-        _refuse_damaged(damaged)  # it may be in one of those
+        _refuse_damaged(damaged)  # it may be in one of these files
         raise
     return newest
 
@@ -260,29 +260,31 @@ def named(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_for_caller(request: Request, find: Callable[[Runtime], Any]) -> Any:
-    """Return what `find` finds in the installation, as the caller sees it.
+    """Return the result of `find` on the installation, restricted to what the caller may see.
 
-    Raises Refused where the caller's own words are wrong, and for what a caller who is limited to owners may not see.
+    Raises Refused if a value of the call is wrong, or if the caller is limited to owners and may not make this call.
     """
-    if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:  # some databases take none
-        raise Refused(HTTPStatus.BAD_REQUEST, "The address holds the character NUL, which is in no name and no id")
+    if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:  # some databases reject it
+        raise Refused(
+            HTTPStatus.BAD_REQUEST, "The URL contains the character NUL, which no name and no id has. Remove it"
+        )
     state = request.app.state
     runtime = seen(request, state.looking if request.method in ("GET", "HEAD") else state.acting)
     try:
         return find(runtime)
     except (NotFoundError, RuleFileError, SettingsError, PackageMissing, TypeUnusable, ConnectionUnusable):
-        raise  # but for what was not found they are errors of whoever set the server up
+        raise  # except for NotFoundError, these are errors in the server's configuration
     except UserError as error:
         raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
 
 
 def document(request: Request, find: Callable[[Runtime], Any]) -> Response:
-    """Return what `find` finds as JSON; see `run_for_caller`."""
+    """Return the result of `find` as JSON; see `run_for_caller`."""
     return written(request, run_for_caller(request, find))
 
 
 def written(request: Request, found: Any) -> Response:
-    """Return what was found as JSON."""
+    """Return a result as a JSON response."""
     text = response_without_host_paths(request, write_document(plain(found)))
     return Response(text, media_type="application/json")
 

@@ -1,4 +1,4 @@
-"""What the API refuses, told as RFC 9457 (application/problem+json): what was wrong, and what to do."""
+"""Refused calls as problem details, RFC 9457 (application/problem+json): what was wrong, and what to do."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 
-#: When a caller may try again what a disk, a database or a bus failed at.
+#: When a caller may try again after a disk, a database or a bus failed.
 RETRY_SECONDS = 5
 
-#: Files, connections and addresses of an installation are nothing to somebody who has not shown who it is.
-_UNTOLD = (
-    "The server cannot serve this call now. Send it again after Retry-After; if that does not help, ask whoever runs "
-    "the server: its log says what is wrong. Nothing was published"
+#: Shown to callers that are not authenticated, who must not learn files, connections and addresses.
+_WITHHELD = (
+    "The server cannot serve this call now. Send it again after Retry-After. If it fails again, ask the administrator "
+    "of the server: its log has the reason. Nothing was published"
 )
-_NO_CALL = "No call has this method and address. `eventbridge serve` lists them all at /openapi.json"
+_NO_CALL = "No call has this method and path. `eventbridge serve` lists all calls at /openapi.json"
 
 
 class Problem(BaseModel):
-    """Why a call was refused; nothing of it was published unless `detail` says that this is not known."""
+    """Why a call was refused. Nothing was published, unless `detail` says that this is unknown."""
 
-    title: str = Field(description="The status in words.")
+    title: str = Field(description="The name of the status.")
     status: int = Field(description="The HTTP status.")
     detail: str = Field(description="What was wrong, and what to do.")
 
 
-#: How a problem is described in openapi.json.
+#: The description of a problem in openapi.json.
 PROBLEM: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}}
 
 
 class Refused(Exception):
-    """A call whose response is a problem."""
+    """A refused call; its response is a problem."""
 
     def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -54,42 +54,42 @@ class Refused(Exception):
 
 
 def believed(request: Request) -> None:
-    """Note that a call has shown who makes it: it may be told what is wrong with the installation."""
+    """Record that the caller is authenticated, and may see errors of the installation."""
     request.state.believed = True
 
 
 def refused(request: Request, error: Exception) -> Response:
-    """Respond to a call that was refused, or whose error has a better name than 500."""
-    told = refusal_of(request, error)
-    problem = {"title": told.status.phrase, "status": int(told.status), "detail": told.detail}
-    # write_document: a name that a caller gave may hold half of a surrogate pair
-    return Response(write_document(problem), told.status, told.headers, MEDIA_TYPE)
+    """Return the problem response for an error; raises the error if no status but 500 fits."""
+    refusal = refusal_of(request, error)
+    problem = {"title": refusal.status.phrase, "status": int(refusal.status), "detail": refusal.detail}
+    # write_document: a name from the caller may hold half of a surrogate pair
+    return Response(write_document(problem), refusal.status, refusal.headers, MEDIA_TYPE)
 
 
 def refusal_of(request: Request, error: Exception) -> Refused:
-    """Return what a call is refused with; raises the error itself where it has no better name than 500."""
+    """Return the refusal for an error; raises the error itself if no status but 500 fits."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, RequestValidationError):
         return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, _wrong(error))
-    if isinstance(error, HTTPException):  # the framework's own: a path or method that is none
-        said = _NO_CALL if error.status_code in (404, 405) else error.detail
-        return Refused(HTTPStatus(error.status_code), said, error.headers)
+    if isinstance(error, HTTPException):  # from the framework: an unknown path or method
+        detail = _NO_CALL if error.status_code in (404, 405) else error.detail
+        return Refused(HTTPStatus(error.status_code), detail, error.headers)
     known = getattr(request.state, "believed", False)
     if isinstance(error, NotFoundError) and known:
         return Refused(HTTPStatus.NOT_FOUND, str(error))
-    # a UserError here is an error of whoever set the server up: a rule file, a connection
+    # a UserError here is an error in the server's configuration: a rule file, a connection
     if isinstance(error, InfrastructureError | OperatorError | UserError):
         if not known:
             log.error("%s %s: %s", request.method, request.url.path, error)
-        detail = without_host_paths(request, str(error)) if known else _UNTOLD
+        detail = without_host_paths(request, str(error)) if known else _WITHHELD
         return Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(RETRY_SECONDS)})
     raise error
 
 
 def _wrong(error: RequestValidationError) -> str:
-    """Say which values are wrong; a body that is no JSON document has but one fault."""
+    """Return the text that names the wrong values, or says that the body was not read as JSON."""
     found = error.errors()
     if any(tuple(each["loc"]) == ("body",) and isinstance(each.get("input"), bytes) for each in found):
-        return "The body is not taken for JSON. Send it with Content-Type: application/json"
-    return "A value is not as openapi.json says: " + "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in found)
+        return "The body was not read as JSON. Send it with Content-Type: application/json"
+    return "A value does not fit openapi.json: " + "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in found)

@@ -1,4 +1,4 @@
-"""Replays by the API: what one would take, its beginning, pause and end; nothing is delivered here."""
+"""Calls that preview, start, pause, resume and cancel replays; none of them delivers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(route_class=JsonCall, default_response_class=Response, respon
 
 
 class ReplayCall(BaseModel):
-    """Which archived events are delivered again, and how; times are ISO 8601, or an age such as 2h."""
+    """The archived events to deliver again, and how. Times are ISO 8601, or an age such as 2h."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,16 +29,20 @@ class ReplayCall(BaseModel):
     until: str = ""
     rules: list[str] = Field([], max_length=1_000)
     targets: list[str] = Field([], max_length=1_000)
-    pattern: dict[str, Any] | None = Field(None, description="Only events that it matches, too.")
-    sql: str = Field("", description="Only events that meet this SQL condition, too.")
-    as_of: Literal["today", "then"] = Field("today", description="Today's rules, or those that routed the events.")
-    same_ids: bool = Field(False, description="Under the delivery ids that the deliveries had.")
-    skip_delivered: bool = Field(False, description="Not what was delivered before.")
-    rate: float | None = Field(None, description="At most so many deliveries a second.")
-    dry_run: bool = Field(False, description="Only say what would be taken, of at most 50 files of the archive.")
+    pattern: dict[str, Any] | None = Field(None, description="Only events that also match this pattern.")
+    sql: str = Field("", description="Only events that also meet this SQL condition.")
+    as_of: Literal["today", "then"] = Field(
+        "today", description="Use the rules in force, or the rules that routed the events."
+    )
+    same_ids: bool = Field(False, description="Keep the delivery ids of the original deliveries.")
+    skip_delivered: bool = Field(False, description="Skip what was delivered before.")
+    rate: float | None = Field(None, description="Deliveries a second at most.")
+    dry_run: bool = Field(
+        False, description="Only report what would be delivered, from at most 50 files of the archive."
+    )
 
     def written(self) -> WrittenReplayRequest:
-        """Return it as a person would write it."""
+        """Return the request in the form that the command line takes."""
         return WrittenReplayRequest(
             self.bus,
             since=self.since,
@@ -56,7 +60,7 @@ class ReplayCall(BaseModel):
 
 @router.post("/replays", summary="Deliver archived events again")
 async def begin(request: Request, token: Operator, call: ReplayCall) -> Response:
-    """Record a replay and return it: a DAG run, or `eventbridge replay resume`, delivers it. Or the dry run."""
+    """Record a replay and return it, or return the dry run. A DAG run, or `eventbridge replay resume`, delivers it."""
     run = await run_of(request, token)
 
     def made(runtime: Runtime) -> Any:
@@ -72,10 +76,10 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
 async def change(
     request: Request,
     token: Operator,
-    replay: Annotated[str, Path(description="Its id, or the beginning.")],
-    word: Annotated[Literal["pause", "resume", "cancel"], Path(description="What is wanted.")],
+    replay: Annotated[str, Path(description="The id, or the beginning of it.")],
+    word: Annotated[Literal["pause", "resume", "cancel"], Path(description="The action.")],
 ) -> Response:
-    """Pause a replay, have it go on, or end it; the batch under way is finished."""
+    """Pause, resume or cancel a replay; the batch in progress is finished."""
 
     def changed(runtime: Runtime) -> dict[str, Any]:
         name = find_replay(runtime, replay).replay_id

@@ -1,4 +1,4 @@
-"""Headers that every response has: browsers and proxies neither guess what it is nor keep it."""
+"""Headers of every response: browsers and proxies neither guess its type nor cache it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class SafeHeaders:
-    """Adds `X-Content-Type-Options: nosniff` and, unless a response has another one, `Cache-Control: no-store`."""
+    """Adds `X-Content-Type-Options: nosniff` and, unless the response sets it, `Cache-Control: no-store`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to a call."""
+        """Handle a call."""
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":

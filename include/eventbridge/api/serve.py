@@ -1,4 +1,4 @@
-"""Runs the API until it is told to end: what is under way gets a response, what waits is published."""
+"""Runs the API server; at its end, calls in progress get a response and queued events are published."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from eventbridge.api.pushed_metrics import pushed_metrics
 from eventbridge.errors import UserError
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: How long an end waits for calls that are under way.
+#: How long a shutdown waits for calls in progress.
 GRACE_SECONDS = 30
 
-#: While so many connections are open, each perhaps with a body of 8 MiB, calls get 503.
+#: With more open connections, each perhaps with a body of 8 MiB, calls get 503.
 MOST_CONNECTIONS = 256
 
 
 class _Server(uvicorn.Server):
-    """Tells when it listens, and ends costly calls as soon as it is to end."""
+    """Reports when it listens, and cancels costly calls when it is asked to stop."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], object], costly: Costly) -> None:
         super().__init__(config)
-        self._tell = started
+        self._report_started = started
         self._costly = costly
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal: respond to what is under way, but for SQL, whose time nobody knows."""
+        """Handle a signal: finish calls in progress, except costly ones, whose duration is unknown."""
         self._costly.end()
         super().handle_exit(sig, frame)
 
@@ -40,13 +40,13 @@ class _Server(uvicorn.Server):
         """Open the application and listen."""
         await super().startup(sockets)
         if self.started:
-            self._tell()
+            self._report_started()
 
 
 def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], object]) -> None:
-    """Serve until SIGTERM or SIGINT, then end in good order; `listening` is told the URL.
+    """Serve until SIGTERM or SIGINT, then shut down gracefully; `listening` is called with the URL.
 
-    `port` 0: one that is free. Raises UserError if the address cannot be listened on.
+    `port` 0: a free port. Raises UserError if the server cannot listen on the address.
     """
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
@@ -60,7 +60,7 @@ def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], obj
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    # The server takes the signals while it runs, and raises them once more when it has ended in good order.
+    # The server handles the signals while it runs, and raises them again after a graceful shutdown.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with pushed_metrics(runtime), long_lived_set_aside():

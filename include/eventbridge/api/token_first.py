@@ -1,4 +1,4 @@
-"""Routes that ask who calls before anything else: the framework reads and parses a body before its dependencies."""
+"""Routes that check the token first; the framework would read and parse the body before its dependencies."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from eventbridge.api.access import caller, credentials_of
 
 
 class TokenFirst(APIRoute):
-    """A route whose call has a valid token, or is refused while its body lies unread on the connection."""
+    """A route that refuses a call without a valid token before it reads the body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what responds to a call."""
-        responded = super().get_route_handler()
+        """Return the handler of a call."""
+        handle = super().get_route_handler()
 
-        async def response(request: Request) -> Response:
+        async def handle_with_token(request: Request) -> Response:
             opened: Callable[[Request], Awaitable[None]] | None = getattr(request.app.state, "opened", None)
-            if (
-                opened is not None
-            ):  # another server mounts the application, and opens the installation at its first call
+            if opened is not None:  # another server mounts the application: its first call opens the installation
                 await opened(request)
             await caller(request, await credentials_of(request))
-            return await responded(request)
+            return await handle(request)
 
-        return response
+        return handle_with_token

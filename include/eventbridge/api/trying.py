@@ -1,4 +1,4 @@
-"""Rules and targets by hand, as the command line has them: a pattern is tried, a target checked, sent to, enabled."""
+"""Calls that test a pattern, check, test and enable a target, and release a rule, as the command line does."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _Target = Annotated[str, Path(description="The name of a target of it.")]
 
 
 class EventCall(BaseModel):
-    """An event: one that is given, or one of the archive by its id."""
+    """An event, given or taken from the archive by its id."""
 
     model_config = ConfigDict(extra="forbid")
 
     event: dict[str, Any] | None = Field(None, description="A CloudEvent in structured JSON.")
-    event_id: str = Field("", description="The id of an event that was landed, instead; with the scope payloads.")
+    event_id: str = Field("", description="Instead, the id of an archived event; needs the scope `payloads`.")
 
 
 class TestCall(EventCall):
-    """A pattern, and the event that it is tried on."""
+    """An event, and optionally a pattern to test on it."""
 
-    pattern: dict[str, Any] | None = Field(None, description="A pattern in place of the rule's own.")
+    pattern: dict[str, Any] | None = Field(None, description="A pattern to use instead of the rule's own.")
 
 
 class CheckCall(BaseModel):
@@ -53,24 +53,24 @@ class CheckCall(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     file: str = Field(max_length=500, description="Its path below the folder of rule files, such as orders.yaml.")
-    content: str = Field(max_length=1_048_576, description="What it holds, in YAML.")
+    content: str = Field(max_length=1_048_576, description="Its content, in YAML.")
 
 
 class ReleaseCall(BaseModel):
-    """What of a rule is released."""
+    """The deliveries of a rule to release."""
 
     model_config = ConfigDict(extra="forbid")
 
-    skip: str = Field("", description="Only this delivery, by its id or the beginning: it becomes a dead letter.")
+    skip: str = Field("", description="Dead-letter this delivery; its id, or the beginning of it.")
 
 
-@router.post("/rules/{rule}/test", summary="Try a pattern on an event", dependencies=[Depends(reader)])
+@router.post("/rules/{rule}/test", summary="Test a pattern on an event", dependencies=[Depends(reader)])
 async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
-    """Return what each condition says to an event, and what each target would be sent; nothing is sent or kept."""
+    """Return which conditions an event meets, and what each target would be sent. Nothing is sent or stored."""
     content = await request.body()
 
     def tried(runtime: Runtime) -> Any:
-        written = document_of(content)  # numbers as they were written
+        written = document_of(content)  # numbers as written
         pattern = write_document(written["pattern"]) if call.pattern is not None else ""
         return try_pattern(runtime, rule, pattern, _body(request, runtime, call, written))
 
@@ -79,7 +79,7 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
 
 @router.post("/rules/check", summary="Check a rule file", dependencies=[Depends(reader)])
 async def check_file(request: Request, call: CheckCall) -> Response:
-    """Return what `rules check` says of the rule files if one of them, new or not, holds this; nothing is written."""
+    """Return what `rules check` reports if this file, new or existing, had this content. Nothing is written."""
     content = call.content.encode("utf-8", "surrogatepass")
 
     def checked(runtime: Runtime) -> Any:
@@ -96,14 +96,14 @@ def shadows(
     until: Time = None,
     samples: Annotated[int, Query(ge=0, le=100)] = 10,
 ) -> Response:
-    """Return where the shadows of a rule's targets differ from those; samples are for who may see payloads."""
+    """Return the differences between a rule's targets and their shadows. Samples need the scope `payloads`."""
     shown = samples if shows_payloads(request) else 0
     return document(request, lambda runtime: shadow_reports(runtime, rule, since or "1h", until, shown))
 
 
-@router.post("/rules/{rule}/release", summary="Let a rule on hold go on")
+@router.post("/rules/{rule}/release", summary="Release a rule on hold")
 async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
-    """Lift what a rule is on hold for, and response what is due now."""
+    """Release a rule that is on hold, and return what is scheduled now."""
 
     def released(runtime: Runtime) -> Any:
         find_rule(runtime.rule_set(), rule)
@@ -112,9 +112,9 @@ async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseC
     return await once(request, token, released)
 
 
-@router.get("/targets/{rule}/{target}", summary="Tell how one target stands", dependencies=[Depends(reader)])
+@router.get("/targets/{rule}/{target}", summary="Get a target", dependencies=[Depends(reader)])
 def target(request: Request, rule: _Rule, target: _Target) -> Response:
-    """Return its state, since when and why, and how many deliveries wait for it."""
+    """Return its state, since when and why, and its number of pending deliveries."""
 
     def found(runtime: Runtime) -> Any:
         find_target(runtime.rule_set(), rule, target)
@@ -123,9 +123,9 @@ def target(request: Request, rule: _Rule, target: _Target) -> Response:
     return document(request, found)
 
 
-@router.post("/targets/{rule}/{target}/check", summary="Try whether a target can be reached")
+@router.post("/targets/{rule}/{target}/check", summary="Check a target")
 async def check(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
-    """Return whether it can be reached, and what keeps deliveries from it; nothing is sent."""
+    """Return whether the target can be reached, and the error if not. Nothing is sent."""
 
     def checked(runtime: Runtime) -> dict[str, Any]:
         trouble = check_target(runtime, rule, target)
@@ -134,16 +134,16 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
     return await once(request, token, checked)
 
 
-@router.post("/targets/{rule}/{target}/send", summary="Send a target one event")
+@router.post("/targets/{rule}/{target}/send", summary="Send one event to a target")
 async def send(request: Request, token: Operator, rule: _Rule, target: _Target, call: EventCall) -> Response:
-    """Send what a target gets of an event, once, and response what it said; it is not a delivery.
+    """Send the transformed event to the target once, and return its response. It does not count as a delivery.
 
-    The beginning of its response is for those who may see payloads: a target may repeat what it was sent.
+    The beginning of the response needs the scope `payloads`: a target may repeat what it was sent.
     """
     content = await request.body()
 
     def sent(runtime: Runtime) -> dict[str, Any]:
-        written = document_of(content)  # numbers as they were written
+        written = document_of(content)  # numbers as written
         find_target(runtime.rule_set(), rule, target)
         try:
             response = send_event(runtime, rule, target, _body(request, runtime, call, written))
@@ -155,9 +155,9 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
     return await once(request, token, sent)
 
 
-@router.post("/targets/{rule}/{target}/enable", summary="Take a target back into service")
+@router.post("/targets/{rule}/{target}/enable", summary="Enable a target")
 async def enable(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
-    """Enable a target that is disabled, degraded or paused by its response; what waited for that is due now."""
+    """Enable a target that is disabled, degraded or paused by its response; its deliveries are scheduled now."""
 
     def enabled(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, target)
@@ -168,7 +168,7 @@ async def enable(request: Request, token: Operator, rule: _Rule, target: _Target
 
 def _body(request: Request, runtime: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
     if (call.event is None) == (not call.event_id):
-        raise UserError("give an event, or the event_id of one that was landed")
+        raise UserError("give either event, or the event_id of an archived event")
     if call.event is not None:
         return write_document(written["event"]).encode("utf-8", "surrogatepass")
     check_payloads(request)

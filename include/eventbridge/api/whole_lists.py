@@ -1,4 +1,4 @@
-"""Lists that the command line prints whole: rules with changes and cost, targets, redrives, pools, checked hours."""
+"""Lists in the documents of the command line: rules, rule changes, targets, redrives, pools, checked hours, stats."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ router = APIRouter(
 )
 
 
-@router.get("/rules", summary="Tell today's rules and buses")
+@router.get("/rules", summary="List rules and buses")
 def rules(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
-    """Return the buses and rules of today, with everything that was left out filled in; rules by name."""
+    """Return the buses and rules in force, with their defaults filled in; rules are sorted by name."""
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
         document: Any = parse_document(runtime.rule_set().to_json())
@@ -40,9 +40,9 @@ def rules(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Respo
     return page(request, found)
 
 
-@router.get("/targets", summary="Tell how every target stands")
+@router.get("/targets", summary="List targets")
 def targets(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
-    """Return the state of each target of today's rules, since when and why, and how many deliveries wait for it."""
+    """Return each target of the rules in force: its state, since when and why, and its number of pending deliveries."""
     return page(
         request, lambda runtime: paged(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
     )
@@ -50,7 +50,7 @@ def targets(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Res
 
 @router.get("/redrives", summary="List redrives")
 def redrives(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
-    """Return the redrives, the newest first, and what became of the dead letters that each took."""
+    """Return redrives, the newest first, with the outcomes of their dead letters."""
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
         some, following = paged(seen_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
@@ -60,20 +60,20 @@ def redrives(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Re
     return page(request, found)
 
 
-@router.get("/rule-changes", summary="Tell when rules came, changed and went")
+@router.get("/rule-changes", summary="List rule changes")
 def rule_changes(
     request: Request,
     rule: Annotated[str | None, Query(description="Only this rule.")] = None,
     limit: Limit = MOST,
     cursor: Cursor = None,
 ) -> Response:
-    """Return the changes of rules, the newest first, each noted when a batch was planned with it."""
+    """Return when rules were added, changed and removed, the newest first; a new batch records the changes."""
     return page(request, lambda runtime: rule_change_page(runtime, rule, limit, cursor))
 
 
-@router.get("/pools", summary="Tell the slots of the pools")
+@router.get("/pools", summary="List pools")
 def pools(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
-    """Return by pool the slots that rule files set, and those that it had when Airflow was last asked."""
+    """Return, by pool, the slots that the rule files set and the slots that Airflow last reported."""
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
         by_name = sorted(runtime.ledger.applied_slots().values(), key=lambda each: each.pool)
@@ -82,19 +82,19 @@ def pools(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Respo
     return page(request, found)
 
 
-@router.get("/quality", summary="List the hours that were checked")
+@router.get("/quality", summary="List quality checks")
 def quality(request: Request, limit: Limit = 24, cursor: Cursor = None) -> Response:
-    """Return the hours that were checked by Great Expectations, the latest first, and how many measures failed."""
+    """Return the hours that Great Expectations checked, the latest first, with their numbers of failed measures."""
     return page(request, lambda runtime: checked_hour_page(runtime, limit, cursor))
 
 
-@router.get("/stats", summary="Tell what each rule cost")
+@router.get("/stats", summary="List stats by rule and bus")
 def stats(
     request: Request,
-    days: Annotated[int, Query(ge=1, le=800, description="How many days, today included.")] = 7,
+    days: Annotated[int, Query(ge=1, le=800, description="Number of days, today included.")] = 7,
     rule: Annotated[str | None, Query(description="Only this rule.")] = None,
     limit: Limit = MOST,
     cursor: Cursor = None,
 ) -> Response:
-    """Return by day and rule deliveries, bytes and CPU time, of so many rules; and by day and bus the events landed."""
+    """Return deliveries, bytes and CPU time by day and rule, and events landed by day and bus. `limit` counts rules."""
     return page(request, lambda runtime: stats_page(runtime, days, rule, limit, cursor))

@@ -1,4 +1,4 @@
-"""Publishes to one bus from one thread, all that waits at a time: calls that come together share a transaction."""
+"""Publishes to one bus from one thread; queued calls are published together, in one transaction."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from eventbridge.sources.protocol import Publisher, SizeLimitedPublisher
 
 log = logging.getLogger(__name__)
 
-#: No more calls are joined once they have so many events: those that wait behind would wait longer.
+#: No more calls are joined once they have this many events: later calls would wait longer.
 MOST_JOINED = 5_000
 
 #: Body and key.
 Record = tuple[bytes, str | None]
-#: Where a record lies; an int: nowhere, as its topic takes no more than so many bytes of body and key.
+#: The position of a record; an int if its topic takes at most this many bytes of body and key.
 Place = tuple[Partition, int] | int
 Places = list[Place]
 
@@ -34,7 +34,7 @@ class _Call:
 
 
 class BusWriter:
-    """Publishes in order of arrival; a bus that fails is opened again for the next call. Threads may share it."""
+    """Publishes calls in order of arrival, and reopens a bus that failed for the next call. It is thread-safe."""
 
     def __init__(self, name: str, open_publisher: Callable[[], Publisher]) -> None:
         self._open = open_publisher
@@ -45,20 +45,20 @@ class BusWriter:
         self._thread.start()
 
     def publish(self, records: Sequence[Record], topic: str) -> Future[Places]:
-        """Return what will say where records lie once all of them are durable, or raise that they may not be there.
+        """Return a future of the records' positions; it is done once all of them are durable, or fails with BusError.
 
-        A record that is too large for its topic is left out, and keeps no other from being published.
-        Raises BusError once it is closed: nobody would take the call.
+        A record that is too large for its topic is left out; the others are published.
+        Raises BusError once the writer is closed.
         """
         call = _Call(records, topic)
         with self._closing:
             if self._closed:
-                raise BusError("the bus was closed before it was given the events. Nothing was published")
+                raise BusError("the bus was closed before the events were published. Nothing was published")
             self._calls.put(call)
         return call.places
 
     def close(self) -> None:
-        """Publish what waits, then let go of the bus."""
+        """Publish the queued calls, then close the bus."""
         with self._closing:
             self._closed = True
             self._calls.put(None)
@@ -73,22 +73,22 @@ class BusWriter:
                 try:
                     publisher = publisher or self._open()
                     places = _publish(publisher, topic, [each for call in joined for each in call.records])
-                except BaseException as error:  # whatever it was, nobody may wait for ever
+                except BaseException as error:  # whatever it is, every caller needs a result
                     _close(publisher)
                     publisher = None
                     for call in joined:
                         call.places.set_exception(error)
                 else:
-                    _response(joined, places)
+                    _set_results(joined, places)
         _close(publisher)
 
     def _waiting(self) -> tuple[list[_Call], bool]:
-        """Return the calls that are next, and whether there may be more after them."""
+        """Return the next calls, and whether more may follow."""
         call = self._calls.get()
         calls: list[_Call] = []
         count = 0
         while call is not None:
-            if call.places.set_running_or_notify_cancel():  # from here on nobody can cancel it
+            if call.places.set_running_or_notify_cancel():  # from here on it cannot be cancelled
                 calls.append(call)
                 count += len(call.records)
             if count >= MOST_JOINED:
@@ -120,7 +120,7 @@ def _by_topic(calls: Sequence[_Call]) -> dict[str, list[_Call]]:
     return grouped
 
 
-def _response(calls: Sequence[_Call], places: Places) -> None:
+def _set_results(calls: Sequence[_Call], places: Places) -> None:
     start = 0
     for call in calls:
         end = start + len(call.records)
@@ -132,5 +132,5 @@ def _close(publisher: Publisher | None) -> None:
     if publisher is not None:
         try:
             publisher.close()
-        except Exception:  # it failed already, and was told
-            log.warning("a bus that failed cannot be closed", exc_info=True)
+        except Exception:  # its first failure was reported to the callers
+            log.warning("cannot close a bus that failed", exc_info=True)
