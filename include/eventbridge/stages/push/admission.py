@@ -1,4 +1,4 @@
-"""Who may send to a target that is not well: nobody, one push that probes it, or everybody again."""
+"""Decides who may send to a degraded target: no push, one push that probes it, or every push again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:
     """Return what a push may send to a target until its budget ends at `until`.
 
-    New deliveries are not probes: they wait in the slow lane. Of several pushes that could probe one does.
+    New deliveries are never probes: they wait in the slow lane. If several pushes could probe, one of them does.
     """
     found = admits(status, runtime.ledger.now())
     if found in ("all", "none") or status is None:
@@ -26,9 +26,10 @@ def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until
 
 
 def must_halt(status: TargetStatus, *, follows_others: bool, now: datetime) -> bool:
-    """Return whether a push under way must send nothing more to a target that stands so.
+    """Return whether a running push must stop sending to a target with this status.
 
-    One that probes finds out by itself, and an ordered one has no breaker: only that it is disabled ends these.
+    A push that probes finds out by itself, and an ordered target has no breaker: these stop only if the target is
+    disabled.
     """
     if not follows_others:
         return status.state == "disabled"
@@ -36,5 +37,5 @@ def must_halt(status: TargetStatus, *, follows_others: bool, now: datetime) -> b
 
 
 def must_wind_down(status: TargetStatus, batch: Batch, now: datetime) -> bool:
-    """Return whether a push under way must start nothing more of a target that another push found to be slow."""
+    """Return whether a running push must start no more requests to a target that another push found to be slow."""
     return batch.kind == "normal" and admits(status, now) == "apart"

@@ -1,4 +1,4 @@
-"""The requests of one round as a target takes them: each is asked for at the moment that there is room for it."""
+"""The requests of one round: each is admitted at the moment when the target has capacity for it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from eventbridge.targets.protocol import Request
 
 
 class RequestFeed(Sequence[Request]):
-    """Requests of which `may_send` can still hold back the rest while the first are on their way.
+    """A sequence of requests, of which `may_send` can withhold the rest while the first ones are in flight.
 
-    It is asked with how many are left, the one that it is asked about included. A target that iterates, once, ends its
-    round once it says no, having waited for what is in flight; what it did not take was not sent. By index there is
-    everything. None says neither yes nor no: only `steps.MultiplexedTarget` can be told so, and asks again later.
+    `may_send` is called with the request and the number of requests left, this one included. A target iterates once.
+    When `may_send` returns False, the target waits for its requests in flight and ends the round; requests that it did
+    not take were not sent. By index every request is available. None means neither: only a `steps.MultiplexedTarget`
+    can receive it, and asks again later.
     """
 
     def __init__(self, requests: Sequence[Request], may_send: Callable[[Request, int], bool | None]) -> None:
@@ -25,7 +26,7 @@ class RequestFeed(Sequence[Request]):
         """Yield requests until one may not be sent."""
         for request in self._requests:
             while (word := self._may_send(request, self.left)) is None:
-                yield None  # type: ignore[misc]  # to a seated target only
+                yield None  # type: ignore[misc]  # to a target with a transfer slot only
             if not word:
                 return
             self.left -= 1

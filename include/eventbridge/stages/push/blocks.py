@@ -1,4 +1,4 @@
-"""Deliveries of a piece that lie side by side, many or few, as whoever sends them by the thousand wants them."""
+"""Adjacent deliveries of a piece as blocks, for targets that take thousands of deliveries at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.model.chunk import Piece
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.outstanding import ITEM_COLUMNS, Item, ItemValues, items_of
 
-#: Fewer rows are read as Python values, which pieces of one file share: each call of Arrow takes as long as a few rows.
+#: Fewer rows are read as Python values, which the pieces of one file share: an Arrow call takes as long as a few rows.
 _FEW = 16
 _PLACE_OF = {name: place for place, name in enumerate(ITEM_COLUMNS)}
 _ID, _ARRIVED_AT, _PAYLOAD, _FAILURE, _NOT_BEFORE = (
@@ -24,15 +24,15 @@ _ID, _ARRIVED_AT, _PAYLOAD, _FAILURE, _NOT_BEFORE = (
 
 
 class Block(Protocol):
-    """Deliveries that lie side by side: `count` of them."""
+    """`count` adjacent deliveries."""
 
     @property
     def piece(self) -> Piece:
-        """The piece that they are of."""
+        """The piece that the deliveries belong to."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of deliveries."""
 
     @property
     def delivery_ids(self) -> pa.Array:
@@ -40,22 +40,22 @@ class Block(Protocol):
 
     @property
     def payloads(self) -> pa.Array:
-        """What is sent."""
+        """The payloads to send."""
 
     @property
     def oldest(self) -> datetime:
-        """When the age of the oldest began."""
+        """The start of the oldest delivery's age."""
 
     def part(self, start: int, end: int) -> Block:
         """Return the deliveries from `start` to `end`, which is excluded."""
 
     def items(self) -> Iterator[Item]:
-        """Yield them one by one."""
+        """Yield the deliveries one by one."""
 
 
 @dataclass(frozen=True)
 class ManyRows:
-    """A block of `ITEM_COLUMNS` as Arrow has them; `first` is the number of the first one's request."""
+    """A block with the Arrow columns `ITEM_COLUMNS`; `first` is the number of the first request."""
 
     piece: Piece
     rows: pa.RecordBatch
@@ -63,7 +63,7 @@ class ManyRows:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of deliveries."""
         return int(self.rows.num_rows)
 
     @property
@@ -73,12 +73,12 @@ class ManyRows:
 
     @property
     def payloads(self) -> pa.Array:
-        """What is sent."""
+        """The payloads to send."""
         return self.rows["payload"]
 
     @property
     def oldest(self) -> datetime:
-        """When the age of the oldest began."""
+        """The start of the oldest delivery's age."""
         found: datetime = pc.min(self.rows["arrived_at"]).as_py()
         return found
 
@@ -87,14 +87,14 @@ class ManyRows:
         return ManyRows(self.piece, self.rows.slice(start, end - start), self.first + start)
 
     def items(self) -> Iterator[Item]:
-        """Yield them one by one."""
+        """Yield the deliveries one by one."""
         values = ItemValues(pa.Table.from_batches([self.rows]))
         return items_of(values.rows(0, self.rows.num_rows), self.piece, {}, self.first)
 
 
 @dataclass(frozen=True)
 class FewRows:
-    """A block of rows with the values of `ITEM_COLUMNS`; `first` is the number of the first one's request."""
+    """A block of rows with the values of `ITEM_COLUMNS`; `first` is the number of the first request."""
 
     piece: Piece
     rows: Sequence[tuple[Any, ...]]
@@ -102,7 +102,7 @@ class FewRows:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of deliveries."""
         return len(self.rows)
 
     @cached_property
@@ -112,12 +112,12 @@ class FewRows:
 
     @property
     def payloads(self) -> pa.Array:
-        """What is sent."""
+        """The payloads to send."""
         return pa.array([row[_PAYLOAD] for row in self.rows], pa.binary())
 
     @property
     def oldest(self) -> datetime:
-        """When the age of the oldest began."""
+        """The start of the oldest delivery's age."""
         found: datetime = min(row[_ARRIVED_AT] for row in self.rows)
         return found
 
@@ -128,12 +128,12 @@ class FewRows:
         return FewRows(self.piece, self.rows[start:end], self.first + start)
 
     def items(self) -> Iterator[Item]:
-        """Yield them one by one."""
+        """Yield the deliveries one by one."""
         return items_of(self.rows, self.piece, {}, self.first)
 
 
 def blocks_of(read: ReadPiece) -> Sequence[Block] | None:
-    """Return a piece as blocks; None if one of its rows must be looked at by itself: it failed, or may wait."""
+    """Return a piece as blocks; None if a row must be handled by itself, because it failed or may have to wait."""
     if read.count < _FEW:
         rows = list(read.each())
         if any(row[_FAILURE] is not None or row[_NOT_BEFORE] is not None for row in rows):

@@ -1,4 +1,4 @@
-"""The breaker as one push's run of one target sees it: what may be sent next, and what the ledger is told of it."""
+"""The breaker as seen by one push's run of one target: what it may send next, and what it reports to the ledger."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from eventbridge.decision.breaker import (
 )
 from eventbridge.model.target_state import TargetStatus
 
-#: Deliveries of one run that failed and are tried again by it, while the target's window is good. A target that refuses
-#: everything twice was held to a few at a time without these: the demo took 64 s to deliver everything, now 47 s.
+#: Maximum failed deliveries that one run retries at a time while the target's window is good. Without it, a target that
+#: rejects everything once was limited to a few at a time: the demo took 64 s to deliver everything, now 47 s.
 _OPEN_AT_ONCE = 200
 
 
 class RunBreaker:
-    """Counts the attempts of one run; opens by itself, before the ledger knows of anything.
+    """Counts the attempts of one run; opens by itself, before the ledger knows of any failure.
 
-    A delivery that this very push tries again is judged when that is done, with all its attempts: a target that takes
-    everything at the second try is not down. While such are open and it looks bad, nothing new is sent; if what was
-    judged so far speaks for it, so many may be open that it is not held to a few at a time.
-    `opens` False: this run ends as others do, and of its target it is only counted how long it has been failing.
-    `probing`: deliveries go one at a time, until enough were good or one was not.
-    `judges_speed`: other targets wait for this run, so a request without a response, or many slow ones, end it.
-    Written by the run's thread; `take` may be called by one other at a time.
+    A delivery that this push retries is counted when that is done, with all its attempts: a target that accepts
+    everything at the second attempt is not down. While such retries are open and the target looks bad, nothing new is
+    sent. If the attempts counted so far are good, enough may be open that the target is not limited to a few at a time.
+
+    `opens` False: the breaker never opens, and only the time for which the target has been failing is counted.
+    `probing`: deliveries go one at a time, until enough succeed or one fails. `judges_speed`: other targets wait for
+    this run, so a request without a response, or many slow responses, end it.
+
+    Written by the run's thread; one other thread at a time may call `take`.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class RunBreaker:
         self._slow: dict[int, int] = {}
         self._no_response = self._reported_no_response = 0
         self._counts_from = 0
-        self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts that are tried again
+        self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts whose delivery is retried
         self._probes: list[bool] = []
         self._reported: dict[int, Count] = {}
         self._reported_probes = 0
@@ -69,11 +71,11 @@ class RunBreaker:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether `capacity` is any number at any time."""
+        """Whether `capacity` is unlimited at any time."""
         return not (self._asked or self.probing or self.tripped)
 
     def capacity(self, now: datetime) -> int | None:
-        """Return how many deliveries that were not tried by this push may be sent now; None = any number."""
+        """Return how many deliveries that this push has not tried may be sent now; None: unlimited."""
         if self.tripped:
             return 0
         if self.probing:
@@ -87,7 +89,7 @@ class RunBreaker:
         return 0 if trips(seen.plus(Count(asked, asked))) else None
 
     def record_response(self, delivery_id: bytes, at: datetime, *, failed: bool, again: bool = False) -> None:
-        """Note one response; `again`: it failed, and this push will try that delivery again."""
+        """Record one response; `again`: it failed, and this push will retry the delivery."""
         second = int(at.timestamp())
         if again:
             self._asked[delivery_id].append(second)
@@ -103,12 +105,12 @@ class RunBreaker:
             self.tripped = True
 
     def record_accepted(self, count: int, at: datetime) -> None:
-        """Note that so many deliveries were taken at their first try by this push, which does not probe."""
+        """Record that `count` deliveries were accepted at the first attempt of this push, which does not probe."""
         second = int(at.timestamp())
         self._attempts[second] = self._attempts.get(second, 0) + count
 
     def record_slow(self, at: datetime, *, no_response: bool) -> None:
-        """Note that a response took long, or that none came; the attempt itself is noted apart."""
+        """Record that a response was slow or missing; the attempt itself is recorded separately."""
         if not self._judges_speed:
             return
         second = int(at.timestamp())
@@ -117,23 +119,23 @@ class RunBreaker:
         self.too_slow = self.too_slow or no_response or is_slow(self._within(at))
 
     def record_pause(self, until: datetime) -> None:
-        """Note that the target asked for a pause, for the ledger to tell the other pushes."""
+        """Record that the target asked for a pause, which the ledger passes on to the other pushes."""
         self._paused_until = until
 
     def end_run(self, now: datetime) -> None:
-        """Judge what was to be tried again and will not be: the run is over."""
+        """Count deliveries that were to be retried and will not be: the run is over."""
         for delivery_id in list(self._asked):
             self.record_abandoned(delivery_id, now)
 
     def record_abandoned(self, delivery_id: bytes, now: datetime) -> None:
-        """Judge a delivery that is not tried again after all, if it was to be: nobody waits for it any more."""
+        """Count a delivery that was to be retried and will not be."""
         if delivery_id in self._asked:
             self._judge(delivery_id)
             if self.probing:
                 self._probed(int(now.timestamp()), good=False)
 
     def take(self, ended: Ended | None = None) -> Tally | None:
-        """Return what the ledger was not told yet, None if there is nothing."""
+        """Return what has not been reported to the ledger, None if there is nothing."""
         attempts, failed, slow = self._attempts.copy(), self._failed.copy(), self._slow.copy()
         counts = {
             second: Count(number := attempts.get(second, 0), min(number, failed.get(second, 0)), slow.get(second, 0))
@@ -180,7 +182,7 @@ class RunBreaker:
             self.tripped = True
         elif self._good >= GOOD_PROBES:
             self.probing = False
-            self._counts_from = second + 1  # what it was before it healed does not open it again
+            self._counts_from = second + 1  # attempts from before it recovered do not open it again
 
     def _within(self, now: datetime) -> Count:
         first = max(first_second(now), self._counts_from)

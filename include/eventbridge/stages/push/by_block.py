@@ -1,4 +1,4 @@
-"""Deliveries that go to their target by the thousand, where it takes them so and none needs to be treated apart."""
+"""Deliveries that go to their target in blocks, if the target takes blocks and no delivery needs separate handling."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.protocol import BlockTarget, Target, takes_blocks
 
-#: Fewer rows are cheaper one by one: a table costs as much as to make some fifty of them.
+#: Fewer rows are cheaper one by one: a table costs as much as some fifty rows.
 _FEW = 50
 
 
 class BlockDeliveries:
-    """Blocks of one target that has no pace to keep, no window, and is well.
+    """Blocks for one target that is ok and has no rate limit and no delivery window.
 
-    What a block target does not take, or is too old, and all of a target that takes no blocks, goes on one by one.
+    Deliveries that a block target rejects or that are too old, and all deliveries if the target takes no blocks, go one
+    by one.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
@@ -34,7 +35,7 @@ class BlockDeliveries:
         self._taken: list[tuple[Block, Response]] = []
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send blocks as long as it can be done so, and the rest one by one."""
+        """Send blocks as long as possible, and the rest one by one."""
         rest = Rounds(run, send, ())
         if takes_blocks(send.target):
             yield from self._deliver_blocks(run, send.target, rest)
@@ -88,7 +89,7 @@ def _must_end(run: TargetRun) -> bool:
 
 
 def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Response]], count: int) -> None:
-    """Put the rows of blocks that were accepted, `count` deliveries in all."""
+    """Put the rows of accepted blocks, which have `count` deliveries in total."""
     taken = [(block, _row_like(block.piece, response)) for block, response in good]
     if count < _FEW:
         for block, like in taken:

@@ -1,8 +1,7 @@
-"""Deliveries that go to their target in spans: what route laid side by side, sent, responded to and pending as a whole.
+"""Deliveries that go to their target in spans, each sent, responded to and pending as a whole.
 
-A span is a piece of a chunk, as route wrote it first; `settle.span_pending` keeps it whole while it waits. Its name
-follows from its delivery file and rows, so that whoever sends it again, for whatever reason, writes the same bytes in
-the same place.
+A span is a piece of a chunk, as route first wrote it; `settle.span_pending` keeps it whole while it waits. Its name
+follows from its delivery file and rows, so that a push that sends it again writes the same bytes in the same place.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from eventbridge.targets.protocol import DeliverySpan, SpanTarget
 
 @dataclass(frozen=True)
 class Span:
-    """The deliveries of a piece, and which of them have no outcome yet; that others have one makes it no smaller."""
+    """The deliveries of a piece, and those that have no outcome yet; outcomes of some do not make the span smaller."""
 
     piece: Piece
     rows: pa.Table
@@ -42,19 +41,19 @@ class Span:
     attempts: int
 
     def sent_as(self) -> DeliverySpan:
-        """Return what its target gets."""
+        """Return the span as its target receives it."""
         ids, payloads = (self.rows[name].combine_chunks() for name in ("delivery_id", "payload"))
         return DeliverySpan(*_name_of(self.piece), ids, payloads)
 
     @property
     def youngest(self) -> datetime:
-        """When the age of the youngest began: none is dead-lettered before all of them are."""
+        """The start of the youngest delivery's age: none is dead-lettered before all of them are."""
         found: datetime = pc.max(self.rows["arrived_at"]).as_py()
         return found
 
 
 def spans_of(found: Sequence[ReadPiece], done: Mapping[bytes, BestOutcome]) -> list[Span]:
-    """Return the spans of which something has no outcome yet."""
+    """Return the spans that have deliveries without an outcome."""
     spans = []
     for each in found:
         rows = each.rows.filter(pc.is_null(each.rows["failure"]))
@@ -69,22 +68,22 @@ def spans_of(found: Sequence[ReadPiece], done: Mapping[bytes, BestOutcome]) -> l
 
 
 def _name_of(piece: Piece) -> tuple[str, datetime]:
-    """Return the name of a span, and when the batch was planned that wrote its file."""
+    """Return the name of a span, and when the batch that wrote its file was planned."""
     file = piece.file
     batch_id = layout.batch_of_dead_letters(file) if is_dead_letter(file) else layout.batch_of_deliveries(file)
-    notified = "\n".join((piece.rule, piece.target, file, piece.rows))
-    return f"{batch_id}-{hashlib.sha256(notified.encode()).hexdigest()[:32]}", batch_time(batch_id)
+    text = "\n".join((piece.rule, piece.target, file, piece.rows))
+    return f"{batch_id}-{hashlib.sha256(text.encode()).hexdigest()[:32]}", batch_time(batch_id)
 
 
 class SpanDeliveries:
-    """Spans of one target, one after the other. What is tried again is so in the slow lane; a rate counts spans."""
+    """Spans of one target, one after the other; retries are left to the slow lane, and a rate limit counts spans."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.total = sum(len(span.left) for span in spans)
         self._spans = list(spans)
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all get a response or must wait, the budget is over, or the run must end."""
+        """Send until all have a response or must wait, the budget is spent, or the run must end."""
         assert isinstance(send.target, SpanTarget), "its type says that it takes spans"
         while self._spans:
             span = self._spans[0]
@@ -98,7 +97,7 @@ class SpanDeliveries:
         run.report.spent = bool(self._spans) and not run.is_refused and run.clock() >= run.until
 
     def _sent(self, run: TargetRun, target: SpanTarget, span: Span) -> bool:
-        """Send a span and write down what became of it; False: it is too late, and nothing was sent."""
+        """Send a span and record its outcome; return False if it is too late and nothing was sent."""
         response = target.deliver_span(span.sent_as(), run.until)
         if response is None:
             return False
@@ -110,7 +109,7 @@ class SpanDeliveries:
 
 
 def _unsent(run: TargetRun, span: Span) -> Outcome | None:
-    """Return what becomes of a span that is not sent now; None: it may be sent."""
+    """Return the outcome of a span that is not sent now; None if it may be sent."""
     now = run.clock()
     if (end := expired(run.settings.policy, span.youngest, span.piece.on_hold_seconds, now)) is not None:
         return end
@@ -132,7 +131,7 @@ def _may_send(run: TargetRun) -> bool:
 
 
 def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
-    """Return what becomes of all of a span: its deliveries have one attempt, one response and one throw of the dice."""
+    """Return the outcome of a whole span: its deliveries share one attempt, one response and one jitter sample."""
     now, draw = run.retry_jitter.sample(response)
     if run.settings.shadow:
         run.breaker.record_accepted(1, now)
@@ -159,7 +158,7 @@ def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
 
 
 def _write(run: TargetRun, span: Span, outcome: Outcome, response: Response | None) -> None:
-    """Put the rows for an outcome of all that is left of a span, as one table: a segment has all of them or none."""
+    """Put the rows for the outcome of the rest of a span as one table: a segment has all of them or none."""
     if run.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
         outcome = DELIVERED  # dealt with; what was responded to is in its rows
     count = len(span.left)

@@ -1,4 +1,4 @@
-"""Reads what a chunk names of its delivery files: each file once, however many pieces of it there are."""
+"""Reads the deliveries of a chunk from its delivery files: each file once, however many pieces refer to it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from eventbridge.stages.segments.segments import BestOutcome, best_outcomes
 from eventbridge.store.columns import codes_of, ids_of
 from eventbridge.store.protocol import Store
 
-#: Verdicts after which nothing can come of a delivery. What is to be tried again may hold up others of its order.
+#: Verdicts that are final. A delivery that is to be retried may block others of its order key.
 _LAST = ("delivered", "dead_lettered")
 
 
 @dataclass(frozen=True)
 class ReadPiece:
-    """The deliveries of a piece, `count` of them, and the number of the first one's request.
+    """The `count` deliveries of a piece, and the number of the first request.
 
-    Each delivery of a chunk has a number of its own. `make_rows` gives them as a table, `ITEM_COLUMNS`, `make_values`
-    as Python values; each is called only where it is wanted.
+    Each delivery of a chunk has its own number. `make_rows` returns them as a table with `ITEM_COLUMNS`, `make_values`
+    as Python values; each is called only when needed.
     """
 
     piece: Piece
@@ -41,7 +41,7 @@ class ReadPiece:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """Return them as a table."""
+        """The deliveries as a table."""
         return self.make_rows()
 
     def each(self) -> Iterator[tuple[Any, ...]]:
@@ -50,7 +50,7 @@ class ReadPiece:
 
 
 def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
-    """Return the deliveries of all pieces, those of one file side by side in memory."""
+    """Return the deliveries of all pieces; those of one file are adjacent in memory."""
     by_file: dict[str, list[Piece]] = defaultdict(list)
     for piece in pieces:
         by_file[piece.file].append(piece)
@@ -66,9 +66,10 @@ def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
 def without_final_outcome(
     read: Sequence[ReadPiece], responses: Responses
 ) -> tuple[list[ReadPiece], dict[bytes, BestOutcome]]:
-    """Return the pieces that have a delivery without its last response, and what is shown of their deliveries.
+    """Return the pieces that have a delivery without a final outcome, and the best outcomes of their deliveries.
 
-    Of a batch in streaming mode all but some gets a response when it is closed: that never becomes Python values.
+    In streaming mode, nearly every delivery of a batch has a response when the batch is closed: those never become
+    Python values.
     """
     kept: list[ReadPiece] = []
     done: dict[bytes, BestOutcome] = {}
@@ -94,7 +95,7 @@ def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Itera
     in_given_order = np.concatenate(numbers)
     wanted = np.unique(in_given_order)
     table = read_deliveries(store, file, rowset.encode(wanted.tolist()), ITEM_COLUMNS)
-    if not np.array_equal(wanted, in_given_order):  # pieces lie in one another: each gets its rows side by side
+    if not np.array_equal(wanted, in_given_order):  # pieces are interleaved: each gets adjacent rows
         table = table.take(np.searchsorted(wanted, in_given_order))
     values, start = ItemValues(table), 0
     for piece, count in zip(pieces, map(len, numbers), strict=True):
@@ -103,7 +104,9 @@ def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Itera
 
 
 def _piece(piece: Piece, table: pa.Table, count: int, first: int, values: ItemValues, start: int) -> ReadPiece:
-    """Return a piece; `table` and `values` are all rows of its file that the chunk has, its own begin at `start`."""
+    """Return a piece; `table` and `values` hold all rows of the chunk in one file, and the piece's rows begin at
+    `start`.
+    """
     return ReadPiece(piece, count, first, partial(table.slice, start, count), partial(values.rows, start, count))
 
 

@@ -1,4 +1,4 @@
-"""The connections of a push's targets: one that many targets name is read once for all of them."""
+"""The connections of a push's targets: a connection that many targets name is read once for all of them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class SharedConnections:
 
     def __init__(self, read: Callable[[str], Connection]) -> None:
         self._read = read
-        # a target asks again when it was refused: what is remembered would be refused once more
+        # a target reads again after a refusal: a remembered connection would be refused once more
         self._read_again = read.read_again if isinstance(read, RemembersConnections) else read
         self._known: dict[str, Connection] = {}
 
     def knows(self, connection_id: str | None) -> bool:
-        """Return whether nothing has to be read for a target with this connection."""
+        """Return whether the connection of a target needs no reading."""
         return connection_id is None or connection_id in self._known
 
     def for_target(self) -> Callable[[str], Connection]:
-        """Return what a target asks by: the first time for what was read, later for what it is at that moment."""
+        """Return the function by which a target reads its connection: first the shared one, later the current one."""
         asked: set[str] = set()
 
         def connection(connection_id: str) -> Connection:

@@ -1,4 +1,4 @@
-"""Puts deliveries off that may not be sent yet: too early for them, or their target's window is closed."""
+"""Defers deliveries that may not be sent yet: it is too early for them, or their target's window is closed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def defer_early(
     now: datetime,
     rows: OutcomeRows,
 ) -> list[Item]:
-    """Return the deliveries of a target that may be sent now; of the others rows of schema OUTCOME go to `rows`.
+    """Return the deliveries of a target that may be sent now; rows of schema OUTCOME for the others go to `rows`.
 
-    Such a row is not an attempt: a retry_scheduled that says when the delivery may be sent; its end, where that is too
-    late.
+    Such a row is not an attempt: it is a retry_scheduled with the time from which the delivery may be sent, or a
+    dead_lettered if that is after its deadline.
     """
     ready, early = [], []
     for item in items:

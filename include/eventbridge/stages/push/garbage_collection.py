@@ -1,4 +1,4 @@
-"""Lets Python look for reference cycles less often while many objects are made that live long."""
+"""Makes Python search for reference cycles less often while many long-lived objects are created."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Objects made between two looks of the youngest generation; 700 by default, which costs a push of thousands of
+#: Objects created between two collections of the youngest generation; the default, 700, costs a push of thousands of
 #: targets a third of its CPU time.
 _OBJECTS = 20_000
 
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Raise the threshold of the youngest generation for the block, unless it is off or higher already."""
+    """Raise the threshold of the youngest generation in the block, unless it is off or higher already."""
     before = gc.get_threshold()
     if not 0 < before[0] < _OBJECTS:
         yield
@@ -27,7 +27,7 @@ def rare_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Look for reference cycles only when `gc.collect` is called, and never among what was there before the block."""
+    """Collect reference cycles only by `gc.collect`, and never among objects from before the block."""
     was_on = gc.isenabled()
     gc.collect()
     gc.freeze()

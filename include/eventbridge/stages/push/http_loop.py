@@ -1,8 +1,8 @@
-"""Carries the runs of all http targets of a push in one thread: none of them waits for another, and none holds it.
+"""Runs all http targets of a push in one thread, so that none of them waits for another or blocks it.
 
-A push gives it a thread of its own. A streaming task carries it itself, one for all of its batches, between two looks
-at its bus: two threads of which each gives its interpreter up several times a delivery wait for one another more than
-they work.
+A push gives the loop a thread of its own. A streaming task runs it itself, one loop for all of its batches, between two
+polls of its bus: two threads that release the interpreter several times for each delivery would spend more time waiting
+for each other than working.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from eventbridge.targets.http_engine import HttpEngine, TransferSlot, engine_of_
 from eventbridge.targets.multi import HasFileno
 from eventbridge.targets.steps import BlockingCall
 
-#: Runs that are begun between two looks at what has got a response: to begin one takes as long as to send a few.
+#: Runs that are begun between two polls for responses: to begin one takes as long as to send a few requests.
 _BEGUN_AT_ONCE = 8
-#: Longest wait for a response before it is seen whether a sleep was ended.
+#: Maximum wait for a response before ended sleeps are noticed.
 _TICK_SECONDS = 0.05
-#: How often those that wait for a response see whether the push is to stop, or their time is over.
+#: How often runs that wait for a response check whether the push must stop or their time is over.
 _POLL_SECONDS = 0.2
-#: How much longer it is carried than asked for while responses come one after the other.
+#: How much longer than requested the loop runs while responses come one after the other.
 _BUSY_SECONDS = 0.05
-#: How long a thread that may not carry waits: about as long as it is carried between two looks at a bus.
+#: How long a thread waits while another runs the loop: about as long as the loop runs between two polls of a bus.
 _MOMENT_SECONDS = 0.003
-#: Calls that take their time, such as for a token or a lease, that are made at a time; each hangs for itself.
+#: Maximum blocking calls at a time, such as for a token or a lease; each can hang without affecting the others.
 _BLOCKING_CALLS_AT_ONCE = 64
 
 
@@ -47,9 +47,9 @@ class _Task:
 
 
 class HttpLoop:
-    """Carries runs; one whose target holds its thread after all is handed to `threads`.
+    """Runs targets; a run whose target blocks its thread after all is moved to `threads`.
 
-    Either it is started, and ends with its runs, or it is carried: by one thread at a time, until it is closed.
+    Either the loop is started and ends with its runs, or threads call `run_for`, one at a time, until it is closed.
     """
 
     def __init__(self, runs: Iterable[TargetRun], threads: Threads) -> None:
@@ -60,20 +60,20 @@ class HttpLoop:
         self._blocking_calls = Threads("push calls", _BLOCKING_CALLS_AT_ONCE)
         self._tasks: dict[_Task, None] = {}
         self._sleeping: dict[_Task, None] = {}
-        self._called: deque[_Task] = deque()  # whose call was made
+        self._called: deque[_Task] = deque()  # whose call has ended
         self._task_of: dict[TargetRun, _Task] = {}
-        self._notified: deque[TargetRun] = deque()  # that there is more for them
+        self._notified: deque[TargetRun] = deque()  # that have more work
         self._polled_at = time.monotonic()
         self._running_lock = threading.Lock()
         self._has_left = False
 
     @property
     def failed(self) -> bool:
-        """Whether it carries nothing any more, because of what it met itself."""
+        """Whether it runs nothing any more because of its own error."""
         return self._error is not None
 
     def start(self) -> list[threading.Thread]:
-        """Begin in a thread of its own, and return the threads to wait for."""
+        """Start a thread of its own, and return the threads to wait for."""
         if not self._fresh:
             return []
         thread = threading.Thread(target=self._run_all, name="push http", daemon=True)
@@ -81,21 +81,21 @@ class HttpLoop:
         return [thread]
 
     def add(self, run: TargetRun) -> None:
-        """Carry one more run."""
+        """Add a run."""
         self._fresh.append(run)
         if self._error is not None:
             run.fail(self._error)
 
     def notify(self, runs: Iterable[TargetRun]) -> None:
-        """Let runs that wait for news see that there is more for them."""
+        """Wake runs that wait for news: there is more work for them."""
         self._notified.extend(runs)
 
     def run_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
-        """Carry runs in this thread for so long, and for a moment longer while responses come.
+        """Run for `seconds` in this thread, and a moment longer while responses come.
 
-        No longer than until a live run has ended with something left, for its next run. Returns whether one has.
-        `watched`: no longer than until that is readable. Where another thread carries them, wait a moment: two batches
-        of a streaming task have their runs in one loop.
+        It returns early once a live run has ended with work left, for its next run, or once `watched` is readable.
+        Returns whether a live run has ended with work left. If another thread runs the loop, it waits a moment: two
+        batches of a streaming task have their runs in one loop.
         """
         if not self._running_lock.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))
@@ -120,13 +120,13 @@ class HttpLoop:
         return has_left
 
     def wake(self) -> None:
-        """Let who carries runs see that a live one in a thread has ended with something left; any thread may."""
+        """Signal that a live run in a thread has ended with work left; any thread may call it."""
         self._has_left = True
         if (engine := self._engine) is not None:
             engine.wake()
 
     def drop(self, runs: Iterable[TargetRun]) -> None:
-        """Carry these no more, and break off what they have in flight; any thread may."""
+        """Remove these runs and cancel what they have in flight; any thread may call it."""
         with self._running_lock:
             for run in runs:
                 task = self._task_of.get(run)
@@ -138,10 +138,10 @@ class HttpLoop:
                     task.steps.close()
 
     def close(self) -> None:
-        """Carry nothing any more; what is in flight is broken off."""
+        """Stop the loop and cancel what is in flight."""
         self.drop(list(self._task_of))
         engine, self._engine = self._engine, None
-        if engine is not None:  # in a thread, as libcurl waits for names that are looked up
+        if engine is not None:  # in a thread: libcurl waits for host names that are being resolved
             threading.Thread(target=engine.close, name="close http", daemon=True).start()
 
     def _run_all(self) -> None:
@@ -150,7 +150,9 @@ class HttpLoop:
             while self._fresh or self._tasks:
                 self._step(engine, _TICK_SECONDS)
                 self._has_left = False
-        except BaseException as error:  # of the loop, not of a run, which keeps its own: the push fails with it
+        except (
+            BaseException
+        ) as error:  # an error of the loop: that of a run stays with the run, this one fails the push
             self._fail(error)
         engine.close()
 
@@ -160,7 +162,7 @@ class HttpLoop:
             run.fail(error)
 
     def _step(self, engine: HttpEngine, seconds: float) -> bool:
-        """Go on with runs that have news, waiting at most so long for some; return whether there were any."""
+        """Continue the runs that have news, waiting at most `seconds` for some; return whether there were any."""
         while self._called:
             self._resume(engine, self._called.popleft())
         while self._notified:
@@ -188,7 +190,7 @@ class HttpLoop:
             self._resume(engine, task)
 
     def _longest_wait(self, seconds: float) -> float:
-        """Return how long a response may be waited for, at most so long."""
+        """Return how long to wait for a response, at most `seconds`."""
         if self._fresh or self._called or self._notified or self._has_left:
             return 0.0
         seconds = min(seconds, _TICK_SECONDS)
@@ -225,7 +227,7 @@ class HttpLoop:
             self._blocking_calls.add(partial(self._call, engine, task, step))
 
     def _drop(self, task: _Task) -> None:
-        self._tasks.pop(task, None)  # what is dropped while a call for it is made comes back when that has ended
+        self._tasks.pop(task, None)  # a task that is dropped during its call comes back when the call ends
         self._task_of.pop(task.run, None)
         self._sleeping.pop(task, None)
 

@@ -1,4 +1,4 @@
-"""The jitter of retries, drawn once a request: what was refused together is due together, and travels together."""
+"""The jitter of retries, sampled once for each request: deliveries that failed together are due together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbridge.model.response import Response
 
 
 class JitterSample(NamedTuple):
-    """When a response was decided on, and a random number in [0, 1) for its jitter."""
+    """The time at which a response was decided on, and a random number in [0, 1) for its jitter."""
 
     at: datetime
     draw: float
@@ -20,9 +20,8 @@ class JitterSample(NamedTuple):
 class RetryJitter:
     """Samples the jitter for the responses of one run.
 
-    Each item of a batch request has a response of its own, all with the times of their request. Without one sample for
-    all of them a batch request of 100 that is refused would come again as 100 requests, to a target that is in trouble
-    already.
+    Each item of a batch request has its own response with the times of their request. Without a common sample, a
+    rejected batch request of 100 would be retried as 100 requests, to a target that is already in trouble.
     """
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
@@ -31,7 +30,7 @@ class RetryJitter:
         self._last: JitterSample | None = None
 
     def sample(self, response: Response) -> JitterSample:
-        """Return the sample of the request that a response is of: the last one's, or a new one."""
+        """Return the sample of the request that a response belongs to: the last request's, or a new one."""
         request = (response.started_at, response.duration_ms)
         if self._last is None or request != self._request:
             self._request, self._last = request, JitterSample(self._clock(), random.random())

@@ -1,4 +1,4 @@
-"""Decides how long a push that is to end waits for responses to its requests in flight."""
+"""Decides how long a push that must end waits for responses to its requests in flight."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from eventbridge.stages.push.run import TargetRun
 from eventbridge.stages.runtime.stop import Stop
 
-#: How long a push that stops listening, or fails, waits for its targets' threads to notice.
+#: How long a push that stops waiting, or fails, gives the threads of its targets to notice.
 NOTICE_SECONDS: Final = 1.0
 
 
@@ -25,9 +25,9 @@ class LastResponses:
         self._are_over = False
 
     def are_over(self, outstanding: Sequence[TargetRun], *, is_stale: bool) -> bool:
-        """Return whether nothing is waited for any more, although runs are `outstanding`; call it again and again.
+        """Return whether the push stops waiting, although runs are `outstanding`; call it repeatedly.
 
-        `is_stale`: the push can record nothing more, so it listens for nothing.
+        `is_stale`: the push can record nothing more, so it waits for no response.
         """
         if self._abandoned_at is None:
             if not (is_stale or self._timed_out(outstanding)):

@@ -1,4 +1,4 @@
-"""A live run: deliveries of one target go out as they come, until the run has been idle for a while."""
+"""A live run: sends the deliveries of one target as they come, until it has been idle for a while."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import is_multiplexed
 
-#: A run that had nothing to do for so long ends: to begin one takes as long as to keep one for some seconds.
+#: Idle time after which a run ends: to begin a run costs as much as to keep one for some seconds.
 _IDLE: Final = timedelta(seconds=2)
 
 
 def can_be_live(spec: TargetRule | None) -> bool:
-    """Return whether each delivery to a target goes at any time, in any order: by itself, or in blocks."""
+    """Return whether the deliveries of a target may be sent at any time and in any order, singly or in blocks."""
     if spec is None or spec.ordered or spec.deliver_between is not None or spec.not_before is not None:
         return False
     if isinstance(spec, HttpFields):
@@ -39,9 +39,9 @@ def can_be_live(spec: TargetRule | None) -> bool:
 
 
 class LiveQueue:
-    """Pieces that wait for the live run of their target; one thread puts, that of the run takes.
+    """Pieces that wait for the live run of their target; one thread puts, and the thread of the run takes.
 
-    `ends`: nothing more comes, the run ends with what it has. `notified` is set when something is put, and when it ends.
+    `ends`: nothing more comes, and the run ends with what it has. `changed` is set on every put, and at the end.
     """
 
     def __init__(self) -> None:
@@ -54,27 +54,27 @@ class LiveQueue:
         return bool(self._pieces)
 
     def put(self, piece: ReadPiece) -> None:
-        """Add a piece; its deliveries get numbers of their own."""
+        """Add a piece and renumber its deliveries, so that each of the run has its own number."""
         self._pieces.append(replace(piece, first=self._next))
         self._next += piece.count
         self.notified.set()
 
     def end(self) -> None:
-        """Say that nothing more comes."""
+        """Mark the end: nothing more comes."""
         self.ends = True
         self.notified.set()
 
     def take(self) -> ReadPiece | None:
-        """Take the piece that came first, None if there is none."""
+        """Take the oldest piece, None if there is none."""
         return self._pieces.popleft() if self._pieces else None
 
     def put_back(self, piece: ReadPiece) -> None:
-        """Put back what was taken last."""
+        """Put back the piece that was taken last."""
         self._pieces.appendleft(piece)
 
 
 class LiveDeliveries:
-    """What comes by a queue. A retry that is due soon is made here, a later one is the slow lane's."""
+    """Deliveries that come through a queue; retries that are due soon are made here, later ones in the slow lane."""
 
     total = 0
 
@@ -83,14 +83,14 @@ class LiveDeliveries:
         self._within_seconds = within_seconds
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send what comes until nothing has for a while, the budget is over, or the run must end."""
+        """Send deliveries as they come until the run is idle for a while, the budget is spent, or the run must end."""
         return _LiveRound(run, send, self._queue, self._within_seconds).deliver()
 
 
 class _LiveRound(Rounds):
-    """One round that lasts as long as its run: what is asked for at the moment that there is room may come later.
+    """One round that lasts as long as its run: the request that is sent next may not exist yet.
 
-    `_of_index` has what was taken from the queue and has no final outcome, `_waiting` the retries of it.
+    `_of_index` has the items taken from the queue that have no final outcome, `_waiting` their retries.
     """
 
     def __init__(self, run: TargetRun, send: Send, queue: LiveQueue, within_seconds: float | None) -> None:
@@ -101,7 +101,7 @@ class _LiveRound(Rounds):
         self._busy_at = self._clock()
 
     def deliver(self) -> Steps[None]:
-        """Send what comes."""
+        """Send deliveries as they come."""
         target, slot, run = self._send.target, self._send.slot, self._run
         assert is_multiplexed(target), "so are the targets that can be live"
         assert slot is not None, "they have one"
@@ -123,7 +123,7 @@ class _LiveRound(Rounds):
         self._end(self._clock())
 
     def requests(self) -> Iterator[Request | None]:
-        """Yield what may be sent, None while that is nothing, until the run is over."""
+        """Yield requests that may be sent, and None while there are none, until the run is over."""
         while not self._over():
             now = self._clock()
             item = self._next(now)
@@ -161,7 +161,7 @@ class _LiveRound(Rounds):
         return self._taken.popleft() if self._taken else None
 
     def _put_back(self, item: Item) -> None:
-        """Keep what may not be sent now; a retry that falls due goes before it: the breaker may wait for that."""
+        """Keep an item that may not be sent now; a due retry goes first, because the breaker may wait for it."""
         if item.due_at is None:
             self._taken.appendleft(item)
         else:
@@ -198,22 +198,22 @@ class _LiveRound(Rounds):
             super()._again(item, due_at)
 
     def _end(self, now: datetime) -> None:
-        """Defer what its target wants a pause of; what else was not sent keeps no outcome."""
+        """Defer items whose target asked for a pause; other unsent items keep no outcome."""
         run = self._run
-        while self._queue and not self._may_go_on(now):
+        while self._queue and not self._may_continue(now):
             self._take_from_queue()
         self._waiting = list(self._of_index.values())
         self._defer_paused(now)
         run.report.held_up |= run.pace.has_limited(now) or bool(self._waiting)
 
-    def _may_go_on(self, now: datetime) -> bool:
-        """Return whether another run may send what is in the queue."""
+    def _may_continue(self, now: datetime) -> bool:
+        """Return whether another run may send the rest of the queue."""
         run = self._run
         return now >= self._until or not (run.is_stopping or run.is_closed or run.pace.next_at is not None)
 
 
 class _LiveFeed:
-    """The requests of a live round, as a target takes them: there is always something, or may be."""
+    """The requests of a live round as a target takes them; always truthy, as more may come."""
 
     def __init__(self, live: _LiveRound) -> None:
         self._live = live

@@ -1,4 +1,4 @@
-"""A live run of a target that takes blocks, such as a file: it is kept open, and synced once for all that waits."""
+"""A live run of a target that takes blocks, such as a file: it stays open, and one sync covers all that waits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from eventbridge.stages.push.live import LiveQueue
 from eventbridge.stages.push.run import SLEEP_SECONDS, Send, TargetRun
 from eventbridge.stages.push.steps import Sleep, Steps
 
-#: A run that had nothing to do for so long ends, and its thread with it.
+#: Idle time after which a run, and its thread, ends.
 _IDLE: Final = timedelta(seconds=2)
 
 
 class LiveBlocks:
-    """What comes by a queue, as blocks; what was responded to while one block is synced is the next.
+    """Deliveries that come through a queue, sent as blocks; what comes while one block is synced is the next block.
 
-    It ends with the first delivery that is not taken: that, and what a block cannot be made of, is for an ordinary run.
+    It ends with the first delivery that is not accepted: that one, and pieces that blocks cannot hold, are for an
+    ordinary run.
     """
 
     total = 0
@@ -27,7 +28,7 @@ class LiveBlocks:
         self._queue = queue
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send what comes until nothing has for a while, the budget is over, or the run must end."""
+        """Send deliveries as they come until the run is idle for a while, the budget is spent, or the run must end."""
         busy_at = run.clock()
         while not _must_end(run):
             blocks = self._take()
@@ -44,7 +45,7 @@ class LiveBlocks:
                 self._queue.notified.clear()
 
     def _take(self) -> list[Block]:
-        """Take what waits, up to a piece that is not for blocks."""
+        """Take the waiting pieces, up to the first that blocks cannot hold."""
         found: list[Block] = []
         while (piece := self._queue.take()) is not None:
             blocks = blocks_of(piece)

@@ -1,4 +1,4 @@
-"""The other targets of a batch, as a run sees them that waits for nothing but a retry or a token."""
+"""Lets a run wait for a retry or a token only if that delays no other target of the batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 class Neighbours:
-    """Lets the runs of a push of new deliveries wait for a retry or a token only where that delays no other target.
+    """The other targets of a push of new deliveries: a run may wait only where no target waits for it.
 
     In the slow lane each run may wait for as long as its budget lasts.
     """
@@ -26,7 +26,7 @@ class Neighbours:
             run.progress.may_wait = partial(self._may_wait, run)
 
     def wake(self) -> None:
-        """Let the runs that wait see whether they still may: another run has ended, or the push is to stop."""
+        """Wake the runs that wait, to check whether they still may: another run has ended, or the push must stop."""
         for run in self._under_way.poll():
             run.progress.wake()
 

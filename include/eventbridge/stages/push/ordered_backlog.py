@@ -1,4 +1,6 @@
-"""Reads what of an ordered target's shard is open beside what a push has in hand: what its deliveries must wait for."""
+"""Reads the open deliveries of an ordered target's shard beyond those of a push: its deliveries may have to wait for
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,17 @@ from eventbridge.model.routed import Routed
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
-#: Deliveries whose keys are read. Of a shard with more before what is in hand nothing goes: its backlog comes first.
+#: Maximum deliveries whose keys are read. If a shard has more before those of the push, nothing is sent: the backlog
+#: comes first.
 _KEYS_READ_AT_MOST = 100_000
 
 
 def open_deliveries(
     runtime: Runtime, batch: Batch, target: tuple[str, str], shard: int, going: Sequence[Place], own: set[int]
 ) -> Open:
-    """Return what is open of a shard beside the pending rows `own` that a push has in hand.
+    """Return the open deliveries of a shard, except those of the pending rows `own` that the push has.
 
-    Taken rows included; to be read under the shard's lease.
+    Rows that other batches have taken are included. Call it under the lease of the shard.
     """
     found = Open()
     spans = spans_of(going)
@@ -44,14 +47,14 @@ def open_deliveries(
     else:
         for key, place, head in _keys(runtime, waiting):
             found.add(key, place, head=head)
-    for place in _referred(runtime, batch, target[0]):
+    for place in _deferred_events(runtime, batch, target[0]):
         found.add_deferred_match(place)
     _add_failed(runtime, batch, target, found)
     return found
 
 
 def _is_head(row: PendingDeliveries) -> bool:
-    """Return whether a row's deliveries are the first of their keys: nothing else of an ordered target is tried."""
+    """Return whether a row's deliveries are the first of their keys: only the first of a key is ever tried."""
     return row.attempts > 0 or delivery_on_hold_at(row.held) is not None or is_marked(row.held)
 
 
@@ -67,11 +70,10 @@ def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tu
                 yield row["order_key"], place_of(row), head
 
 
-def _referred(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
-    """Yield where the events begin, by partition, that deferred matches of a rule name, but for those taken by this
-    batch.
+def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
+    """Yield the first events, by partition, of a rule's deferred matches, except those that this batch took.
 
-    A deferred match that does not say so, as its rule became ordered later, costs a read of each of its files.
+    A deferred match without that information, from before its rule was ordered, costs a read of each of its files.
     """
     spans, unsaid = runtime.ledger.waiting_spans(rule, but=batch.batch_id)
     yield from (Place(span.partition, span.first) for span in spans)
@@ -84,7 +86,7 @@ def _referred(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
 
 
 def _add_failed(runtime: Runtime, batch: Batch, target: tuple[str, str], found: Open) -> None:
-    """Add the deliveries of a batch whose transform failed, if their target does not let them be dead-lettered."""
+    """Add the deliveries of a batch whose transform failed, if their target has `errors_tolerance: none`."""
     rule, name = target
     if not batch.routes or runtime.rules_of(batch).rules[rule].targets[name].errors_tolerance != "none":
         return

@@ -1,4 +1,4 @@
-"""What a chunk has of an ordered target, shard by shard."""
+"""The deliveries of an ordered target in a chunk, shard by shard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLUMNS = [
 
 
 class OrderedDeliveries:
-    """What a chunk has of one shard, `items`; of what is `failed` already it only has to know."""
+    """The deliveries of one shard in a chunk; `failed` ones are only taken into account."""
 
     def __init__(
         self, shard: Shard, items: Sequence[OrderedItem], failed: Sequence[OrderedItem], in_flight: int
@@ -43,7 +43,7 @@ class OrderedDeliveries:
         self._in_flight = in_flight
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all gets a response or must wait, the budget is over, or the run must end."""
+        """Send until all have a response or must wait, the budget is spent, or the run must end."""
         return OrderedRounds(run, send, self._shard, self._in_flight).deliver(self._items, self._failed)
 
 
@@ -55,9 +55,9 @@ def ordered_deliveries(
     done: Mapping[bytes, BestOutcome],
     spec: TargetRule,
 ) -> list[OrderedDeliveries]:
-    """Return the deliveries of each shard of an ordered target that a chunk has; they share its in-flight limit.
+    """Return the deliveries of an ordered target in a chunk, by shard; the shards share its in-flight limit.
 
-    Deliveries without an order key, routed before the target was ordered, are not among them.
+    Deliveries without an order key, routed before the target was ordered, are not included.
     """
     items: dict[int, list[OrderedItem]] = defaultdict(list)
     failed: dict[int, list[OrderedItem]] = defaultdict(list)

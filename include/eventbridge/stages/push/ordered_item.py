@@ -1,4 +1,4 @@
-"""What a push knows of one delivery of an ordered target, and of the shard that it belongs to."""
+"""A delivery of an ordered target, and the shard that it belongs to, as a push knows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _NOWHERE = Place(Partition("", "", 0), 0)
 
 @dataclass(slots=True, eq=False)
 class OrderedItem(Item):
-    """A delivery with its key and place; `failure`: it has no payload; `note`: what a person said to it, and why."""
+    """A delivery with its key and place.
+
+    `failure`: why it has no payload. `note` and `reason`: an operator's decision about it, and why it was on hold.
+    """
 
     key: str = ""
     place: Place = _NOWHERE
@@ -29,7 +32,7 @@ class OrderedItem(Item):
 
 @dataclass(frozen=True)
 class Shard:
-    """What the runs of an ordered target share, and who one is for the ledger; `gone`: the target said that it is."""
+    """What the runs of an ordered target share; `gone` is set once the target has responded with 410."""
 
     runtime: Runtime
     batch: Batch
@@ -42,10 +45,10 @@ class Shard:
 
     @property
     def holder(self) -> str:
-        """The name of the lease's holder: this claim of this chunk, and nobody else ever."""
+        """The unique name of the lease's holder: this claim of this chunk."""
         return f"{self.batch.batch_id}/{self.chunk.chunk_id}/{self.chunk.claim}"
 
     @property
     def own(self) -> set[int]:
-        """The pending rows that the chunk has in hand."""
+        """The pending rows of the chunk."""
         return {piece.pending_id for piece in self.chunk.pieces if piece.pending_id is not None}

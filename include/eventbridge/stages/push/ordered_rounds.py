@@ -1,4 +1,6 @@
-"""One shard of an ordered target in a chunk: deliveries of a key one after the other, under the shard's lease."""
+"""One shard of an ordered target in a chunk: sends the deliveries of a key one after the other, under the shard's
+lease.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +37,21 @@ from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.steps import Sleep, Steps
 from eventbridge.targets.steps import BlockingCall
 
-#: How long a push waits for its next retry with nothing else to do; how often a waiting one looks up.
+#: How long a push waits for its next retry with nothing else to do, and how often it checks meanwhile.
 _LINGER_SECONDS = 2.0
 _SLEEP_SECONDS = 0.2
-#: How often a shard looks whether another one of its target has left it room in flight.
+#: How often a shard checks for a free slot in its target's in-flight limit, which other shards share.
 _ROUND_SLOT_SECONDS = 0.02
-#: How long what waits for events that are not routed yet is left alone.
+#: How long a delivery that waits for events not routed yet is deferred.
 _DEFERRED_MATCH_SECONDS = 10.0
 
 
 class OrderedRounds:
-    """Sends what a chunk has of one shard.
+    """Sends the deliveries of one shard in a chunk.
 
-    A delivery goes once every earlier one of its key has its verdict; one that fails, or may not be sent yet, blocks
-    its key, the others go on. What must wait is reported as retry_scheduled without an attempt. Nothing starts that the
-    shard's lease would not outlast.
+    A delivery is sent once every earlier one of its key has its verdict. One that fails, or may not be sent yet, blocks
+    its key; the others continue. A delivery that must wait is reported as retry_scheduled without an attempt. No
+    request starts that the shard's lease might not outlast.
     """
 
     def __init__(self, run: TargetRun, send: Send, shard: Shard, in_flight: int) -> None:
@@ -70,7 +72,7 @@ class OrderedRounds:
         run.in_flight = lambda: list(self._sent)
 
     def deliver(self, items: Sequence[OrderedItem], failed: Sequence[OrderedItem]) -> Steps[None]:
-        """Send until all gets a response or must wait, the budget is over, or the run must end."""
+        """Send until all have a response or must wait, the budget is spent, or the run must end."""
         run, shard = self._run, self._shard
         if not (yield from self._wait_for_lease()):
             run.report.spent = not run.is_stopping
@@ -92,7 +94,7 @@ class OrderedRounds:
         yield from self._end(turns)
 
     def _sendable(self, turns: Turns[OrderedItem]) -> list[OrderedItem]:
-        """Return what may be sent now, one of a key at most; report what is decided without being sent."""
+        """Return the deliveries that may be sent now, at most one of a key; report those decided without sending."""
         now = self._clock()
         ready: list[OrderedItem] = []
         for key, first in turns.heads():
@@ -108,29 +110,29 @@ class OrderedRounds:
         return ready[: self._in_flight]
 
     def _without_sending(self, item: OrderedItem, now: datetime) -> Outcome | None:
-        """Return what becomes of a delivery that is not to be sent (now), None if it is."""
+        """Return the outcome of a delivery that is not sent (now); None if it may be sent."""
         if item.note == SKIPPED:
             return DeadLettered(item.reason or "NonRetryable", "skipped by `eventbridge rules release --skip`")
         if item.failure is not None:
             return self._end_or_hold(DeadLettered("TransformFailed", item.failure), now)
         if (late := missed(item.deadline_at, now)) is not None:
-            return late  # though earlier ones of its key are open: it will not be sent, behind them or before
+            return late  # although earlier ones of its key are open: it will not be sent in any case
         if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.place)):
             due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _DEFERRED_MATCH_SECONDS)
             return RetryAt(due_at, reason)
         if (early := too_early(item.not_before, self._window, now)) is not None:
             return in_time(early, item.deadline_at)
         if item.note == RELEASED:
-            return None  # a person wants it tried, whatever its age
+            return None  # an operator released it, whatever its age
         end = expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
         return None if end is None else self._end_or_hold(end, now)
 
     def _end_or_hold(self, end: DeadLettered, now: datetime) -> Outcome:
-        """Return the end of a delivery, or, where none may be dead-lettered, that its rule is on hold at it."""
+        """Return the end of a delivery, or a hold of its rule where nothing may be dead-lettered."""
         return RetryAt(now, end.reason) if self._holds_failures else end
 
     def _send_some(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:
-        """Send what in-flight limit and rate let through now; False if nothing more can be sent in this push."""
+        """Send what the in-flight limit and the rate allow now; return False if this push can send nothing more."""
         if not self._shard.round_slots.acquire(blocking=False):
             yield Sleep(_ROUND_SLOT_SECONDS, self._run.settings.stop)
             return True
@@ -173,7 +175,7 @@ class OrderedRounds:
         lost = flush(target)
         for item, response in responses:
             self._take(turns, item, response if lost is None else not_flushed(response, lost))
-        if unsure:  # what is in flight may arrive: it is recorded as sent
+        if unsure:  # requests in flight may arrive: they are recorded as sent
             responded = {item.delivery_id for item, _ in responses}
             for item in ready[: len(ready) - feed.left]:
                 if item.delivery_id not in responded:
@@ -210,7 +212,7 @@ class OrderedRounds:
             turns.next(item.key)
 
     def _block(self, turns: Turns[OrderedItem], key: str, due_at: datetime) -> None:
-        """Report all that is left of a key as waiting for its first, until that is due again."""
+        """Report the rest of a key as waiting for its first delivery, until that is due again."""
         blocked = turns.close(key)
         now = self._clock()
         if blocked:
@@ -219,7 +221,7 @@ class OrderedRounds:
             self._run.settings.rows.put_all(unsent_row(item, outcome, now) for item in blocked)
 
     def _sleep_until_due(self, turns: Turns[OrderedItem]) -> Steps[bool]:
-        """Wait a little for the next retry; False if none falls due soon enough to wait for."""
+        """Wait a little for the next retry; return False if none is due soon enough."""
         now = self._clock()
         due = min(item.due_at or now for _, item in turns.heads())
         if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
@@ -227,7 +229,7 @@ class OrderedRounds:
         return (yield from self._run.progress.sleep(min((due - now).total_seconds(), _SLEEP_SECONDS)))
 
     def _paced(self, ready: Sequence[OrderedItem]) -> Steps[list[OrderedItem]]:
-        """Return those, the first ones, that the target's rate lets through now."""
+        """Return the first deliveries that the target's rate allows now."""
         pace = self._run.pace
         paced: list[OrderedItem] = []
         for number, item in enumerate(ready):
@@ -241,7 +243,7 @@ class OrderedRounds:
         return paced
 
     def _sleep_until_token(self) -> Steps[bool]:
-        """Wait a little for the target's next token; False if it is too far away."""
+        """Wait a little for the target's next token; return False if it is too far away."""
         now, pace = self._clock(), self._run.pace
         token_at = pace.next_at or now
         linger = _LINGER_SECONDS if pace.redrive_pace is None else math.inf  # nobody waits for the rate of a redrive
@@ -275,7 +277,7 @@ class OrderedRounds:
         return False
 
     def _renew(self) -> Steps[bool]:
-        """Return whether the lease, made longer if need be, is still ours."""
+        """Renew the lease if that is due; return whether this push still has it."""
         if not is_due_for_renewal(self._lease, self._clock(), self._timeout):
             return True
         return (yield from self._take_lease())
@@ -296,7 +298,7 @@ class OrderedRounds:
 
 
 def _blocking(call: Callable[[], Any]) -> Steps[Any]:
-    """Have a call to ledger or store made, and return what it returns."""
+    """Run a call to the ledger or the store outside the loop, and return its result."""
     blocking_call = BlockingCall(call)
     yield blocking_call
     return blocking_call.result()

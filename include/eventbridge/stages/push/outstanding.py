@@ -1,4 +1,4 @@
-"""What a push knows of one delivery of its chunk, and of all those of one target."""
+"""The deliveries of a push's chunk that have no final outcome, and the report of each target's run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One delivery of the chunk and how often it was tried before; its age begins at `arrived_at`.
+    """One delivery of the chunk and its number of earlier attempts; its age begins at `arrived_at`.
 
-    The thread of its run changes `attempts` and `due_at` in place, nobody else reads them meanwhile: a changed copy
-    for each attempt cost as much as a third of sending it.
+    The thread of its run changes `attempts` and `due_at` in place, and no other thread reads them meanwhile: a changed
+    copy for each attempt cost a third of sending it.
     """
 
     delivery_id: bytes
@@ -49,9 +49,9 @@ ITEM_COLUMNS = [
 
 
 class ItemValues:
-    """The columns `ITEM_COLUMNS` of rows side by side as Python values, made when first needed.
+    """The columns `ITEM_COLUMNS` of adjacent rows as Python values, converted when first needed.
 
-    Pieces of one file share them: to turn eight columns of two rows into values takes as long as those of a hundred.
+    The pieces of one file share them: to convert eight columns of two rows takes as long as of a hundred rows.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -59,14 +59,14 @@ class ItemValues:
 
     @cached_property
     def columns(self) -> list[list[Any]]:
-        """A list per column; of when events were published, which few targets ask, whole microseconds since 1970."""
+        """A list for each column; `published_at`, which few targets need, in whole microseconds since 1970."""
         return [
             _microseconds(self._table.column(name)) if name == "published_at" else _objects(self._table.column(name))
             for name in ITEM_COLUMNS
         ]
 
     def rows(self, start: int, count: int) -> Iterator[tuple[Any, ...]]:
-        """Yield so many rows from `start` on."""
+        """Yield `count` rows from `start` on."""
         return zip(*(column[start : start + count] for column in self.columns), strict=True)
 
 
@@ -77,10 +77,10 @@ def items_of(
     first: int,
     within_seconds: float | None = None,
 ) -> Iterator[Item]:
-    """Yield what of a piece is still to be delivered, from the columns `ITEM_COLUMNS` of its rows.
+    """Yield the deliveries of a piece that are still to be sent, from the columns `ITEM_COLUMNS` of its rows.
 
-    Not what has no payload, nor what `done` shows the outcome of. Requests are numbered by their row, from `first` on.
-    `within_seconds` is the target's `deliver_within`.
+    Rows without payload, and those with an outcome in `done`, are left out. Requests are numbered by row, from `first`
+    on. `within_seconds` is the target's `deliver_within`.
     """
     for number, row in enumerate(rows, first):
         delivery_id, arrived_at, payload, content_type, headers, order_key, failure, not_before, published = row
@@ -110,7 +110,7 @@ def items_of(
 
 @dataclass
 class TargetReport:
-    """What a target's run came to; `spent` = it ended because its budget did, with work left."""
+    """The result of a target's run; `spent`: it ended because its budget was spent, with work left."""
 
     rule: str
     target: str
@@ -119,7 +119,7 @@ class TargetReport:
     dead_lettered: int = 0
     retried: int = 0
     sent: int = 0  # of them, by this push
-    held_up: bool = False  # it was not the target alone that kept the rest from being sent
+    held_up: bool = False  # something beside the target kept the rest from being sent
     spent: bool = False
     late: bool = False  # it began when more than half of the budget was over
     gone: bool = False
@@ -130,7 +130,7 @@ class TargetReport:
 
     @property
     def settled(self) -> int:
-        """How many deliveries have their final verdict."""
+        """The number of deliveries with a final outcome."""
         return self.delivered + self.dead_lettered
 
 
@@ -152,13 +152,15 @@ def _microseconds(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _objects(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python values, as `to_pylist` does, which takes ten times as long."""
+    """Return a column as Python values, as `to_pylist` does in ten times the time."""
     if column.null_count == len(column):
         return [None] * len(column)
     if not pa.types.is_timestamp(column.type):
         found: list[Any] = column.to_numpy().tolist()
         return found
-    times: dict[int | None, datetime | None] = {None: None}  # few different ones: what came together has one time
+    times: dict[int | None, datetime | None] = {
+        None: None
+    }  # few distinct ones: events that came together have one time
     micros = column.cast(pa.int64()).to_pylist()
     for each in set(micros) - {None}:
         times[each] = _EPOCH + timedelta(microseconds=each)

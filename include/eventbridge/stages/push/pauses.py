@@ -1,4 +1,4 @@
-"""The pause that a target asks for by 429, as one push's run of it keeps it."""
+"""The pause that a target asks for by 429, as kept by one push's run of the target."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def note_pause(
     draw: float,
     retry_after_max: timedelta,
 ) -> bool:
-    """Pause if a response asks for it; return whether it was on its way when the target had asked already.
+    """Pause if a response asks for it; return whether the target had asked already when the request was in flight.
 
-    Such a response is no further word against the target: it asked once, however many requests heard it.
+    Such a response does not count against the target again: it asked once, for all requests in flight.
     """
     until = pause_asked(response, policy, attempts=attempts, now=now, draw=draw, retry_after_max=retry_after_max)
     if until is None:
@@ -39,9 +39,9 @@ def note_pause(
 
 
 def defer_paused(items: Iterable[Item], until: datetime, now: datetime, rows: OutcomeRows) -> list[Item]:
-    """Defer until `until` what of `items` this push has not tried, and return the rest.
+    """Defer until `until` the `items` that this push has not tried, and return the others.
 
-    A row of schema OUTCOME goes to `rows` for each, which is not an attempt.
+    A row of schema OUTCOME for each, which is not an attempt, goes to `rows`.
     """
     tried: list[Item] = []
     untried: list[Item] = []

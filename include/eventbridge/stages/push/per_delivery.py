@@ -1,4 +1,4 @@
-"""Deliveries that are looked at one by one, in any order, and tried again by the push itself where that is soon."""
+"""Deliveries that are handled one by one, in any order, and retried by the push itself if the retry is due soon."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.steps import BlockingCall
 
-#: How long a push waits for its next retry with nothing else to do, if other targets of the batch are at work anyway.
-#: A longer wait is the slow lane's: here it would keep the whole batch from being committed.
+#: How long a push waits for its next retry with nothing else to do, if other targets of the batch are at work anyway. A
+#: longer wait is left to the slow lane: here it would delay the commit of the whole batch.
 _LINGER_SECONDS = 2.0
 
 
 class SingleDeliveries:
-    """Items of one target. A retry that falls due within the budget needs no round through the ledger."""
+    """Items of one target. A retry that is due within the budget needs no round trip through the ledger."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.total = len(items)
         self._items = items
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all get a response or must wait, the budget is over, or the run must end."""
+        """Send until all have a response or must wait, the budget is spent, or the run must end."""
         return Rounds(run, send, self._items).deliver()
 
 
 class Rounds:
-    """Sends the items of one run, in rounds of all that may be sent at a time."""
+    """Sends the items of one run in rounds; a round has all items that may be sent at the time."""
 
     def __init__(self, run: TargetRun, send: Send, items: Iterable[Item]) -> None:
         self._run = run
@@ -58,7 +58,7 @@ class Rounds:
         run.in_flight = self._in_flight
 
     def deliver(self) -> Steps[None]:
-        """Send until all get a response or must wait, the budget is over, or the run must end."""
+        """Send until all have a response or must wait, the budget is spent, or the run must end."""
         run = self._run
         while self._waiting and not self._over():
             ready = self._ready()
@@ -68,12 +68,12 @@ class Rounds:
                 break
         now = self._clock()
         self._defer_paused(now)
-        run.report.held_up |= run.pace.has_limited(now)  # its last tokens were on their way
+        run.report.held_up |= run.pace.has_limited(now)  # its last tokens were in flight
         over = now >= run.starts_until - timedelta(seconds=runs.SLEEP_SECONDS)
         run.report.spent = over and not run.is_refused and self._has_unsettled_work()
 
     def _defer_paused(self, now: datetime) -> None:
-        """Defer what its target wants a pause of."""
+        """Defer the rest if the target asked for a pause."""
         run = self._run
         paused_until = run.pause.at(now)
         if paused_until is not None and not run.is_stopping and not run.is_refused:
@@ -81,25 +81,25 @@ class Rounds:
             self._waiting = defer_paused(self._waiting, paused_until, now, run.settings.rows)
 
     def _break_off(self) -> None:
-        """Record what is in flight as sent: its target may have taken it, so it waits until its time-out is over."""
+        """Record requests in flight as sent: the target may have taken them, so they wait until their time-out."""
         for item, started_at in self._in_flight():
             self._decide(item, self._run.interrupted(started_at))
         self._sent_at.clear()
 
     def _in_flight(self) -> list[tuple[Item, datetime]]:
-        """Return what is in flight and when it was sent; any thread may ask."""
+        """Return the items in flight and when each was sent; any thread may call it."""
         now, mark = self._clock(), monotonic()
         sent = list(self._sent_at.items())
         return [(self._of_index[index], now - timedelta(seconds=mark - sent_at)) for index, sent_at in sent]
 
     def decide_all(self, items: Iterable[Item], response: Response) -> None:
-        """Decide what becomes of items that are not among those of this run and have one response together."""
+        """Decide the outcomes of items from outside this run that share one response."""
         for item in items:
             self._of_index[item.request.index] = item
             self._decide(item, response)
 
     def take_up(self, items: Iterator[Item]) -> None:
-        """Add items to those that are to be sent."""
+        """Add items to send."""
         taken = list(items)
         self._waiting += taken
         self._of_index.update((item.request.index, item) for item in taken)
@@ -119,7 +119,7 @@ class Rounds:
         return self._admitted(alive)
 
     def _admitted(self, alive: list[Item]) -> list[Item]:
-        """Return what may be sent in the next round, what was tried before first; the rest waits on."""
+        """Return the items to send in the next round, retries first; the rest keeps waiting."""
         if alive and not self._run.pace.may_ask(self._clock()):
             self._waiting += alive
             return []
@@ -154,27 +154,27 @@ class Rounds:
                 if run.must_give_up and not target.more_of_response:
                     break
         self._settle_responses(target)
-        if run.is_stopping:  # what has no response, or was not judged, is recorded as sent
+        if run.is_stopping:  # requests without a response, or unjudged, are recorded as sent
             responded.update(self._sent_at)
             self._break_off()
         self._sent_at.clear()
         taken = ready[: len(ready) - feed.left]
         if len(responded) < len(taken):
             self._unjudged.update({item.request.index for item in taken} - responded)
-        # what was not started comes first again if there is still time, else it stays without an outcome
+        # unstarted items come first again if there is time, else they stay without an outcome
         self._waiting = [item for item in ready if item.request.index not in responded] + self._waiting
 
     def _fetch_tokens(self) -> BlockingCall:
         return BlockingCall(lambda: self._run.pace.fetch(self._clock()))
 
     def _may_send(self, request: Request, left: int) -> bool | None:
-        """Return whether a request of a round, in which `left` are not sent yet, may be sent now; None: ask again."""
+        """Return whether a request may be sent now; None: ask again. `left` requests of the round are not sent yet."""
         run = self._run
         if run.is_stopping or run.is_closed or self._clock() >= run.starts_until:
             return False
         item = self._of_index[request.index]
         if item.deadline_at is not None and missed(item.deadline_at, self._clock()) is not None:
-            return False  # the round ends; the next one gives up what is too late and goes on with the rest
+            return False  # the round ends; the next one dead-letters late items and continues with the rest
         fresh = item.due_at is None
         if not (run.breaker.is_unlimited and run.pace.is_unlimited):
             now = self._clock()
@@ -199,7 +199,7 @@ class Rounds:
     def _decide(self, item: Item, response: Response) -> None:
         run = self._run
         item.attempts += 1
-        if response.accepted and run.breaker.is_unlimited:  # as nearly all are: what follows would come to the same
+        if response.accepted and run.breaker.is_unlimited:  # as nearly all are: the code below would do the same
             run.accept(item, response)
             return
         now, draw = run.retry_jitter.sample(response)
@@ -217,12 +217,12 @@ class Rounds:
             self._again(item, outcome.due_at)
 
     def _again(self, item: Item, due_at: datetime) -> None:
-        """Keep an item that is tried again."""
+        """Keep an item that will be retried."""
         item.due_at = due_at
         self._waiting.append(item)
 
     def _judge(self, item: Item, response: Response, outcome: Outcome, now: datetime, draw: float) -> None:
-        """Tell the breaker of a response, and whether this push will soon try that delivery again."""
+        """Report a response to the breaker, and whether this push will retry the delivery soon."""
         breaker, pace = self._run.breaker, self._run.pace
         if note_pause(
             response, self._policy, item.attempts, pace, breaker, now, draw, self._run.settings.retry_after_max
@@ -238,7 +238,7 @@ class Rounds:
         return min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
 
     def _sleep(self) -> Steps[bool]:
-        """Wait a little for something to fall due; False if the others would have to wait for that."""
+        """Wait a little for something to be due; return False if other targets would have to wait too."""
         now, next_at = self._clock(), self._run.pace.next_at
         due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
         if next_at is not None and next_at > now:
@@ -259,5 +259,7 @@ class Rounds:
         return now >= run.starts_until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)
 
     def _has_unsettled_work(self) -> bool:
-        late = [] if self._run.pace.has_limited(self._clock()) else self._waiting  # what waits for a token is not late
+        late = (
+            [] if self._run.pace.has_limited(self._clock()) else self._waiting
+        )  # items that wait for a token are not late
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in late)

@@ -1,4 +1,4 @@
-"""What a push has to do for each target of its chunk: one run, those of an ordered target, or only rows to write."""
+"""Plans what a push does for each target of its chunk: one run, the runs of an ordered target, or only rows."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from eventbridge.targets.http_fields import HttpFields
 
 @dataclass(frozen=True)
 class ChunkRuns:
-    """Makes the runs of a push of one chunk from what was `read` of it; what needs no run goes to `rows`.
+    """Makes the runs of a push of one chunk from the pieces in `read`; rows decided without a run go to `rows`.
 
-    A target that has a queue in `live`, and is well, gets a live run, whose deliveries are those in its queue.
-    `judges_speed`: the next batch waits for these runs, so a target that is slow is found out.
+    A target that has a queue in `live` and is ok gets a live run, which delivers what is in the queue. `judges_speed`:
+    the next batch waits for these runs, so a slow target must be found out.
     """
 
     runtime: Runtime
@@ -61,7 +61,7 @@ class ChunkRuns:
     judges_speed: bool = True
 
     def of(self, done: Mapping[bytes, BestOutcome]) -> list[TargetRun]:
-        """Return the runs, not started, for what of the chunk is not `done`."""
+        """Return the runs, not started, for the deliveries of the chunk that are not `done`."""
         by_target: dict[tuple[str, str], list[ReadPiece]] = defaultdict(list)
         for each in self.read:
             by_target[each.piece.rule, each.piece.target].append(each)
@@ -74,7 +74,7 @@ class ChunkRuns:
             if self._overrides.hold_reason(rule, target) or (rule in rules and not rules[rule].enabled):
                 if spec is not None:
                     self._in_time(self._items(spec, found, done), spec, in_order=False)
-                continue  # without an outcome: settlement holds it
+                continue  # without an outcome: settlement puts it on hold
             of_target = self._runs_of_target(rule, target, spec, status, found, done)
             pause = Pause()
             if (until := pause_of(status, self.runtime.clock())) is not None:
@@ -85,7 +85,7 @@ class ChunkRuns:
         return runs
 
     def _is_shadow(self, spec: TargetRule | None) -> bool:
-        """Return whether a target only watches; what was pending while it was real is delivered as of any target."""
+        """Return whether a target is a shadow; deliveries that were pending while it was not are treated as any."""
         return spec is not None and spec.shadow_of is not None and self.batch.routes
 
     @property
@@ -102,7 +102,7 @@ class ChunkRuns:
 
     @cached_property
     def _limited(self) -> tuple[str, float] | None:
-        """Return the redrive or replay that the batch is one of, and its rate, if it has one."""
+        """The redrive or replay that the batch belongs to, and its rate, if it has one."""
         ledger = self.runtime.ledger
         found: Redrive | Replay | None = None
         if self.batch.kind == "redrive":
@@ -115,7 +115,7 @@ class ChunkRuns:
         return found.redrive_id if isinstance(found, Redrive) else found.replay_id, found.rate
 
     def _redrive_pace(self) -> Pace | None:
-        """Return what a run takes a redrive's tokens by; they lie beside those of targets, under no rule's name."""
+        """Return the pace of the redrive; its tokens are kept beside those of targets, under an empty rule name."""
         if self._limited is None:
             return None
         name, rate = self._limited
@@ -184,7 +184,7 @@ class ChunkRuns:
         return [item for each in found for item in items_of(each.each(), each.piece, done, each.first, within)]
 
     def _in_time(self, items: list[Item], spec: TargetRule | None, *, in_order: bool) -> list[Item]:
-        """Return what is not too late yet, and give the rest up; what goes `in_order` waits for its turn."""
+        """Return the items that are not too late, and dead-letter the others; items `in_order` wait for their turn."""
         if spec is None or spec.deliver_within_seconds is None:
             return items
         now, kept = self.runtime.clock(), []
@@ -199,7 +199,7 @@ class ChunkRuns:
     def _blocks(
         self, rule: str, spec: TargetRule | None, status: TargetStatus | None, found: Iterable[ReadPiece]
     ) -> list[Block] | None:
-        """Return the deliveries of a target as blocks; None if each must be looked at, or sent, by itself."""
+        """Return the deliveries of a target as blocks; None if each must be handled, or sent, by itself."""
         if spec is None or spec.ordered or spec.deliver_between is not None or spec.deliver_within_seconds is not None:
             return None
         if self._overrides.rate(rule, spec.name, spec.rate_per_second) is not None:
@@ -238,7 +238,7 @@ class ChunkRuns:
     def _settings(
         self, rule: str, spec: TargetRule, status: TargetStatus | None, *, probing: bool = False
     ) -> RunSettings:
-        """Return what a run is made with beside its deliveries."""
+        """Return the settings of a run."""
         ramp_until = status.until if status is not None and not probing else None
         return RunSettings(
             rule,
@@ -286,7 +286,7 @@ class ChunkRuns:
 
 
 def _in_flight(spec: TargetRule) -> int:
-    """Return how many deliveries of a target may be out at a time."""
+    """Return how many deliveries of a target may be in flight at a time."""
     if TARGET_TYPES.get(spec.type).takes(spec) in ("blocks", "spans"):
         return 1
     together = spec.batch.count if isinstance(spec, HttpFields) and spec.batch is not None else 1

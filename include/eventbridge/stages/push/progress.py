@@ -1,4 +1,4 @@
-"""How far one run of a target is: when it began and ended, whether it rests, and how long its responses took."""
+"""The progress of one target's run: when it began and ended, whether it waits, and how long its responses took."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eventbridge.stages.push.steps import Sleep
 
 
 class Progress:
-    """When a run began and ended, whether it rests, and how long its responses took.
+    """When a run began and ended, whether it waits, and how long its responses took.
 
-    `may_always_wait`: it may always wait for something to fall due; else `may_wait` says whether it may. The thread of the
-    run writes everything but `may_wait` and `on_begin`, which are the push's.
+    `may_always_wait`: it may always wait for something to be due; else `may_wait` decides. The thread of the run writes
+    everything except `may_wait` and `on_begin`, which belong to the push.
     """
 
     def __init__(self, clock: Callable[[], datetime], *, may_always_wait: bool) -> None:
@@ -31,17 +31,17 @@ class Progress:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it has not ended, and does not only wait for something to fall due."""
+        """Whether it has not ended, and does not just wait for something to be due."""
         return self.ended_at is None and not self._is_waiting
 
     def begin(self) -> datetime:
-        """Note, and return, when it began."""
+        """Record and return when it began."""
         self.began_at = self._clock()
         self.on_begin()
         return self.began_at
 
     def note_duration(self, seconds: float) -> bool:
-        """Note how long one response took, and return whether none took longer."""
+        """Record how long one response took, and return whether it is the longest so far."""
         self.response_seconds += seconds
         is_longest = seconds > self._longest_seconds
         if is_longest:
@@ -49,7 +49,7 @@ class Progress:
         return is_longest
 
     def sleep(self, seconds: float) -> Generator[Sleep, None, bool]:
-        """Wait until something may have fallen due, or `wake`; False, at once, if the others would have to wait too."""
+        """Wait until something may be due, or `wake`; return False at once if other targets would have to wait too."""
         self._is_waiting = True  # first: from now on `wake` has an effect
         self.leaves_retries = not (self._may_always_wait or self.may_wait())
         if self.leaves_retries:
@@ -61,6 +61,6 @@ class Progress:
         return True
 
     def wake(self) -> None:
-        """End a sleep: whether the run may go on waiting is another question now."""
+        """End a sleep, so that the run checks again whether it may wait."""
         if self._is_waiting:
             self._woken.set()

@@ -1,4 +1,4 @@
-"""Rows of schema OUTCOME on their way from the runs of a push, which have the responses, to what writes them down."""
+"""Rows of schema OUTCOME, from the runs of a push that receive the responses to the collector that writes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTHING = (None, None, None)
 
 
 class OutcomeRow(NamedTuple):
-    """A row of schema OUTCOME, its columns in their order."""
+    """A row of schema OUTCOME, with its columns in order."""
 
     delivery_id: bytes
     rule: str
@@ -59,7 +59,7 @@ def outcome_row(item: Item, outcome: Outcome, response: Response) -> OutcomeRow:
 
 
 def unsent_row(item: Item, outcome: Outcome, now: datetime) -> OutcomeRow:
-    """Return the row for a decision that was made without an attempt."""
+    """Return the row for a decision without an attempt."""
     due_at, reason, detail = outcome_fields(outcome)
     name = outcome.status
     return OutcomeRow(
@@ -86,12 +86,12 @@ def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
 
 
 def accepted_rows(ids: Iterable[bytes], like: OutcomeRow) -> Iterator[OutcomeRow]:
-    """Yield the rows of deliveries that one response accepted; `like` is such a row, of any delivery."""
+    """Yield the rows of deliveries that one response accepted; `like` is such a row, for any delivery."""
     return map(OutcomeRow._make, ((delivery_id, *like[1:]) for delivery_id in ids))
 
 
 def alike_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
-    """Return the rows of deliveries that have one response and one outcome as a table; `like`: a row of one."""
+    """Return the rows of deliveries that share one response and outcome as a table; `like` is the row of one."""
     same = [
         pa.repeat(pa.scalar(value, field.type), len(ids))
         for value, field in zip(like[1:], list(schemas.OUTCOME)[1:], strict=True)
@@ -100,7 +100,7 @@ def alike_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
 
 
 def accepted_row(rule: str, target: str, attempt: int, response: Response) -> OutcomeRow:
-    """Return the row of a delivery that a response accepted, but for its id."""
+    """Return the row of a delivery that a response accepted, without its id."""
     return OutcomeRow(
         b"",
         rule,
@@ -116,7 +116,7 @@ def accepted_row(rule: str, target: str, attempt: int, response: Response) -> Ou
 
 
 def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | None, now: datetime) -> OutcomeRow:
-    """Return the row of a delivery, but for its id; `of` is rule, target and attempts, `response` None: no attempt."""
+    """Return the row of a delivery, without its id; `of` is rule, target and attempts, `response` None: no attempt."""
     due_at, reason, detail = outcome_fields(outcome)
     name = outcome.status
     if response is None:
@@ -131,10 +131,10 @@ def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | N
 
 
 class OutcomeRows:
-    """Where the runs of a push put rows, and its collector takes them a segment at a time.
+    """Collects the rows of a push's runs; its collector takes them a segment at a time.
 
-    Any thread may put, one takes. A row wakes nobody, as to wake a thread for each of them costs more than to make it;
-    what wakes the collector is that there are `enough` for a segment, or that the last of its runs has ended.
+    Any thread may put, one takes. A single row wakes no thread: that would cost more than the row. The collector wakes
+    when there are `enough` rows for a segment, or when the last run has ended.
     """
 
     def __init__(self, enough: int) -> None:
@@ -150,14 +150,14 @@ class OutcomeRows:
         return len(self._rows) + self._in_tables
 
     def expect(self, runs: int) -> None:
-        """Note how many runs put rows; each says `run_ended` once."""
+        """Set how many runs put rows; each calls `run_ended` once."""
         with self._lock:
             self._runs = runs
 
     def run_ended(self) -> None:
-        """Note that a run has put its last row; wakes the collector if it is the last run.
+        """Record that a run has put its last row; wakes the collector if it is the last run.
 
-        Thousands of runs that end one by one must not each have the collector look at all of them.
+        Otherwise the collector would check thousands of runs each time one of them ends.
         """
         with self._lock:
             self._runs -= 1
@@ -178,7 +178,7 @@ class OutcomeRows:
             self._woken.set()
 
     def put_table(self, table: pa.Table) -> None:
-        """Add rows that are a table already."""
+        """Add rows that are a table."""
         with self._lock:
             self._tables.append(table)
             self._in_tables += table.num_rows
@@ -186,13 +186,13 @@ class OutcomeRows:
             self._woken.set()
 
     def wait(self, seconds: float) -> bool:
-        """Return once there are enough rows, the last run has ended, or so many seconds have passed: then False."""
+        """Return True once there are enough rows or the last run has ended, False after `seconds`."""
         woken = len(self) >= self._enough or self._woken.wait(seconds)
         self._woken.clear()
         return woken
 
     def take(self) -> tuple[list[pa.Table], list[OutcomeRow]]:
-        """Return the oldest tables and rows, enough for a segment if there are as many; a table is never cut."""
+        """Return the oldest tables and rows, enough for a segment if there are as many; tables are never split."""
         tables: list[pa.Table] = []
         count = 0
         with self._lock:

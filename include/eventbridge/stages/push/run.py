@@ -1,4 +1,4 @@
-"""A run: one target's share of a chunk. Sharing a chunk shares a process, never a fate."""
+"""A run: one target's share of a chunk. Targets of a chunk share a process but never delay or fail one another."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from eventbridge.targets.steps import BlockingCall, Step, is_multiplexed
 if TYPE_CHECKING:
     from eventbridge.stages.push.live import LiveQueue
 
-#: Longest sleep of a run that waits for a retry to fall due, if nobody wakes it.
+#: Longest sleep of a run that waits for a due retry, if nothing wakes it.
 SLEEP_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a run is made with beside its deliveries.
+    """The settings of a run.
 
-    `slow_lane`: no other target waits for it, so it waits for its target's next token as long as the budget lasts, and
-    else as long as for a retry. `follows_others`: what other pushes find out of its target ends it.
-    `uses_transfer_slot`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
-    `shadow`: every response settles its delivery, and speaks for nobody. `timeout_seconds`: how long a response may
-    take. `in_flight`: how many deliveries may be out at a time. `rate_of_file`: what its rule file says.
+    `slow_lane`: no other target waits for the run, so it waits for its target's next token as long as the budget lasts;
+    else only as long as for a retry. `follows_others`: findings of other pushes about its target end it.
+    `uses_transfer_slot`: its target is expected to share an event loop. `opens_at_once`: opening the target waits for
+    nothing. `shadow`: every response settles its delivery and does not count for the breaker. `timeout_seconds`:
+    maximum time of a response. `in_flight`: maximum deliveries in flight. `rate_of_file`: the rate in the rule file.
     """
 
     rule: str
@@ -69,19 +69,19 @@ class RunSettings:
 
 
 class Deliveries(Protocol):
-    """What a run has to deliver, and the order in which it may: each kind has its own."""
+    """The deliveries of a run, and the order in which they may be sent; each kind has its own class."""
 
     total: int
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all gets a response or must wait, the budget is over, or the run must end."""
+        """Send until all have a response or must wait, the budget is spent, or the run must end."""
 
 
 class TargetRun:
-    """Delivers to one target until all gets a response, the budget is over, its breaker opens, or `stop` is set.
+    """Delivers to one target until all have a response, the budget is spent, its breaker opens, or `stop` is set.
 
-    Rows of schema OUTCOME go to `rows`, only once the target has flushed what they report. `queue`: it is live, and
-    its deliveries come by that.
+    Rows of schema OUTCOME go to `rows`, only once the target has flushed the deliveries that they report. `queue`: the
+    run is live, and its deliveries come through the queue.
     """
 
     def __init__(self, settings: RunSettings, deliveries: Deliveries, queue: LiveQueue | None = None) -> None:
@@ -105,7 +105,7 @@ class TargetRun:
         self._ended = False
 
     def tally(self) -> Tally | None:
-        """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
+        """Return what the breaker reports at the end of the run; no end if the run crashed or never began."""
         ended = self._ended and self.report.crashed is None and not self.settings.shadow
         return self.breaker.take(self._how_it_ended() if ended else None)
 
@@ -128,45 +128,45 @@ class TargetRun:
         return self._ended
 
     def halt(self) -> None:
-        """End the run: others have found that nothing must be sent to its target now."""
+        """End the run: another push or an operator decided that its target must get nothing now."""
         self._halted = True
 
     def limit(self, pause: Pause, redrive_pace: Pace | None) -> None:
-        """Start nothing while its target wants a pause, one for all its runs, nor without a token of `redrive_pace`."""
+        """Send nothing during the target's pause, which all its runs share, nor without a token of `redrive_pace`."""
         self.pause = self.pace.pause = pause
         self.pace.redrive_pace = redrive_pace
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the whole push is to stop."""
+        """Whether the whole push must stop."""
         return self._abandoned or self.settings.stop.is_set()
 
     @property
     def must_give_up(self) -> bool:
-        """Whether the push is to stop without the responses to what is in flight, which is recorded as sent."""
+        """Whether to stop without waiting for responses to requests in flight, which are recorded as sent."""
         return self._abandoned or self.settings.stop.is_over()
 
     def abandon(self) -> None:
-        """Stop it without the responses to what is in flight."""
+        """Stop without waiting for responses to requests in flight."""
         self._abandoned = True
 
     def wind_down(self) -> None:
-        """Start nothing more, and wait for the responses to what is in flight."""
+        """Start no more requests, and wait for the responses to those in flight."""
         self._wound_down = True
 
     @property
     def is_halted(self) -> bool:
-        """Whether others have found that nothing must be sent to its target now."""
+        """Whether another push or an operator decided that the target must get nothing now."""
         return self._halted
 
     @property
     def is_refused(self) -> bool:
-        """Whether its target must be sent nothing more, whatever there is."""
+        """Whether the target must get nothing more, whatever is left."""
         return self.report.gone or self.breaker.tripped or self._halted
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more may be sent to this target by this push."""
+        """Whether this push may send nothing more to the target."""
         return self.is_refused or self._wound_down or self.breaker.too_slow
 
     def run(self) -> None:
@@ -174,15 +174,15 @@ class TargetRun:
         run_to_completion(self.steps(None))
 
     def steps(self, slot: TransferSlot | None) -> Steps[None]:
-        """Deliver, from a transfer slot or in a thread of its own; what goes wrong is reported, never raised."""
+        """Deliver, with a transfer slot or in a thread of its own; errors are reported, never raised."""
         self.report.late = 2 * (self.until - self.progress.begin()) < self._budget
-        with ExitStack() as last:  # libcurl closes once the last name is looked up, which a name server may delay
+        with ExitStack() as last:  # libcurl closes once the last host name is resolved, which a name server may delay
             try:
                 if not self.is_stopping:
                     yield from self._deliver(slot, last)
-            except (GeneratorExit, KeyboardInterrupt):  # nobody carries it any further: it has not ended
+            except (GeneratorExit, KeyboardInterrupt):  # its loop or thread was stopped: the run has not ended
                 raise
-            except BaseException as error:  # carried to the push task, which fails with it
+            except BaseException as error:  # passed to the push task, which fails with it
                 self.report.crashed = error
                 self._end()
             else:
@@ -204,7 +204,7 @@ class TargetRun:
         yield from self._deliveries.deliver(self, Send(target, slot))
 
     def fail(self, error: BaseException) -> None:
-        """End it because of what whoever carried it met."""
+        """End the run because of an error of the loop or thread that ran it."""
         if not self._ended:
             self.report.crashed = error
             self._end()
@@ -219,7 +219,7 @@ class TargetRun:
             self.settings.rows.run_ended()
 
     def decided(self, item: Item, response: Response, now: datetime, draw: float) -> Outcome:
-        """Return what becomes of a delivery whose last attempt, which `item` counts, got a response."""
+        """Return the outcome of a delivery after the response to its last attempt, which `item` counts."""
         outcome = decide(
             response,
             self.settings.policy,
@@ -235,7 +235,7 @@ class TargetRun:
         return in_time(outcome, item.deadline_at)
 
     def note_duration(self, response: Response) -> None:
-        """Note how long the target took for a response."""
+        """Record how long the target took to respond."""
         seconds, report = response.took_seconds, self.report
         if self.progress.note_duration(seconds):
             self.starts_until = last_start(self.until, self._budget, seconds)
@@ -248,20 +248,20 @@ class TargetRun:
         self.breaker.record_slow(self.clock(), no_response=no_response)
 
     def interrupted(self, started_at: datetime) -> Response:
-        """Return what is recorded of a request that was sent then, when the push stops listening for the response."""
+        """Return the response to record for a request sent at `started_at`, when the push stops waiting."""
         passed_ms = max(0.0, (self.clock() - started_at).total_seconds() * 1000)
         error = "the push was stopped before a response came"
         return Response(False, started_at, passed_ms, error_class=INTERRUPTED, error=error)
 
     def record_in_flight(self) -> None:
-        """Record what is in flight as sent, for a thread that does not notice that its push is stopped."""
+        """Record requests in flight as sent, for a thread that does not notice that its push is stopped."""
         for item, started_at in self.in_flight() if not self._ended else ():
             response, tried = self.interrupted(started_at), replace(item, attempts=item.attempts + 1)
             outcome = DELIVERED if self.settings.shadow else self.decided(tried, response, self.clock(), 0.5)
             self.settings.rows.put(outcome_row(tried, outcome, response))
 
     def accept(self, item: Item, response: Response) -> None:
-        """Do what `write` does for a delivery that its target took, and tell the breaker, which is at rest."""
+        """Do as `write` does for an accepted delivery, and report it to the breaker, which is unlimited."""
         self.breaker.record_accepted(1, self.clock())
         self.note_duration(response)
         self.report.delivered += 1
@@ -286,13 +286,13 @@ class TargetRun:
 
 @dataclass(frozen=True)
 class Send:
-    """A target that is open, and the seat that it is sent to from, None: this thread is its own."""
+    """An open target, and the transfer slot to send from; None: this thread sends."""
 
     target: Target
     slot: TransferSlot | None
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[Step, None, None]:
-        """Send requests, as `MultiplexedTarget.steps` says where there is a transfer slot, else as `Target.deliver`."""
+        """Send requests, by `MultiplexedTarget.steps` if there is a transfer slot, else by `Target.deliver`."""
         if self.slot is None:
             return self.target.deliver(requests, until)
         assert is_multiplexed(self.target), "nobody else gets a transfer slot"

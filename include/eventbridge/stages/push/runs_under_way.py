@@ -1,4 +1,4 @@
-"""Which runs of a push are under way: to look at these costs by their number, and not by that of all its targets."""
+"""Tracks which runs of a push are in progress, so that a poll costs by their number and not by that of all targets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.stages.push.run import TargetRun
 
 
 class BegunRuns:
-    """The runs of a push in the order in which they begin; each thread notes its own."""
+    """The runs of a push in the order in which they begin; each thread adds its own."""
 
     def __init__(self, runs: Sequence[TargetRun]) -> None:
         self._begun: list[TargetRun] = []
@@ -17,12 +17,12 @@ class BegunRuns:
             run.progress.on_begin = partial(self._begun.append, run)
 
     def since(self, number: int) -> list[TargetRun]:
-        """Return those that began after so many others."""
+        """Return the runs that began after the first `number`."""
         return self._begun[number:]
 
 
 class RunsUnderWay:
-    """The runs that have begun and not ended, as a caller that looks at them now and then sees them."""
+    """The runs that have begun and not ended, for one caller that polls them."""
 
     def __init__(self, begun: BegunRuns) -> None:
         self._begun = begun
@@ -30,7 +30,7 @@ class RunsUnderWay:
         self._left: list[TargetRun] = []
 
     def poll(self) -> list[TargetRun]:
-        """Return those under way since the last look: one that ended meanwhile is among them once more."""
+        """Return the runs in progress since the last poll, including those that have ended since."""
         fresh = self._begun.since(self._seen)
         self._seen += len(fresh)
         found = [*self._left, *fresh]

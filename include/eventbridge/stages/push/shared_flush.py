@@ -1,4 +1,4 @@
-"""Flushes that several targets share: those of one disk wait for each other a moment, and for the disk once."""
+"""Flushes that several targets share: targets on one disk wait a moment for each other, and once for the disk."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from eventbridge.stages.push.run import TargetRun
 from eventbridge.stages.push.steps import SharedFlush, Steps, run_to_completion
 from eventbridge.stages.push.threads import Job
 
-#: Targets that are flushed together; each keeps a file open meanwhile.
+#: Maximum targets that are flushed together; each keeps a file open meanwhile.
 _TOGETHER = 128
-#: What has waited so long is flushed with however many there are.
+#: Runs that have waited so long are flushed, however few they are.
 _SECONDS = 0.25
 
 
 class SharedFlushes:
-    """Carries runs in whatever thread calls their jobs; those that have written wait here for their flush.
+    """Runs targets in the threads that call their jobs; runs that have written wait here for their flush.
 
-    It is to `spare` for `Threads`: a thread flushes when enough wait, and when it has nothing else to do. A disk that
-    hangs holds the targets that it is flushed for, and one thread.
+    It is the `spare` work of `Threads`: a thread flushes when enough runs wait, and when it has nothing else to do. A
+    disk that hangs blocks its targets and one thread.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class SharedFlushes:
         return self._count > 0
 
     def job(self, run: TargetRun) -> Job:
-        """Return what carries a run."""
+        """Return the job of a run."""
         return partial(self._run_job, run)
 
     def do(self) -> None:
-        """Flush what has waited longest, with all of its disk, and carry on those that waited."""
+        """Flush the runs that have waited longest, with all runs of their disk, and continue them."""
         waiting = self._take()
         if not waiting:
             return

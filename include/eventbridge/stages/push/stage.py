@@ -1,6 +1,6 @@
-"""Stage push: delivers one chunk, all its targets side by side, and writes down every response before it counts.
+"""Stage push: delivers one chunk to all its targets in parallel, and makes every response durable before it counts.
 
-Called once per chunk by a mapped Airflow task, or in a row by `eventbridge deliver`.
+A mapped Airflow task calls it once for each chunk; `eventbridge deliver` calls it in sequence.
 """
 
 from __future__ import annotations
@@ -47,21 +47,22 @@ from eventbridge.stages.segments.segments import (
 )
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
-#: Targets of one chunk, of those that hold a thread, that are delivered to at a time; the others wait for a place.
+#: Maximum targets of one chunk that block a thread and are delivered to at a time; the others wait.
 _THREADS_AT_ONCE = 64
-#: How often the collector looks up when no response comes.
+#: How often the collector checks the runs when no response comes.
 _TICK_SECONDS = 0.05
 
-#: How long a push that is over waits for its targets to close their connections: all but those of an unknown host do.
+#: How long a finished push waits for its targets to close their connections: all do, except those of an unresolved
+#: host.
 _JOIN_SECONDS = 0.5
 
-#: How often the ledger is told of attempts, and asked what other pushes found of their targets.
+#: How often attempts are reported to the ledger, and findings of other pushes are read.
 _REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class PushReport:
-    """What one push of one chunk did; all zero if there was nothing to do (stale, past the deadline, settled)."""
+    """The result of one push of one chunk; all zero if there was nothing to do (stale, past the deadline, settled)."""
 
     claimed: bool = False
     delivered: int = 0
@@ -80,16 +81,17 @@ def push(
     only: Collection[tuple[str, str]] | None = None,
     of_streaming_task: Responses | None = None,
 ) -> PushReport:
-    """Deliver what of a chunk has no outcome yet, within the push budget, or until `stop` is set.
+    """Deliver the rest of a chunk, within the push budget, or until `stop` is set.
 
-    The budget begins once the deliveries have been read. Of targets that are not among `only`, as (rule, target), no
-    delivery gets an outcome. `of_streaming_task` is what the segments of a streaming task show, where they have been
-    read already.
+    The budget begins once the deliveries have been read. If `only` is given, deliveries for other targets than these
+    (rule, target) get no outcome. `of_streaming_task` are the responses in the segments of a streaming task, if they
+    have been read already.
 
-    Does nothing unless the batch is routed and before its deadline. While another push is at work on the chunk it
-    waits. A push that lost its claim, as its process stood still, stops and records what it had in flight.
-    Raises the first error that was not a delivery's own (a target that cannot be opened, the store, the ledger); the
-    other targets are served first.
+    Does nothing unless the batch is routed and before its deadline. While another push works on the chunk, it waits. A
+    push that lost its claim because its process stood still stops and records what it had in flight.
+
+    Raises the first error that concerns no single delivery (a target that cannot be opened, the store, the ledger),
+    after the other targets are served.
     """
     batch = runtime.ledger.batch(batch_id)
     now = runtime.clock()
@@ -220,7 +222,7 @@ class _Push:
         self._loop = HttpLoop([run for run in runs if run.settings.uses_transfer_slot], threads).start()
 
     def _join_threads(self, seconds: float) -> None:
-        """Wait a moment for the threads of this push; one that works on is on its own, and hinders nobody."""
+        """Wait up to `seconds` for the threads of this push; one that still runs then affects no other push."""
         until = time.monotonic() + seconds
         for thread in [*self._loop, *self._threads.running()]:
             thread.join(timeout=max(0.0, until - time.monotonic()))
@@ -242,7 +244,7 @@ class _Push:
             self._stale = True
 
     def _report(self, runs: Iterable[TargetRun]) -> None:
-        """Tell the ledger of the attempts since the last time, and end the runs whose target must get nothing now."""
+        """Report new attempts to the ledger, and end the runs whose target must get nothing now."""
         if self._stale:
             return
         tallies = [tally for run in self._unreported.poll() if (tally := run.breaker.take()) is not None]
@@ -256,7 +258,7 @@ class _Push:
         self._overrides = overrides
 
     def _apply_overrides(self, run: TargetRun, status: TargetStatus | None, overrides: OperatorOverrides) -> None:
-        """Do with a run as others that send to its target, and operators, want."""
+        """Apply to a run what other pushes found and operators set for its target."""
         if overrides or self._overrides:
             run.pace.set_rate(overrides.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
             if overrides.hold_reason(run.report.rule, run.report.target):

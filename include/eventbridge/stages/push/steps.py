@@ -1,4 +1,4 @@
-"""What a run of a target does between two sends, so that a thread of its own, or one of many, can carry it."""
+"""What a run of a target waits for between two sends, so that its own thread or a shared one can run it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.targets.steps import BlockingCall
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Go on after so many seconds, or when `woken` is set."""
+    """Continue after `seconds`, or when `woken` is set."""
 
     seconds: float
     woken: threading.Event
@@ -21,11 +21,11 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class OwnThread:
-    """Go on in a thread of its own: what comes holds the thread that it runs in."""
+    """Continue in a thread of its own: the next step blocks its thread."""
 
 
 class SharedFlush:
-    """A flush that may wait for those of other targets of its `disk`, so that they are made together."""
+    """A flush that may wait for those of other targets on its `disk`, to be made together."""
 
     __slots__ = ("_error", "_lost", "_target", "disk")
 
@@ -36,18 +36,18 @@ class SharedFlush:
         self.disk: Hashable = target.disk
 
     def result(self) -> str | None:
-        """Return what was lost, None: nothing; or raise what was raised."""
+        """Return the error if something was lost, else None; raises what the flush raised."""
         if self._error is not None:
             raise self._error
         return self._lost
 
     def run(self) -> None:
-        """Make it by itself; raises nothing."""
+        """Flush this target alone; raises nothing."""
         self.run_all([self])
 
     @staticmethod
     def run_all(flushes: Sequence[SharedFlush]) -> None:
-        """Make several, all of one disk; raises nothing."""
+        """Flush several targets, all on one disk; raises nothing."""
         try:
             lost = flushes[0]._target.flush_together([flush._target for flush in flushes])
             for flush, each in zip(flushes, lost, strict=True):
@@ -61,12 +61,12 @@ OWN_THREAD = OwnThread()
 
 Wait = Sleep | BlockingCall | SharedFlush | OwnThread | None
 Result = TypeVar("Result")
-#: What waits in between, and comes to a result. None: there is nothing to do until its transfer slot has news.
+#: Yields what it waits for, and returns a result. None: wait until the transfer slot has news.
 Steps = Generator[Wait, None, Result]
 
 
 def run_to_completion(steps: Steps[None], *, shares: bool = False) -> SharedFlush | None:
-    """Carry a run to its end in this thread, or `shares`: until it wants a flush, which is returned."""
+    """Run to the end in this thread; with `shares`, until a flush is needed, which is returned."""
     for step in steps:
         if isinstance(step, Sleep):
             step.woken.wait(step.seconds)

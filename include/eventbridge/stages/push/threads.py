@@ -1,4 +1,4 @@
-"""Threads that carry what holds a thread: as many as help, up to a limit, and none that rests."""
+"""A pool of threads for blocking jobs: as many as help, up to a limit, and none that idles."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Protocol
 
 Job = Callable[[], object]
 
-#: How often it is looked whether more threads would help.
+#: How often to check whether more threads would help.
 _POLL_SECONDS = 0.05
-#: Where jobs take longer than this a thread, they wait for something, and more threads get more of them done.
+#: Jobs that take longer than this mostly wait, so that more threads get more of them done.
 _JOB_SECONDS = 0.006
 
 
 class SpareWork(Protocol):
-    """Work that can wait until a thread has no other; `do` does some of it, and raises nothing."""
+    """Work for a thread that has no job; `do` does some of it, and raises nothing."""
 
     def __bool__(self) -> bool:
-        """Return whether there is some."""
+        """Return whether there is any."""
 
     def do(self) -> None:
         """Do some of it, if there is any."""
 
 
 class Threads:
-    """Runs jobs in the order they come, at most `most` at a time; a job raises nothing.
+    """Runs jobs in order, at most `most` at a time; a job raises nothing.
 
-    It begins with `first` threads (None: with all), as threads that have work take the interpreter from each other at
-    every call of the system; `poll` adds some where they mostly wait. Whoever has no job left does what is to `spare`.
-    The threads do not keep a process from ending, as one may hang in a call that nothing ends.
+    It begins with `first` threads (None: all), because busy threads take the interpreter from each other at every
+    system call; `poll` adds threads if they mostly wait. A thread without a job does the `spare` work. The threads do
+    not keep the process from exiting, because a call may hang forever.
     """
 
     def __init__(self, name: str, most: int, *, first: int | None = None, spare: SpareWork | None = None) -> None:
@@ -45,17 +45,17 @@ class Threads:
         self._polled_at, self._taken = time.monotonic(), 0
 
     def add(self, job: Job) -> None:
-        """Have a job run; any thread may."""
+        """Add a job; any thread may call it."""
         self.add_all([job])
 
     def add_all(self, jobs: Iterable[Job]) -> None:
-        """Have jobs run; any thread may. To add thousands one by one starts a thread for nearly each of them."""
+        """Add jobs; any thread may call it. Adding thousands one by one would start a thread for nearly each."""
         with self._lock:
             self._waiting.extend(jobs)
         self._start(len(self._waiting))
 
     def poll(self) -> None:
-        """Start as many threads again, up to the limit, if there is work for them and jobs take long; call it often."""
+        """Double the threads, up to the limit, if there is work and jobs are slow; call it often."""
         now = time.monotonic()
         if now - self._polled_at < _POLL_SECONDS:
             return
@@ -69,7 +69,7 @@ class Threads:
             self._start(work)
 
     def running(self) -> list[threading.Thread]:
-        """Return the threads that have work, for somebody to wait for."""
+        """Return the threads that have work, to join them."""
         with self._lock:
             return [thread for thread in self._running if thread.ident is not None]
 
@@ -91,7 +91,7 @@ class Threads:
             raise
 
     def _next(self) -> Job | None:
-        """Return the next job; None: there is none, and this thread is none of those that run any more."""
+        """Return the next job; None: there is none, and this thread has left the pool."""
         with self._lock:
             self._taken += 1
             if self._waiting:

@@ -1,6 +1,5 @@
-"""The pace of one run: tokens leased from the ledger, a second's at a time, shared with all pushes of its target.
-
-And the pause that its target asked for.
+"""The pace of one run: rate tokens, leased from the ledger for a second and shared with all pushes, and the target's
+pause.
 """
 
 from __future__ import annotations
@@ -11,39 +10,39 @@ from datetime import datetime, timedelta
 from eventbridge.decision.breaker import RAMP
 from eventbridge.decision.token_bucket import Lease, per_second, second_of
 
-#: How long leased tokens count: what a slow target did not use by then would be a burst later.
+#: How long leased tokens are valid: unused tokens of a slow target would cause a burst later.
 _LEASE = timedelta(seconds=1)
 
 
 class Pause:
-    """Until when a target wants to be sent nothing; one for all its runs in a push, and any thread may use it."""
+    """The time until which a target wants no requests; shared by all its runs in a push, and thread-safe."""
 
     def __init__(self) -> None:
         self._until: datetime | None = None
 
     def ask(self, until: datetime) -> None:
-        """Ask for it until a time; the latest counts."""
+        """Set the pause to last until `until`, unless it lasts longer already."""
         self._until = max(until, self._until or until)
 
     def at(self, now: datetime) -> datetime | None:
-        """Return until when it lasts; None: there is none (any more)."""
+        """Return when the pause ends; None if there is none (any more)."""
         until = self._until
         if until is None or now < until:
             return until
-        self._until = None  # one that is asked for at this very moment is told by the ledger in a second
+        self._until = None  # a pause set at this very moment comes back from the ledger within a second
         return None
 
     @property
     def last(self) -> datetime | None:
-        """Until when it lasts, or lasted until a moment ago."""
+        """When the pause ends, or ended a moment ago."""
         return self._until
 
 
 class Pace:
-    """Says whether one more delivery may be sent now; belongs to the run's thread, but for its `pause`.
+    """Decides whether one more delivery may be sent now; used by the run's thread only, except for `pause`.
 
-    `rate` None, no ramp and no pause: always. `lease` takes (deliveries a second, wanted) to the ledger.
-    `redrive_pace` is a further one whose tokens it takes too: what a redrive allows, say.
+    Without a rate, ramp or pause, always. `lease` takes (deliveries a second, wanted tokens) from the ledger.
+    `redrive_pace` is a further pace whose tokens are needed too: that of a redrive, for example.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Pace:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether `take` says yes at any time, and counts nothing."""
+        """Whether `take` always returns True and counts nothing."""
         unbound = self._rate is None and self._ramp_until is None and self.redrive_pace is None
         return unbound and self.pause.last is None
 
@@ -77,7 +76,7 @@ class Pace:
 
     @property
     def is_short(self) -> bool:
-        """Whether `fetch` is to be called before it can be said that there is no token."""
+        """Whether `fetch` must be called to know whether there is a token."""
         return any(limit._short for limit in self._limits)
 
     @property
@@ -85,22 +84,22 @@ class Pace:
         return [self] if self.redrive_pace is None else [self, self.redrive_pace]
 
     def fetch(self, now: datetime) -> None:
-        """Lease the tokens that `take` found lacking."""
+        """Lease the tokens that `take` found missing."""
         for limit in self._limits:
             if limit._short:
                 limit._fetch(now)
 
     def set_rate(self, rate: float | None) -> None:
-        """Keep another rate from now on: an operator has said so. Any thread may."""
+        """Change the rate, because an operator did; any thread may call it."""
         if rate != self._rate:
             self._rate, self._token_at = rate, None
 
     def ramp(self, now: datetime) -> None:
-        """Begin a ramp: the target has just healed."""
+        """Begin a ramp: the target has just recovered."""
         self._ramp_until = now + RAMP
 
     def may_ask(self, now: datetime) -> bool:
-        """Return whether it is worth asking for a token."""
+        """Return whether there may be a token now."""
         if self.pause.at(now) is not None or (self.redrive_pace is not None and not self.redrive_pace.may_ask(now)):
             return False
         return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
@@ -116,11 +115,11 @@ class Pace:
         return True
 
     def has_limited(self, now: datetime) -> bool:
-        """Return whether it refused a token, and there was none again until a second ago at most."""
+        """Return whether it refused a token within the last second, or still has none."""
         return self._refused_at is not None and now - max(self._refused_at, self.next_at or self._refused_at) < _LEASE
 
     def _has_token(self, now: datetime, wanted: int, defers: bool) -> bool:
-        """Return whether it has a token, of `wanted`, or needs none; leases some if it has none, unless it defers."""
+        """Return whether it has a token or needs none; leases some if it has none, unless it defers."""
         if per_second(self._rate, self._ramp_until, now) is None:
             return True
         if self._held_until is not None and now >= self._held_until:
@@ -143,5 +142,5 @@ class Pace:
         self._token_at = None if found.granted else now + timedelta(seconds=found.wait_seconds)
 
     def _spend(self) -> None:
-        """Use the token that it `holds`."""
+        """Use one token."""
         self._held = max(0, self._held - 1)
