@@ -169,7 +169,7 @@ screenshots: setup ## take the pictures of docs/images again, of Airflow's pages
 oracle: setup ## compare 200,000 generated results with AWS Event Ruler's; ORACLE="--seed 7" for others; needs a JDK and Maven
 	@PYTHONPATH=tests exec $(BIN)/python -m oracle.compare $(ORACLE)
 
-fix: setup ## mend what formatter and linter can mend
+fix: setup ## fix what formatter and linter can fix
 	@$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

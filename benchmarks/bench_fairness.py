@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
 from benchmarks.fairness.lanes import SLOTS, TIMES, LaneFound, measure_lanes
-from benchmarks.fairness.overrides import Effect, measure_overrides
+from benchmarks.fairness.overrides import TimeToEffect, measure_overrides
 from benchmarks.fairness.topics import measure_topic, quantile
 from rich.console import Console
 from rich.table import Table
@@ -96,7 +96,7 @@ def _topics(receiver: CompiledReceiver, options: argparse.Namespace) -> bool:
     return _judged(f"p99 beside a hot topic, at most {P99_GOAL:g} times", f"{times:.2f}", kept=times <= P99_GOAL)
 
 
-def _overrides(effects: Sequence[Effect]) -> bool:
+def _overrides(effects: Sequence[TimeToEffect]) -> bool:
     table = Table(title="an override, and when it holds")
     for title in ("said", "seconds to effect"):
         table.add_column(title, justify="left" if title == "said" else "right")

@@ -1,4 +1,4 @@
-"""`python -m demo.respond crew 503`: has the receiver respond with 503 at /told/crew from now on; 200 mends it."""
+"""`python -m demo.respond crew 503`: has the receiver respond with 503 at /told/crew from now on; 200 fixes it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 
 
 @pytest.fixture(autouse=True)
-def no_fault_left_behind() -> Iterator[None]:
+def no_fault_remains() -> Iterator[None]:
     """Take the fault hook out after each test."""
     yield
     fault_points.install(None)

@@ -34,15 +34,15 @@ Attempts = Sequence[datetime]
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What was said, and after how many seconds it held; nan: it was not seen in the time that it was looked for."""
+class TimeToEffect:
+    """An override and the seconds until it took effect; nan if it had no effect within the time that was observed."""
 
     action: str
     seconds: float
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Observation:
     """What happened from a word to the end of the time that is looked at: when deliveries were sent, and chunks."""
 
     said: datetime
@@ -53,37 +53,37 @@ class _Seen:
         return math.nan if at is None else max(0.0, (at - self.said).total_seconds())
 
 
-def _stops(seen: _Seen) -> float:
+def _stops(seen: _Observation) -> float:
     """Return when the last delivery was sent."""
     return seen.after(max(seen.sent, default=seen.said))
 
 
-def _goes_on(seen: _Seen) -> float:
+def _goes_on(seen: _Observation) -> float:
     """Return when the first delivery was sent."""
     return seen.after(min(seen.sent, default=None))
 
 
-def _slows(seen: _Seen) -> float:
+def _slows(seen: _Observation) -> float:
     """Return when the last delivery was sent that the rate would not have allowed."""
     return seen.after(max(_above_rate(seen), default=seen.said))
 
 
-def _quickens(seen: _Seen) -> float:
+def _quickens(seen: _Observation) -> float:
     """Return when the first delivery was sent that the rate would not have allowed."""
     return seen.after(min(_above_rate(seen), default=None))
 
 
-def _above_rate(seen: _Seen) -> list[datetime]:
+def _above_rate(seen: _Observation) -> list[datetime]:
     """Return when deliveries were sent beyond what the rate lets through in a second, and the tokens it had left."""
     most = 2 * _LIMIT + 1
     pairs = zip(seen.sent, seen.sent[most:], strict=False)
     return [at for before, at in pairs if (at - before).total_seconds() < 1.0]
 
 
-def _weighs(weight: int) -> Callable[[_Seen], float]:
+def _weighs(weight: int) -> Callable[[_Observation], float]:
     """Return a look at when the first push of a weight started."""
 
-    def look(seen: _Seen) -> float:
+    def look(seen: _Observation) -> float:
         started = [each.started_at for each in seen.chunks if each.weight == weight and each.started_at is not None]
         return seen.after(min(started, default=None))
 
@@ -91,7 +91,7 @@ def _weighs(weight: int) -> Callable[[_Seen], float]:
 
 
 #: What is set, one after the other: action, whether it names the target, value, how its effect is seen.
-_WORDS: Final[tuple[tuple[str, bool, str, Callable[[_Seen], float]], ...]] = (
+_WORDS: Final[tuple[tuple[str, bool, str, Callable[[_Observation], float]], ...]] = (
     ("pause rule", False, "", _stops),
     ("resume rule", False, "", _goes_on),
     ("pause target", True, "", _stops),
@@ -105,7 +105,7 @@ _WORDS: Final[tuple[tuple[str, bool, str, Callable[[_Seen], float]], ...]] = (
 )
 
 
-def measure_overrides(receiver: CompiledReceiver, seconds: float) -> list[Effect]:
+def measure_overrides(receiver: CompiledReceiver, seconds: float) -> list[TimeToEffect]:
     """Set one override after the other, each `seconds` after the last, and return when each held."""
     with site(large=False) as place:
         url = receiver.url("/ok/orders")
@@ -121,7 +121,7 @@ def measure_overrides(receiver: CompiledReceiver, seconds: float) -> list[Effect
                 time.sleep(seconds)
                 while math.isnan(took := look(_seen(runtime, said))) and time.monotonic() < end and not failures:
                     time.sleep(0.5)
-                found.append(Effect(action, took))
+                found.append(TimeToEffect(action, took))
         for failure in failures:
             raise RuntimeError("a part of the benchmark failed") from failure
         return found
@@ -168,7 +168,7 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
             thread.join()
 
 
-def _seen(runtime: Runtime, said: datetime) -> _Seen:
+def _seen(runtime: Runtime, said: datetime) -> _Observation:
     sent: list[datetime] = []
     chunks: list[Chunk] = []
     for batch in runtime.ledger.batches(limit=400):
@@ -183,4 +183,4 @@ def _seen(runtime: Runtime, said: datetime) -> _Seen:
             if file.path is not None:
                 rows = read_table(runtime.store, file.path, ["sent", "started_at"]).to_pylist()
                 sent += [row["started_at"] for row in rows if row["sent"] and row["started_at"] >= said]
-    return _Seen(said, sorted(sent), chunks)
+    return _Observation(said, sorted(sent), chunks)

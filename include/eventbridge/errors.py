@@ -24,7 +24,7 @@ EventBridgeError
 │   │   ├── StoreFileUnreadable  there is one, but the disk or its rights keep its bytes back
 │   │   └── NewerFormatError     a newer version of the product wrote it
 │   ├── LedgerError
-│   ├── SettledAnewError      a repair gave a batch another settlement meanwhile
+│   ├── SettledAgainError     a repair gave a batch another settlement meanwhile
 │   ├── BusError
 │   ├── StreamingLeaseTakenError       another process delivers the events of a runner in streaming mode
 │   └── SparkError
@@ -245,7 +245,7 @@ class LedgerError(InfrastructureError):
     """The ledger's database cannot be reached or refuses a statement."""
 
 
-class SettledAnewError(InfrastructureError):
+class SettledAgainError(InfrastructureError):
     """A batch was settled again by a repair while somebody was at work on what it was before."""
 
 

@@ -58,11 +58,11 @@ def test_keys_of_two_tokens_are_two_keys(server: Server, client: httpx.Client) -
 
 
 def test_a_refusal_is_not_kept(server: Server, client: httpx.Client) -> None:
-    """A call that was refused as a whole may be mended and sent under the same key."""
-    headers = {"content-type": "text/plain", "idempotency-key": "mended"}
+    """A call that was refused as a whole may be fixed and sent under the same key."""
+    headers = {"content-type": "text/plain", "idempotency-key": "fixed"}
     assert client.post(PATH, content=b"{}", headers=headers).status_code == 415
 
-    assert post(client, "mended", json.dumps(order(1, type="mended"))).status_code == 200
+    assert post(client, "fixed", json.dumps(order(1, type="fixed"))).status_code == 200
 
 
 def test_the_response_that_no_event_was_published_is_not_kept(server: Server, client: httpx.Client) -> None:
@@ -107,15 +107,15 @@ def test_a_response_that_was_lost_makes_no_other_event(server: Server, client: h
 
 def test_another_event_under_a_key_that_is_free_again_has_another_id(server: Server, client: httpx.Client) -> None:
     """Two events that a key stood for, one after the other, are two."""
-    first, second = order(1, type="anew"), order(2, type="anew")
+    first, second = order(1, type="again"), order(2, type="again")
     del first["id"], second["id"]
-    assert post(client, "anew", json.dumps(first)).status_code == 200
+    assert post(client, "again", json.dumps(first)).status_code == 200
     with sqlite3.connect(server.installation.folder / "home" / "ledger.sqlite") as ledger:
         ledger.execute("DELETE FROM kept_answer")
 
-    assert post(client, "anew", json.dumps(second)).status_code == 200
+    assert post(client, "again", json.dumps(second)).status_code == 200
 
-    assert len(set(on_bus(server.installation, "anew"))) == 2
+    assert len(set(on_bus(server.installation, "again"))) == 2
 
 
 def test_a_key_has_a_length(client: httpx.Client) -> None:

@@ -321,7 +321,7 @@ def test_a_target_is_checked_and_sent_an_event(told: Server, operator: httpx.Cli
     assert ("&lt;script&gt;" in filled, "<script" in filled) == (True, False)
 
 
-def test_the_test_of_a_rule_says_where_it_is_mended(operator: httpx.Client) -> None:
+def test_the_test_of_a_rule_says_where_it_is_fixed(operator: httpx.Client) -> None:
     """It proposes events that have landed and, for a pattern that was changed, names the file and the line."""
     form = operator.get("/page/rules/refused/test").text
     same = operator.post("/page/rules/refused/test", data={"key": key_of(operator), "body": "{}"}, headers=OWN).text

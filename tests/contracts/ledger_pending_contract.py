@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from contracts.ledger_samples import Clock, a_chunk, a_file, a_pending, a_retry_batch, after, due, names, settle
 
-from eventbridge.errors import LedgerError, ReconciliationError, SettledAnewError
+from eventbridge.errors import LedgerError, ReconciliationError, SettledAgainError
 from eventbridge.ledger import Ledger
 from eventbridge.model.pending import PendingCount, PendingDeliveries, WaitingTarget
 
@@ -325,7 +325,7 @@ class PendingContract:
             lambda: ledger.commit_batch("batch-1", "flights", [], after(9), "000000"),
             lambda: ledger.prove_settled_by("batch-1", "000000"),
         ):
-            with pytest.raises(SettledAnewError, match="batch-1"):
+            with pytest.raises(SettledAgainError, match="batch-1"):
                 late()
         assert rival.files("batch-1", "settlement") == [new]
         assert [rival.files("batch-1", "dead_letter"), rival.pending()] == [[], []]

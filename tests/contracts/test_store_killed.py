@@ -59,7 +59,7 @@ def test_killed_at_any_point_a_file_is_whole_or_not_there(tmp_path: Path, method
 
 
 def test_killed_in_the_middle_of_writing_nothing_shows(tmp_path: Path) -> None:
-    """Killed while the bytes are on their way: the file is not there, and what is left behind is in nobody's way."""
+    """Killed while the bytes are on their way: the file is not there, and the draft is in nobody's way."""
     store = FileStore(tmp_path)
     store.put("a/first", b"")
 

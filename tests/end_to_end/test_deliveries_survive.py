@@ -134,7 +134,7 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
 
 
 def test_errors_in_rule_files_are_shown_by_airflow(running: Running) -> None:
-    """The import error in the UI lists the errors in the words of `eventbridge rules check`; mended, it goes."""
+    """The import error in the UI lists the errors in the words of `eventbridge rules check`; fixed, it goes."""
     broken = running.runtime.settings.rules_folder / "broken.yaml"
     broken.write_text("rules:\n  a:\n    bus: oders\n    pattern: {type: [{prefx: x}]}\n    targets: {}\n  b: 5\n")
     with pytest.raises(RuleFileError) as raised:

@@ -330,7 +330,7 @@ def test_the_fallback_starts_a_run_where_no_triggerer_runs(directed: Running) ->
     directed.until_settled()
 
 
-def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Running) -> None:
+def test_an_orphaned_replay_continues_once_there_is_room(directed: Running) -> None:
     """A run of `eventbridge_retry_deliveries` has another run go on with it.
 
     While the store is at its quota that waits.

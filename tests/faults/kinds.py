@@ -91,8 +91,8 @@ class Kind:
     """The stages of one kind, in order, and what must have happened before the first of them.
 
     `before`: runs, as `world.run` takes them. `responses`: what targets do while the stages run (see `receiver.py`;
-    `nobody`: no one listens); all but `bad` are well in the end, and `mends` says that `bad` is too. `events`: what
-    its worlds publish. `split`: a batch leaves one message over, for another one. `early`: what died is gone on with at
+    `nobody`: no one listens); all but `bad` are well in the end, and `bad_is_fixed` says that `bad` is too.
+    `events`: what its worlds publish. `split`: a batch leaves one message over, for another one. `early`: what died is gone on with at
     once; else it is settled late, and who comes early waits.
     `again`: the calls of a stage that come again with each response: in `make test` one in so many of them is stopped
     at, and fails, after the first dozen.
@@ -107,7 +107,7 @@ class Kind:
     before: tuple[str, ...] = ()
     ahead: timedelta = timedelta(0)
     responses: Mapping[str, str] = field(default_factory=lambda: WELL)
-    mends: bool = False
+    bad_is_fixed: bool = False
     events: Literal["orders", "placed", "bills"] = "orders"
     split: bool = False
     early: bool = True
@@ -264,21 +264,21 @@ KINDS: dict[KindName, Kind] = {
         "redrive",
         {"plan": _plan_redrive, **_SETTLING},
         before=("normal.all",),
-        mends=True,
+        bad_is_fixed=True,
         own=frozenset({"plan", "push"}),
     ),
     "retransform": Kind(
         "redrive",
         {"plan": _plan_retransform, "route": _route, **_SETTLING},
         before=("normal.all",),
-        mends=True,
+        bad_is_fixed=True,
         own=frozenset({"plan", "route"}),
     ),
     "replay": Kind(
         "replay",
         {"plan": _plan_replay, "route": _route, **_SETTLING},
         before=("normal.all",),
-        mends=True,
+        bad_is_fixed=True,
         own=frozenset({"plan", "route"}),
     ),
     "deferred_matches": Kind(

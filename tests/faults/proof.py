@@ -47,7 +47,7 @@ def _rows(trial: Trial) -> dict[str, dict[str, int]]:
         return {f"{BUDGETED_RULE}/bills": row(size.valid)}
     bad = (
         row(2 * size.valid, delivered=size.valid, dead=size.valid)
-        if kind.mends
+        if kind.bad_is_fixed
         else row(size.valid, delivered=0, dead=size.valid)
     )
     all_orders = {f"all-orders/{target}": row(size.valid) for target in ("healthy", "late", "lines")}
@@ -67,7 +67,7 @@ def _lost(trial: Trial) -> Iterator[str]:
     kind = KINDS[trial.kind]
     for event, _ in valid_events(kind.events, trial.scene.size):
         for target in _takers(str(event["type"])) + (
-            ["mended"] if kind.mends and event["type"] == "order.placed" else []
+            ["fixed"] if kind.bad_is_fixed and event["type"] == "order.placed" else []
         ):
             if event["id"] not in responded[target]:
                 yield f"{target} never got {event['id']}"
@@ -98,7 +98,7 @@ def _wrong_repetitions(trial: Trial) -> Iterator[str]:
     for run, found in trial.looks:
         yield from (f"before run {run}: {each}" for each in found["wrong"])
         claimed = {each for target, some in found["delivered"].items() if target != "lines" for each in some}
-        settled = claimed if KINDS[trial.kind].mends else claimed | set(found["dead"])
+        settled = claimed if KINDS[trial.kind].bad_is_fixed else claimed | set(found["dead"])
         late = {request.webhook_id for request in received if request.run >= run} & settled
         yield from (f"{each} was settled before run {run}, and sent again" for each in sorted(late))
         known = {request.webhook_id for request in received if request.run < run and request.status == 200}

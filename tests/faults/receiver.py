@@ -20,7 +20,7 @@ from eventbridge.testing.receiver_http import IncomingRequest, read_request
 
 #: What a target may do instead, and which one it is: refuse every tenth event, or the first or second of one item's
 #: moves, for now; take what it refused for good before.
-_TARGETS = {"half": "late", "first": "strict", "second": "strict", "mended": "bad"}
+_TARGETS = {"half": "late", "first": "strict", "second": "strict", "fixed": "bad"}
 _REFUSED = {"first": "cog-0", "second": "cog-1"}
 
 #: A request that is dropped: never looked at, or taken and never responded to.

@@ -159,8 +159,8 @@ class Trial:
         recovers = what.startswith("recovery")
         kind: Kind = KINDS.get(what.partition(".")[0], own)  # type: ignore[call-overload]
         responses = {**(WELL if recovers else kind.responses)}
-        if own.mends and (recovers or kind is own):
-            responses["bad"] = "mended"
+        if own.bad_is_fixed and (recovers or kind is own):
+            responses["bad"] = "fixed"
         log = self.scene.log
         urls = {
             name: _NOBODY if how == "nobody" else log.url(self.name, self.runs, how) for name, how in responses.items()

@@ -100,7 +100,7 @@ def test_an_overdrawn_pool_has_no_free_slot(airflow: FakeAirflow) -> None:
 
 
 def test_a_refused_login_names_the_connection(airflow: FakeAirflow) -> None:
-    """The error says what was asked, what was responded to, and which connection to mend; never the password."""
+    """The error says what was asked, what was responded to, and which connection to fix; never the password."""
     with AirflowPools(airflow.connection("wrong-secret")) as client, pytest.raises(AirflowError) as error:
         client.pools()
 

@@ -74,7 +74,7 @@ def test_ending_what_has_ended_is_harmless() -> None:
     stop_groups({"gone": done.pid})
 
 
-def test_a_process_id_that_was_used_anew_is_left_alone(tmp_path: Path) -> None:
+def test_a_process_id_that_was_used_again_is_left_alone(tmp_path: Path) -> None:
     """`make down` ends the processes it noted, known by id and start, and nobody else's."""
     mine = psutil.Process()
     noted = {"mine": [mine.pid, mine.create_time()], "again": [mine.pid, 1.0], "gone": [2**22 - 3, 5.0]}

@@ -216,7 +216,7 @@ def asking() -> set[threading.Thread]:
     return {each for each in threading.enumerate() if each.name == "eventbridge-policy"}
 
 
-def test_a_call_that_hangs_is_left_behind() -> None:
+def test_a_call_that_hangs_is_abandoned() -> None:
     """The limit holds for whatever the driver does: connecting to a host that drops packets, for one."""
     before, over = asking(), threading.Event()
 

@@ -76,7 +76,7 @@ def test_the_view_of_the_plugin_is_one_that_airflow_shows() -> None:
 def test_a_connection_is_tested(
     home: Path, hook: Any, extra: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The button of the form says that the connection can be used, or what to mend; empty fields count for nothing."""
+    """The button of the form says that the connection can be used, or what to fix; empty fields count for nothing."""
     text = json.dumps(
         {"conn_type": hook.conn_type, "schema": "orders" if hook is EventBridgeHook else "", "extra": extra}
     )

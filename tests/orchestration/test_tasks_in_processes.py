@@ -164,7 +164,7 @@ def test_a_push_is_named_by_rule_and_target(home: Path) -> None:
     assert pushes("b").expand(chunk_id=[1]).partial_kwargs["map_index_template"] == "{{ task.chunk_name }}"
 
 
-def test_what_a_person_must_mend_is_not_tried_again(home: Path) -> None:
+def test_what_a_person_must_fix_is_not_tried_again(home: Path) -> None:
     """A batch that is not reconciled fails the task for good; a ledger that is unreachable is tried again."""
     with pytest.raises(AirflowFailException, match="one too many"), stage():
         raise ReconciliationError("one too many")

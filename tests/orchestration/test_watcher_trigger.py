@@ -66,17 +66,17 @@ def test_the_stream_rings_for_the_runners_of_the_rule_files(home: Path) -> None:
 
 
 def test_the_stream_outlives_broken_rule_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error in the rules, like an unreachable ledger, silences the watcher only until it is mended."""
+    """An error in the rules, like an unreachable ledger, silences the watcher only until it is fixed."""
     monkeypatch.setattr(watcher, "_PAUSE_SECONDS", 0.05)
     rules = home.parent / "rules" / "orders.yaml"
     right = rules.read_text()
     rules.write_text("rules: [")
 
-    async def mend() -> None:
+    async def fix() -> None:
         await asyncio.sleep(0.3)
         rules.write_text(right)
 
-    assert sorted(asyncio.run(first_ring(mend))) == ["events_night", "events_orders"]
+    assert sorted(asyncio.run(first_ring(fix))) == ["events_night", "events_orders"]
 
 
 def test_the_stream_does_not_block_the_triggerer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def lines(runtime: Runtime, name: str) -> list[str]:
 def test_a_program_that_loops_delays_no_other_rule_on_spark(
     spark_server: SparkConnectServer, deliver: Callable[..., Costly]
 ) -> None:
-    """Cheap and budgeted neighbours go out in its batch; its own rest is a deferred match, routed once mended."""
+    """Cheap and budgeted neighbours go out in its batch; its own rest is a deferred match, routed once fixed."""
     router = ConnectRouter(spark_server.url, route_with_poison)
     runtime = deliver(router, "loop")
 

@@ -252,7 +252,7 @@ def routed_until(place: Place, runtime: Runtime, done: Callable[[], bool]) -> No
     pytest.fail(f"after 20 batches there wait {waiting(runtime)}, held are {runtime.ledger.rules_on_hold()}")
 
 
-def test_a_mended_rule_routes_its_dead_letters_anew(place: Place) -> None:
+def test_a_fixed_rule_routes_its_dead_letters_again(place: Place) -> None:
     """A redrive with retransform asks Spark as route does: today's `where` decides, today's SQL is what is sent."""
     place.write_rules(cast={"where": "data:n::int > 1", "targets": {"a": {"form": "SQL", "value": "data:n"}}})
     runtime = place.deliver(*SUBJECT[:2], {"data": {"n": "many"}}, {"data": {"n": "few"}})

@@ -126,15 +126,15 @@ def waiting(runtime: Runtime) -> list[tuple[str, str, int]]:
 
 
 class Crashing(InProcessRouter):
-    """A router whose worker dies of every share of the rule `costly`, until it is mended."""
+    """A router whose worker dies of every share of the rule `costly`, until it is fixed."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime.store, route_with_poison)
-        self.mended = False
+        self.fixed = False
         self.shares = 0
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        if any(isinstance(task, RuleShare) for task in tasks) and not self.mended:
+        if any(isinstance(task, RuleShare) for task in tasks) and not self.fixed:
             self.shares += 1
             raise SparkError("the worker exited unexpectedly")
         return super().route_slices(job, tasks)

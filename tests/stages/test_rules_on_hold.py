@@ -17,7 +17,7 @@ from eventbridge.stages.retry.plan import settle_stale
 
 
 def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> None:
-    """Its worker dies: after two tries alone the rule is on hold, events wait, all others go on; its file mends it."""
+    """Its worker dies: after two tries alone the rule is on hold, events wait, all others go on; its file fixes it."""
     place.publish(order, 10, 10)
     runtime = place.runtime()
     crashing = Crashing(runtime)
@@ -32,7 +32,7 @@ def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> Non
     assert plan_deferred_matches(runtime) is None
     assert audit(runtime).differences == ()
     place.program("$.id again")
-    crashing.mended = True
+    crashing.fixed = True
     deliver_deferred_matches(runtime, "orders", crashing, place.stop)
 
     assert place.lines("COSTLY") == ["0", "1", "0", "1", "2"]

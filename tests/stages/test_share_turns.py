@@ -55,7 +55,7 @@ class Looping(Runtime):
         return RuleSet(buses=rules.buses, rules=rules.rules | changed)
 
 
-class Mended(Looping):
+class Fixed(Looping):
     """The same once the programs do no harm any more."""
 
     program = "$.id"
@@ -88,7 +88,7 @@ def received(runtime: Runtime, name: str) -> int:
 
 
 def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> None:
-    """Who began before that has its budget, all others are deferred whole; mended, each delivers everything, once."""
+    """Who began before that has its budget, all others are deferred whole; fixed, each delivers everything, once."""
     deliver_batch(runtime, "orders", router(runtime), Stop())
 
     found = reasons(runtime)
@@ -98,9 +98,9 @@ def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> Non
     assert 1 <= found["Budget"] <= 3
     assert audit(runtime).differences == ()
 
-    mended = Mended(**vars(runtime))
-    while due_deferred_matches(mended) is not None:
-        deliver_deferred_matches(mended, "orders", router(mended), Stop())
+    fixed = Fixed(**vars(runtime))
+    while due_deferred_matches(fixed) is not None:
+        deliver_deferred_matches(fixed, "orders", router(fixed), Stop())
     assert [received(runtime, f"costly-{number:02d}") for number in range(COSTLY)] == [2] * COSTLY
     assert audit(runtime).differences == ()
 
@@ -109,10 +109,10 @@ def test_who_had_no_turn_is_taken_up_before_who_used_up_its_budget(runtime: Loop
     """Nothing is known against it; the deferred matches of a batch are of the same age."""
     deliver_batch(runtime, "orders", router(runtime), Stop())
     crowded = reasons(runtime)["Crowded"]
-    mended = Mended(**vars(runtime))
+    fixed = Fixed(**vars(runtime))
 
     for _ in range(crowded):
-        deliver_deferred_matches(mended, "orders", router(mended), Stop())
+        deliver_deferred_matches(fixed, "orders", router(fixed), Stop())
 
     assert crowded
     assert set(reasons(runtime)) == {"Budget"}
@@ -137,7 +137,7 @@ def test_shares_that_are_tried_alone_have_a_total_as_well(runtime: Looping) -> N
     assert runtime.ledger.rules_on_hold() == {}
 
 
-def test_turns_are_drawn_anew_for_every_batch() -> None:
+def test_turns_are_drawn_again_for_every_batch() -> None:
     """Each rule comes first in some batches, and in none the order depends on the try or on how they were listed."""
     shares = [RuleShare(f"rule/{name}", name, (), 1.0) for name in "abcdefgh"]
     orders = {batch: [share.rule for share in by_lot(batch, shares)] for batch in map(str, range(400))}

@@ -56,7 +56,7 @@ def repair(
     would = "would be " if dry_run else ""
     for file in found.made_again:
         print_line(f"{would}made again: {file}")
-    if found.settled_anew:
+    if found.settled_again:
         print_line(f"{would}settled again; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
     if dry_run:
         note("nothing was changed; leave out --dry-run to do it")

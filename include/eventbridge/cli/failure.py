@@ -45,7 +45,7 @@ CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
     errors.StoreFileUnreadable: "store_file_unreadable",
     errors.NewerFormatError: "newer_format",
     errors.LedgerError: "ledger_failed",
-    errors.SettledAnewError: "batch_repaired_meanwhile",
+    errors.SettledAgainError: "batch_repaired_meanwhile",
     errors.BusError: "bus_failed",
     errors.StreamingLeaseTakenError: "streaming_lease_taken",
     errors.SparkError: "spark_failed",

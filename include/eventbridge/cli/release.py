@@ -27,7 +27,7 @@ def release(
 ) -> None:
     """Let a rule go on on hold: routing it failed by itself, its `expect` failed, or a delivery is not dead-lettered.
 
-    Do it once what made it fail is mended: what of it waits is due, and the delivery is tried again, or skipped.
+    Do it once what made it fail is fixed: what of it waits is due, and the delivery is tried again, or skipped.
     """
     from eventbridge.stages.operate.find import find_rule
     from eventbridge.stages.operate.release import release_rule

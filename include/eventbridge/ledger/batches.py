@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.errors import NotFoundError, SettledAnewError
+from eventbridge.errors import NotFoundError, SettledAgainError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.descriptions import Descriptions
 from eventbridge.ledger.statements import batches as statements
@@ -46,14 +46,14 @@ def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
 
 
 def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> None:
-    """Raise SettledAnewError if a batch has another first settlement than the one of this key.
+    """Raise SettledAgainError if a batch has another first settlement than the one of this key.
 
     What was made of a settlement counts only while the batch still has it. The caller has the batch's row, so that it
     stays so until the transaction ends.
     """
     first = connection.execute(statements.SETTLEMENTS, {"of_batch": batch_id}).scalar()
     if first not in (None, settlement):
-        raise SettledAnewError(
+        raise SettledAgainError(
             f"Batch {batch_id} was settled again by a repair while this was at work on it: what follows from its old "
             "settlement counts for nothing. Run this again."
         )
@@ -204,7 +204,7 @@ class Batches(Database):
         """Record a file that a stage has finished, only while the batch is in that state.
 
         False if it is not, or if another file has this key; the caller's file is then garbage. Of a file that follows
-        from a `settlement`, the batch's first (its key): raises SettledAnewError if the batch has another one now.
+        from a `settlement`, the batch's first (its key): raises SettledAgainError if the batch has another one now.
         """
         with self._writing() as connection:
             if not in_state(connection, file.batch_id, while_state):

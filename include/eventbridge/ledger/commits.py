@@ -41,7 +41,7 @@ class Commits(Database):
         rules, which are on hold from now on. `stats` are added to those of the minute.
         All in one transaction; False if the batch is committed already.
         Raises ReconciliationError, and changes nothing, if the batch is not settling or an offset
-        does not stand where its range starts; SettledAnewError if it has another settlement now; NotFoundError.
+        does not stand where its range starts; SettledAgainError if it has another settlement now; NotFoundError.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "now": now}
@@ -58,7 +58,7 @@ class Commits(Database):
             return True
 
     def prove_settled_by(self, batch_id: str, settlement: str) -> None:
-        """Raise SettledAnewError if the first settlement of a batch is not the one of this key any more."""
+        """Raise SettledAgainError if the first settlement of a batch is not the one of this key any more."""
         with self._reading() as connection:
             prove_settled_by(connection, batch_id, settlement)
 

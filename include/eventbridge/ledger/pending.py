@@ -36,7 +36,7 @@ class Pending(Database):
     def add_pending(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
         """Add pending deliveries and return how many rows are new; a row that is there already changes nothing.
 
-        Rows of a batch that follow from its first `settlement` (its key): raises SettledAnewError, and adds nothing,
+        Rows of a batch that follow from its first `settlement` (its key): raises SettledAgainError, and adds nothing,
         if the batch has another one now.
 
         A row with `held` is pending on hold; due, if that is what a person said to it. Raises ReconciliationError, and
@@ -153,7 +153,7 @@ class Pending(Database):
         """Forget files of a batch in this state, and record the settlement that it has instead of the `old` first one.
 
         With the old settlement its supplements, dead letters and its pending rows are forgotten. False, and nothing
-        is changed, if the batch is in another state, or one of its pending rows was taken; raises SettledAnewError if
+        is changed, if the batch is in another state, or one of its pending rows was taken; raises SettledAgainError if
         another settlement than the old one is its first. Without a settlement only the files are forgotten.
         """
         of = {"of_batch": batch_id}

@@ -36,7 +36,7 @@ class TargetHook(BaseHook):
         return connection
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether a target can use the connection, and what to mend; nothing is sent."""
+        """Return whether a target can use the connection, and what to fix; nothing is sent."""
         try:
             self.get_conn()
         except EventBridgeError as error:
@@ -65,7 +65,7 @@ class StoreHook(BaseHook):
         return connection
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether a store can use the connection, and what to mend; the bucket is not asked."""
+        """Return whether a store can use the connection, and what to fix; the bucket is not asked."""
         try:
             self.get_conn()
         except EventBridgeError as error:

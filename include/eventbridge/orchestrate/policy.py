@@ -112,7 +112,7 @@ class Placements:
         if self._engine is None:  # it imports the driver, once, which takes as long as the limit on a busy host
             self._engine = self._ledger.reader(self._limit_seconds)
         if self._ledger.bounds_readers:
-            # In this thread, and bounded by the database itself: a query that was left behind would hold a file open
+            # In this thread, and bounded by the database itself: an abandoned query would hold a file open
             # while the scheduler forks a worker, whose own commits would then take no lock (see ledger/database.py).
             return self._query(runner)
         return _within(self._limit_seconds, lambda: self._query(runner))

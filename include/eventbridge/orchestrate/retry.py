@@ -1,4 +1,4 @@
-"""The tasks of the DAG `eventbridge_retry_deliveries`: its batch, and what runs that died left behind."""
+"""The tasks of the DAG `eventbridge_retry_deliveries`: its batch, and the orphaned batches of runs that died."""
 
 from __future__ import annotations
 

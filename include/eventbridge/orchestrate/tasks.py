@@ -50,7 +50,7 @@ TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
 
 @contextmanager
 def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Runtime]:
-    """Open the runtime for one stage; what a person must mend fails the task at once, without further tries.
+    """Open the runtime for one stage; what a person must fix fails the task at once, without further tries.
 
     `connections` None: Airflow is asked for each, each time.
     """

@@ -23,7 +23,7 @@ from eventbridge.store.protocol import checked_path, checked_prefix, gone, missi
 
 #: Where files are written before they get their name; no path can begin with a dot, so nobody can see into it.
 INCOMING = ".incoming"
-#: What a killed writer left behind is removed after this time.
+#: The draft of a killed writer is removed after this time.
 LEFTOVER_AGE = timedelta(hours=24)
 
 _REMEDIES = {

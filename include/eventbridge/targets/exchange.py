@@ -116,7 +116,7 @@ class Exchange:
         self.curl.setopt(pycurl.HTTPHEADER, lines)
         self.curl.setopt(pycurl.POSTFIELDS, payload)
 
-    def connect_anew(self) -> None:
+    def connect_again(self) -> None:
         """Let the request, of which nothing went out, have a new connection."""
         self._alone = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)

@@ -46,7 +46,7 @@ class HttpEngine:
         for curl, error_number, message in self._multi.ended(0.0 if news else seconds):
             slot = self._slots[curl]
             if error_number == pycurl.E_ABORTED_BY_CALLBACK and not slot.flying[curl].sent:
-                self._connect_anew(slot.flying[curl])
+                self._connect_again(slot.flying[curl])
                 continue
             slot.ended.append((curl, error_number, message))
             news[slot] = None
@@ -103,10 +103,10 @@ class HttpEngine:
         exchange.stalled_before = self._multi.stalled_seconds
         self._slots[exchange.curl] = slot
 
-    def _connect_anew(self, exchange: Exchange) -> None:
+    def _connect_again(self, exchange: Exchange) -> None:
         """Begin a transfer again of which nothing went out, because the target had closed the connection before."""
         self._multi.remove(exchange.curl)
-        exchange.connect_anew()
+        exchange.connect_again()
         self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
 
     def stalled_ms(self, exchange: Exchange) -> float:

@@ -68,7 +68,7 @@ def test_without_any_good_rules_before_the_errors_are_raised(sending: Sending) -
         listen(sending.runtime, RUNNER)
 
 
-def test_errors_are_told_once_with_file_and_line_and_gone_once_mended(sending: Sending) -> None:
+def test_errors_are_told_once_with_file_and_line_and_gone_once_fixed(sending: Sending) -> None:
     """`status` has them, and one operational event, however many batches go on with the last good rules."""
     runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver_batch()

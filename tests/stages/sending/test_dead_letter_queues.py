@@ -73,7 +73,7 @@ def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> N
 
 
 def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, tmp_path: Path) -> None:
-    """Its copies are no dead letters; once somebody has mended it and says so they are tried again."""
+    """Its copies are no dead letters; once somebody has fixed it and says so they are tried again."""
     sending.begin(2, crm=dying(http(REFUSED, retry=NO_RETRY)))
     sending.deliver()
     sending.deliver()

@@ -119,7 +119,7 @@ def test_an_ordered_target_goes_on_behind_what_was_late(sending: Sending, clock:
     assert audit(runtime).differences == ()
 
 
-def test_a_redrive_begins_their_time_anew(sending: Sending, clock: RunningClock) -> None:
+def test_a_redrive_begins_their_time_again(sending: Sending, clock: RunningClock) -> None:
     """What was too late is sent when somebody redrives it: the deadline counts from the redrive."""
     runtime = sending.begin(1, crm=http("/healthy/crm", **WITHIN))
     clock.advance(3601)

@@ -73,7 +73,7 @@ def test_what_is_no_event_and_an_id_in_two_batches_are_indexed(sending: Sending)
 
 
 @pytest.mark.parametrize("harm", ["lost", "damaged"])
-def test_a_lost_index_is_said_and_made_anew(sending: Sending, harm: str) -> None:
+def test_a_lost_index_is_said_and_made_again(sending: Sending, harm: str) -> None:
     """Never a wrong result: that day is looked through, until maintenance has indexed it again."""
     runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver()

@@ -43,7 +43,7 @@ _steps = st.lists(
         st.tuples(st.just("publish"), st.sampled_from(KEYS), st.integers(1, 4)),
         st.tuples(st.just("publish for later"), st.sampled_from(KEYS), st.integers(1, 3)),
         st.tuples(st.just("refuse"), st.sampled_from(KEYS), st.sampled_from([503, 400])),
-        st.tuples(st.just("mend"), st.sampled_from(KEYS), st.just(0)),
+        st.tuples(st.just("fix"), st.sampled_from(KEYS), st.just(0)),
         st.tuples(st.just("deliver"), st.just(""), _dying),
         st.tuples(st.just("retry"), st.just(""), _dying),
         st.tuples(st.just("deliver twice at once"), st.just(""), _dying),
@@ -75,7 +75,7 @@ class Life:
         elif what == "refuse":
             self.recorder.refused[key, self.published[key]] = number
             self.refused.add((key, self.published[key]))
-        elif what == "mend":
+        elif what == "fix":
             self.recorder.refused = {order: code for order, code in self.recorder.refused.items() if order[0] != key}
         elif what == "wait":
             self.clock.advance(number)
@@ -125,7 +125,7 @@ class Life:
             push(self.site.runtime, batch.batch_id, chunk_id)
 
     def heal(self) -> None:
-        """Mend everything and deliver until nothing waits."""
+        """Fix everything and deliver until nothing waits."""
         self.recorder.refused.clear()
         runtime = self.site.reopen()
         for _ in range(24):
@@ -176,7 +176,7 @@ def numbers(orders: set[tuple[str, int]], key: str) -> set[int]:
     max_examples=max(25, settings().max_examples // 10), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @example([("publish", "a", 4), ("refuse", "a", 503), ("publish", "a", 4), ("deliver", "", 0), ("publish", "a", 4),
-          ("deliver twice at once", "", 0), ("mend", "a", 0), ("wait", "", 7200), ("retry", "", 9), ("publish", "a", 2),
+          ("deliver twice at once", "", 0), ("fix", "a", 0), ("wait", "", 7200), ("retry", "", 9), ("publish", "a", 2),
           ("deliver", "", 22), ("wait", "", 7200), ("retry", "", 0), ("retry", "", 0)])  # fmt: skip
 @example([("refuse", "b", 400), ("publish", "b", 4), ("deliver", "", 21), ("deliver", "", 21), ("deliver", "", 23)])
 def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, str, int]]) -> None:

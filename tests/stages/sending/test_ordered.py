@@ -267,7 +267,7 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
 def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Two keys of one shard fail; the one that is mended gets its whole backlog although the other goes on failing."""
+    """Two keys of one shard fail; the one that is fixed gets its whole backlog although the other goes on failing."""
     one, two = ("a", "b")
     assert shard_of(f'"{one}"') == shard_of(f'"{two}"')
     for n in range(3):

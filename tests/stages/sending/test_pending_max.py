@@ -76,8 +76,8 @@ def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -
 
 def test_deferred_matches_are_taken_up_once_less_waits(sending: Sending, clock: RunningClock, full: Path) -> None:
     """Each order comes once: what was pending, what waited, and what comes meanwhile."""
-    mended = full.with_name("crm.jsonl")
-    write(sending, full, f"{{type: file, path: '{mended}'}}")
+    fixed = full.with_name("crm.jsonl")
+    write(sending, full, f"{{type: file, path: '{fixed}'}}")
     clock.advance(7200)  # an hour, and its jitter
     assert plan_deferred_matches(sending.runtime) is None, "as many wait as may"
     sending.retry()
@@ -90,7 +90,7 @@ def test_deferred_matches_are_taken_up_once_less_waits(sending: Sending, clock: 
         clock.advance(3600)
         sending.deliver()
 
-    got = [int(json.loads(line)["data"]["id"]) for line in mended.read_text().splitlines()]
+    got = [int(json.loads(line)["data"]["id"]) for line in fixed.read_text().splitlines()]
     assert sorted(got) == list(range(1, 10))
     assert waiting(sending) == {}
     assert audit(sending.runtime).differences == ()
@@ -116,15 +116,15 @@ def test_deferred_matches_of_a_paused_rule_do_not_age(sending: Sending, clock: R
     assert plan_deferred_matches(sending.runtime) is sending.retry() is None
     clock.advance(3 * 86_400)
     assert sending.retry() is None
-    mended = full.with_name("crm.jsonl")
-    write(sending, full, f"{{type: file, path: '{mended}'}}")
+    fixed = full.with_name("crm.jsonl")
+    write(sending, full, f"{{type: file, path: '{fixed}'}}")
     operate(sending.runtime, "resume rule", "orders")
 
     for _ in range(3):
         clock.advance(3600)
         sending.deliver()
 
-    assert sorted(int(json.loads(line)["data"]["id"]) for line in mended.read_text().splitlines()) == list(range(1, 9))
+    assert sorted(int(json.loads(line)["data"]["id"]) for line in fixed.read_text().splitlines()) == list(range(1, 9))
 
 
 def test_new_events_of_an_ordered_rule_come_behind_its_deferred_matches(

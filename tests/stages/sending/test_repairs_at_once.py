@@ -9,7 +9,7 @@ import pytest
 from stages.delivering import REFUSED, Sending
 
 from eventbridge import fault_points
-from eventbridge.errors import ReconciliationError, SettledAnewError
+from eventbridge.errors import ReconciliationError, SettledAgainError
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
@@ -90,7 +90,7 @@ def test_a_repair_in_between_loses_nothing(
         sending.settle(batch)
         runtime.store.delete(segment)
     _at_create(at, other)
-    with suppress(ReconciliationError, SettledAnewError):
+    with suppress(ReconciliationError, SettledAgainError):
         who(sending, batch)
     fault_points.install(None)
 
@@ -123,7 +123,7 @@ def test_what_was_read_of_an_old_settlement_is_not_pending(sending: Sending) -> 
             _repair(sending, batch)
 
     _at(1, "store.open", other)
-    with pytest.raises(SettledAnewError):
+    with pytest.raises(SettledAgainError):
         schedule_retries(runtime, batch.batch_id)
     _finish(sending, batch)
 

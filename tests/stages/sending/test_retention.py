@@ -216,7 +216,7 @@ def test_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) -> No
     first = delivered(sending)
     days(sending, 40)
     maintain(sending.runtime)
-    sending.rules(crm="/healthy/crm", dead="/healthy/mended")
+    sending.rules(crm="/healthy/crm", dead="/healthy/fixed")
 
     assert redrive(sending, "first") == 1
     sound(sending)
@@ -272,7 +272,7 @@ def test_what_a_replay_came_to_is_told_as_long_as_it_is_kept(sending: Sending) -
 
 
 def test_files_that_nobody_names_go(sending: Sending) -> None:
-    """What lost attempts left behind, of a batch that is known or never was, once the day is 24 hours past."""
+    """Lost files, of a known batch or of none, go once the day is 24 hours past."""
     first = delivered(sending)
     store, never = sending.runtime.store, new_batch_id(first.planned_at)
     lost = [
@@ -281,7 +281,7 @@ def test_files_that_nobody_names_go(sending: Sending) -> None:
         layout.buffer("orders", first.planned_at, never, "0"),
     ]
     for path in lost:
-        store.put(path, b"left behind")
+        store.put(path, b"lost")
 
     days(sending, 0.9)
     assert maintain(sending.runtime).lost_files == 0

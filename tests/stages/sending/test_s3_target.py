@@ -131,7 +131,7 @@ def test_dead_letters_lie_in_the_queues_folder(sending: Sending, bucket: Bucket)
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
-def test_what_no_waiting_mends_is_dead(sending: Sending, bucket: Bucket, code: str) -> None:
+def test_what_no_waiting_fixes_is_dead(sending: Sending, bucket: Bucket, code: str) -> None:
     """Keys or rights that are wrong: the whole span is dead letters, which say what S3 said, and no key."""
     bucket.server.refuse = refuse(code)
     sending.begin(3, lake=bucket.target + "}")

@@ -120,7 +120,7 @@ def test_whatever_is_said_is_an_error_in_time(how: Say, error: type[RemotingErro
     assert time.monotonic() - begun < 5
 
 
-def test_the_call_after_a_broken_one_is_made_anew() -> None:
+def test_the_call_after_a_broken_one_is_made_again() -> None:
     """Nothing of the connection that broke is left."""
     with server(say_half, say(route("127.0.0.1:1"))) as address, asking(address) as client:
         with pytest.raises(Unreachable):

@@ -142,7 +142,7 @@ def _make_folder(entry: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_cut, _change, _empty, _exchange, _make_folder])
-def test_an_entry_that_is_damaged_is_read_anew(places: tuple[Path, Path], damage: Callable[[Path], None]) -> None:
+def test_an_entry_that_is_damaged_is_read_again(places: tuple[Path, Path], damage: Callable[[Path], None]) -> None:
     """Cut short, changed, empty, of another file, or no file at all: as if it were not there."""
     folder, cache = places
     for entry in sorted(cache.iterdir()):
@@ -185,7 +185,7 @@ def test_processes_at_once_read_the_same(places: tuple[Path, Path]) -> None:
     assert not [entry for entry in cache.iterdir() if entry.name.startswith(".")]
 
 
-def test_changed_code_reads_files_anew(places: tuple[Path, Path], tmp_path: Path) -> None:
+def test_changed_code_reads_files_again(places: tuple[Path, Path], tmp_path: Path) -> None:
     """What a file means is decided by our sources: an entry of others is not looked at."""
     folder, cache = places
     package = Path(eventbridge.__file__).parent

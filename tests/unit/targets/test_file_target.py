@@ -79,7 +79,7 @@ def test_a_target_recovers_when_its_path_does(tmp_path: Path) -> None:
     assert (first[0].accepted, second[0].accepted) == (False, True)
 
 
-def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_is_made_again(tmp_path: Path) -> None:
     """Rotation: what is delivered after a rename, or a removal, stands in a new file of the name."""
     path = tmp_path / "out.jsonl"
     with closing(FileTarget(place(path), clock=now)) as target:

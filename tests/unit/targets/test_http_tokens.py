@@ -90,7 +90,7 @@ def test_a_client_with_special_characters(receiver: Receiver) -> None:
     assert response.code == 200
 
 
-def test_a_refused_token_is_got_anew_once(receiver: Receiver) -> None:
+def test_a_refused_token_is_got_again_once(receiver: Receiver) -> None:
     """Each token is good for 5 requests here: with 8 in flight the rest is sent again with one new token."""
     connection = client(receiver.url("/token/600/hushhush/again"))
     with closing(opened(receiver, "/with-token/5/again", connection, max_in_flight=4)) as target:
@@ -111,7 +111,7 @@ def test_a_token_that_is_refused_again_is_the_response(receiver: Receiver) -> No
     assert len(seen(receiver, "/token/600/hushhush/never")) == 2
 
 
-def test_other_requests_have_their_response_before_a_token_is_got_anew(receiver: Receiver) -> None:
+def test_other_requests_have_their_response_before_a_token_is_got_again(receiver: Receiver) -> None:
     """What is in flight does not wait for a token endpoint that hangs: its own time would go by meanwhile."""
     hanging = {"token_url": receiver.url("/hang/token")}
     connections = [client(receiver.url("/token/600/hushhush/slow")), client(receiver.url("/hang"), **hanging)]

@@ -83,10 +83,10 @@ CLOSE_PENDING = (
     .values(state="closed", closed_by=bindparam("of_batch"))
 )
 
-_ON_HOLD_ANEW = {"state": "on_hold", "held": bindparam("because", type_=pending.c.held.type), "on_hold_since": _NOW}
+_ON_HOLD_AGAIN = {"state": "on_hold", "held": bindparam("because", type_=pending.c.held.type), "on_hold_since": _NOW}
 
 #: Holds what of a target is due or will be, and not taken, unless it is to be dead-lettered.
-HOLD_PENDING = update(pending).where(_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_ANEW)
+HOLD_PENDING = update(pending).where(_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_AGAIN)
 
 #: Makes what is on hold of a target for one reason due now, as what can only be dead-lettered: the reason stays.
 DEAD_LETTER_PENDING = (
@@ -214,6 +214,6 @@ def release_pending(*, aged: bool, held: str | None, instead: str = "") -> Updat
     What was to be dead-lettered for that reason is released with it. With `instead` it is on hold for that other
     reason.
     """
-    changes = (_ON_HOLD_ANEW if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)
+    changes = (_ON_HOLD_AGAIN if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)
     statement = update(pending).where(_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
     return statement if held is None else statement.where(pending.c.held == held)

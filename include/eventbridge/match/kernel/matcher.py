@@ -249,7 +249,7 @@ _matchers: Final[weakref.WeakSet[Matcher]] = weakref.WeakSet()
 def _after_fork() -> None:
     """Give back, in a process that was forked, the matchers that were in use: the threads that used them are not here.
 
-    What they left is mended when a matcher is asked the next time, if ever.
+    What they left is fixed when a matcher is asked the next time, if ever.
     """
     for matcher in _matchers:
         if matcher._lock.locked():

@@ -16,7 +16,7 @@ from eventbridge.orchestrate.slow_lane import give_way
 GUIDE = """
 Removes what is past its retention from the store, the ledger and the embedded buses: deliveries, archive, dead letters
 and manifests, each after its own time (`retention` of a bus in its rule file; `EVENTBRIDGE_RETENTION_*`). It also
-removes files that lost attempts left behind. What a pending delivery, a deferred match, a replay or a redrive still
+removes lost files, which no ledger row names. What a pending delivery, a deferred match, a replay or a redrive still
 needs stays; the task's log says what was removed, and what is kept although it is old.
 
 A run ends after `EVENTBRIDGE_MAINTAIN_TIMEOUT`, and the next one goes on. It has the lowest weight of all tasks

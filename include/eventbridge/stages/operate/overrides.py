@@ -1,6 +1,6 @@
 """Overrides of rules and targets: pause, disable, another priority, another rate; and how they are cleared.
 
-Each is written to the ledger at once and holds from the start of the next task; pushes under way heed a pause or
+Each is written to the ledger at once and holds from the start of the next task; pushes under way apply a pause or
 another rate within about a second. The command line and the DAG `eventbridge_operate_rules` call the same function.
 """
 

@@ -44,7 +44,7 @@ class Repair:
     surplus: tuple[str, ...] = ()  # delivery ids that the settlement names twice, or that the batch does not have
     set_aside: tuple[str, ...] = ()  # files that count for nothing any more
     made_again: tuple[str, ...] = ()  # files that are made again, at their place
-    settled_anew: bool = False
+    settled_again: bool = False
     unproven: int = 0  # deliveries whose responses are in a file set aside: unknown, tried again
     committed: bool = False
     record: str = ""
@@ -91,7 +91,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     record = _make_again(runtime, batch, [*made_again, *wrong], router, known) if known.made_again else ""
     if batch.state == "committed":
         return _with_manifest(runtime, batch, replace(known, record=record), dry_run=dry_run)
-    found = _settled_anew(runtime, batch, broken, old, known, dry_run=dry_run)
+    found = _settled_again(runtime, batch, broken, old, known, dry_run=dry_run)
     found = replace(found, record=found.record or record)
     if dry_run or not found.needed:
         return found
@@ -230,7 +230,7 @@ def _other_rows(batch: Batch, file: BatchFile) -> ReconciliationError:
     )
 
 
-def _settled_anew(
+def _settled_again(
     runtime: Runtime, batch: Batch, broken: Sequence[BatchFile], old: str, known: Repair, *, dry_run: bool
 ) -> Repair:
     lost = [file for file in broken if file.kind == "outcome"]
@@ -252,7 +252,7 @@ def _settled_anew(
         known,
         surplus=surplus,
         set_aside=tuple(str(file.path) for file in aside),
-        settled_anew=batch.state == "settling",
+        settled_again=batch.state == "settling",
         unproven=sum(table["verdict"].to_pylist().count("unknown") for table in verdicts),
     )
     if dry_run:

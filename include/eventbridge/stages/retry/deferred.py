@@ -64,7 +64,7 @@ def plan_deferred_matches(
             if of.replay_id or first.rule not in rules.rules
             else freeze_rules(runtime.store, rules),
             planned_at=now,
-            # by when it is routed: later it counts as left behind
+            # by when it is routed: later it counts as orphaned
             deadline_at=now + timedelta(seconds=runtime.settings.prepare_timeout),
             replay_id=of.replay_id,
         )

@@ -136,7 +136,7 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
     for waiting in runtime.ledger.waiting_targets(runner):
         rule, target, held = waiting.rule, waiting.target, waiting.held
         if held == QUEUE_EXHAUSTED:
-            continue  # until somebody has mended the queue and says so: `targets enable`
+            continue  # until somebody has fixed the queue and says so: `targets enable`
         reason = delivery_hold_reason(rules, statuses, pools, overrides, rule, target)
         if keeps_waiting(rules, rule, target, held):
             continue

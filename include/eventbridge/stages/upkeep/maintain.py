@@ -1,4 +1,4 @@
-"""Retention: removes what is past its time from store, ledger and embedded buses, and what lost attempts left behind.
+"""Retention: removes what is past its time from store, ledger and embedded buses, and lost files.
 
 Called by the DAG `eventbridge_maintain_store` and by `eventbridge maintain`. It works by the ledger's indexes and by
 days of the store, never by a list of all that is kept, for a bounded time; the next run goes on. Killed anywhere, or

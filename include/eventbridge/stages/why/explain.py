@@ -112,7 +112,7 @@ def _seen(result: EventResult, visibility: Visibility) -> EventResult:
 def _today(runtime: Runtime) -> RuleSet | None:
     try:
         return runtime.rule_set()
-    except EventBridgeError:  # rule files are being mended: what happened can be told without them
+    except EventBridgeError:  # rule files are being fixed: what happened can be told without them
         return None
 
 

@@ -145,7 +145,7 @@ class KafkaTarget:
         return self._producer
 
     def _wait(self) -> None:
-        """Wait until something is known of a message; what no waiting mends ends them all."""
+        """Wait until something is known of a message; what no waiting fixes ends them all."""
         if self._producer is None or not self._flying:
             return
         if not self._ended:

@@ -70,8 +70,8 @@ def logged_in(chromium: Browser, desk: Server) -> Page:
     return page
 
 
-def test_an_operator_mends_a_rule_and_what_failed_of_it(desk: Server, window: Page) -> None:
-    """Finds a failed event, sees why, tests and mends the rule, resends it, redrives the rest; all is reconciled."""
+def test_an_operator_fixes_a_rule_and_what_failed_of_it(desk: Server, window: Page) -> None:
+    """Finds a failed event, sees why, tests and fixes the rule, resends it, redrives the rest; all is reconciled."""
     post = Path(desk.installation.folder, "post.jsonl")
     window.get_by_role("link", name="Dead letters").click()
     window.get_by_label("Rule", exact=True).fill("letters")
