@@ -92,8 +92,8 @@ class Kind:
 
     `before`: runs, as `world.run` takes them. `responses`: what targets do while the stages run (see `receiver.py`;
     `nobody`: no one listens); all but `bad` are well in the end, and `bad_is_fixed` says that `bad` is too.
-    `events`: what its worlds publish. `split`: a batch leaves one message over, for another one. `early`: what died is gone on with at
-    once; else it is settled late, and who comes early waits.
+    `events`: what its worlds publish. `split`: a batch leaves one message over, for another one. `early`: a stage that
+    died is continued at once; else it is settled late, and a run that comes early waits.
     `again`: the calls of a stage that come again with each response: in `make test` one in so many of them is stopped
     at, and fails, after the first dozen.
     `most`: it is stopped at so many of its calls, spread, in `make test`: how many there are says how threads take
