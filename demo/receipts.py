@@ -1,4 +1,4 @@
-"""Compares the reconciliation with what the targets received: the receiver's own record, and the lines of files."""
+"""Compares the reconciliation with the targets' own data: the receiver's record, and the lines in files."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class _Run:
             if not publisher.is_alive() and self._proof.is_settled(self._runtime, self._published):
                 break
             if time.monotonic() - moved > _STALL_SECONDS:
-                raise DemoError(f"Nothing has moved for {_STALL_SECONDS:g} s: {now}; {unsettled(self._work)}")
+                raise DemoError(f"Nothing has moved for {_STALL_SECONDS:g} s: {now}; {unsettled(self._runtime)}")
             time.sleep(_LOOK_SECONDS if self._mortal else _CALM_LOOK_SECONDS)
         self._print_line(f"All settled {time.monotonic() - began:.0f} s after the first flight was published.")
 

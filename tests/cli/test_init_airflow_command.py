@@ -75,7 +75,7 @@ def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> 
         (
             "eventbridge_deliver_events.py",
             "from eventbridge.orchestrate.dags.deliver_events import x",
-            "makes the same DAGs",
+            "defines the same DAGs",
         ),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: Running) -> Non
     directed.until("it is done", lambda: ledger.replay(replay.replay_id).state == "done")
     directed.until_settled()
 
-    assert {name for name, state in waiting.items() if state != "skipped"} == {"plan_replay", "go_on"}
+    assert {name for name, state in waiting.items() if state != "skipped"} == {"plan_replay", "trigger_next_run"}
     assert len(waiting) == 7
     assert len(directed.requests("/healthy/accounts")) == before + 3
     assert directed.differences() == []

@@ -75,7 +75,7 @@ def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
     (run,) = [run["dag_run_id"] for run in running.runs("eventbridge_deliver_parcels") if run["state"] == "running"]
     task = f"/dags/eventbridge_deliver_parcels/dagRuns/{run}/taskInstances/{PUSH}/{chunk.map_index}"
     running.airflow.call("PATCH", task, json={"new_state": "failed"})
-    report = "Airflow asked the push to stop; what was not sent is tried again later"
+    report = "Airflow asked the push to stop; unsent deliveries are tried again later"
     told = running.until("the push says what it did", lambda: says(push_log(running, run, chunk), report))
     running.until_settled()
 

@@ -68,7 +68,7 @@ def shell(venv: FreshVenv) -> Iterator[subprocess.Popen[bytes]]:
     kept = ("AIRFLOW", "EVENTBRIDGE", "PYTHON", "SPARK", "PYSPARK")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(kept)} | {
         "PATH": f"{venv.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "AIRFLOW_HOME": str(venv.runtime / "airflow"),
+        "AIRFLOW_HOME": str(venv.workdir / "airflow"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "AIRFLOW__API__HOST": "127.0.0.1",
@@ -77,10 +77,10 @@ def shell(venv: FreshVenv) -> Iterator[subprocess.Popen[bytes]]:
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    with (venv.runtime / "page.log").open("wb") as output:
+    with (venv.workdir / "page.log").open("wb") as output:
         started = subprocess.Popen(
-            ["bash", "-c", script(venv.runtime, port, reserve())],
-            cwd=venv.runtime,
+            ["bash", "-c", script(venv.workdir, port, reserve())],
+            cwd=venv.workdir,
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -98,16 +98,16 @@ def test_an_empty_airflow_delivers_its_first_event_as_the_page_says(
 ) -> None:
     """Its commands run in their order, from the settings on; the last ones find the published event delivered."""
     until = time.monotonic() + _PATIENCE_SECONDS
-    while not (venv.runtime / "delivered").exists():
+    while not (venv.workdir / "delivered").exists():
         assert shell.poll() is None, said(venv)
         assert time.monotonic() < until, said(venv)
         time.sleep(0.5)
 
-    (line,) = (venv.runtime / "eventbridge" / "files" / "orders.jsonl").read_text().splitlines()
+    (line,) = (venv.workdir / "eventbridge" / "files" / "orders.jsonl").read_text().splitlines()
     assert '"order.placed"' in line
 
 
 def said(venv: FreshVenv) -> str:
     """Return the last words of the page's commands, of Airflow and of Spark."""
-    logs = [venv.runtime / name for name in ("page.log", "airflow.log", "spark.log")]
+    logs = [venv.workdir / name for name in ("page.log", "airflow.log", "spark.log")]
     return "\n".join(f"{log.name}:\n{log.read_text(errors='replace')[-4_000:]}" for log in logs if log.exists())

@@ -189,7 +189,7 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> No
 @pytest.mark.parametrize(
     ("dag_id", "form", "said"),
     [
-        ("eventbridge_replay_events", {}, "the form is not complete. Fill in bus"),
+        ("eventbridge_replay_events", {}, "the form is incomplete. Fill in bus"),
         ("eventbridge_replay_events", {"bus": "ordres", "from": LONG_AGO, "rules": ["*"]}, "Did you mean orders?"),
         (
             "eventbridge_replay_events",

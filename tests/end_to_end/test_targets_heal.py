@@ -91,7 +91,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
         running.trigger(REDRIVE_DAG, {"rule": "claims", "rate": "fast"})
     invalid = {
         "unknown field 'retransfrom' of the form. Did you mean retransform?": {"rule": "claims", "retransfrom": True},
-        "nothing chooses dead letters. Fill in what does, or set All.": {},
+        "no filter given. Fill in a filter, or tick All.": {},
     }
     runs = {text: running.trigger(REDRIVE_DAG, conf) for text, conf in invalid.items()}
     tell(running, 400)
@@ -118,7 +118,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
         assert text in log
         assert "Traceback" not in log
         assert "error_detail" not in log, "Airflow shows the frames of a stack under this name"
-    assert "would be taken: 5 dead letters of claims/office" in running.task_log(REDRIVE_DAG, dry, PLAN_REDRIVE)
+    assert "would take: 5 dead letters of claims/office" in running.task_log(REDRIVE_DAG, dry, PLAN_REDRIVE)
     assert begun_by_a_dry_run == []
     assert Counter(running.requests("/told/claims")) == Counter([*wanted, *wanted])
     (redrive,) = running.runtime.ledger.redrives()

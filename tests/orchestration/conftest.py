@@ -45,7 +45,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Set the product's home and a rule file with two runners of one bus; returns the home."""
     from eventbridge.orchestrate import policy
 
-    policy._places.cache_clear()  # it asks the ledger of the test before
+    policy._placements.cache_clear()  # it asks the ledger of the test before
     rules = tmp_path / "rules"
     rules.mkdir()
     (rules / "orders.yaml").write_text(RULES)

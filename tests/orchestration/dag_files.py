@@ -33,7 +33,7 @@ WITHOUT_BATCH = (
 )
 
 
-EVERY_HOUSE = {
+ALWAYS_PRESENT = {
     "eventbridge_retry_deliveries",
     "eventbridge_redrive_dead_letters",
     "eventbridge_replay_events",

@@ -28,7 +28,7 @@ class FreshVenv:
     """The environment's folder, and where its processes work, keep Airflow's home and find rule files."""
 
     folder: Path
-    runtime: Path
+    workdir: Path
 
     def run(self, *command: str, fails: bool = False, **variables: str) -> str:
         """Return what a command of this environment prints; `fails`: on standard error, when it fails."""
@@ -36,14 +36,14 @@ class FreshVenv:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(kept)}
         environ |= {
             "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.defpath}",
-            "AIRFLOW_HOME": str(self.runtime / "airflow"),
+            "AIRFLOW_HOME": str(self.workdir / "airflow"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-            "AIRFLOW__EVENTBRIDGE__HOME": str(self.runtime / "home"),
-            "AIRFLOW__EVENTBRIDGE__RULES_FOLDER": str(self.runtime / "rules"),
+            "AIRFLOW__EVENTBRIDGE__HOME": str(self.workdir / "home"),
+            "AIRFLOW__EVENTBRIDGE__RULES_FOLDER": str(self.workdir / "rules"),
         }
         words = [str(self.folder / "bin" / command[0]), *command[1:]]
-        done = subprocess.run(words, cwd=self.runtime, env=environ | variables, capture_output=True, text=True)
+        done = subprocess.run(words, cwd=self.workdir, env=environ | variables, capture_output=True, text=True)
         assert bool(done.returncode) == fails, done.stdout + done.stderr
         return done.stderr if fails else done.stdout
 
@@ -75,7 +75,7 @@ def build_wheel(folder: Path) -> Path:
 def install_wheel(folder: Path, wheel: Path) -> FreshVenv:
     """Install the wheel where every other package of these tests' environment is found, but not the checkout."""
     venv = FreshVenv(folder / "venv", folder / "work")
-    venv.runtime.mkdir()
+    venv.workdir.mkdir()
     subprocess.run([sys.executable, "-m", "venv", str(venv.folder)], check=True, capture_output=True)
     pip = [str(venv.folder / "bin" / "python"), "-m", "pip", "install", "--no-index", "--no-deps", str(wheel)]
     subprocess.run(pip, check=True, capture_output=True)

@@ -13,7 +13,7 @@ from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID, _AI
 from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 from airflow.serialization.serialized_objects import DagSerialization
-from orchestration.dag_files import EVERY_HOUSE, TRYING, edges, of_batches
+from orchestration.dag_files import ALWAYS_PRESENT, TRYING, edges, of_batches
 
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
@@ -25,7 +25,7 @@ from eventbridge.orchestrate.tasks import end_run
 
 def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:
     """The DAG ids are those of the runners that the rule files name, and of the DAGs that every house has."""
-    assert {"eventbridge_deliver_orders", "eventbridge_deliver_night"} | EVERY_HOUSE == set(dags)
+    assert {"eventbridge_deliver_orders", "eventbridge_deliver_night"} | ALWAYS_PRESENT == set(dags)
 
 
 def test_the_package_makes_the_same_dags(dags: dict[str, DAG]) -> None:
@@ -116,7 +116,7 @@ def test_a_redrive_batch_goes_through_the_stages_and_triggers_the_next(dags: dic
     redrive = dags["eventbridge_redrive_dead_letters"]
     expected = {edge for edge in edges(dags["eventbridge_retry_deliveries"]) if "plan_retries" not in edge}
 
-    assert edges(redrive) == expected | {("plan_redrive", "route"), ("commit", "go_on")}
+    assert edges(redrive) == expected | {("plan_redrive", "route"), ("commit", "trigger_next_run")}
     assert (redrive.max_active_runs, redrive.dagrun_timeout) == (1, timedelta(seconds=200))
     assert redrive.schedule is None
 
@@ -127,7 +127,7 @@ def test_a_replay_batch_goes_through_the_stages_and_triggers_the_next(dags: dict
     expected = {edge for edge in edges(dags["eventbridge_retry_deliveries"]) if "plan_retries" not in edge}
     push = replay.get_task("push")
 
-    assert edges(replay) == expected | {("plan_replay", "route"), ("commit", "go_on")}
+    assert edges(replay) == expected | {("plan_replay", "route"), ("commit", "trigger_next_run")}
     assert (replay.max_active_runs, replay.dagrun_timeout, replay.schedule) == (4, timedelta(seconds=200), None)
     assert (push.priority_weight, push.pool) == (-400, "eventbridge.replay")
 
@@ -176,7 +176,7 @@ def test_settling_happens_whatever_became_of_the_pushes(dags: dict[str, DAG]) ->
             "begin_redrive",
         } & rules.keys()
         settling = dict.fromkeys(late, TriggerRule.ALL_DONE)
-        after = dict.fromkeys({"commit", "go_on"} & rules.keys(), TriggerRule.NONE_FAILED)
+        after = dict.fromkeys({"commit", "trigger_next_run"} & rules.keys(), TriggerRule.NONE_FAILED)
         expected = dict.fromkeys(rules, TriggerRule.ALL_SUCCESS) | settling | after
 
         assert expected == rules
@@ -189,9 +189,9 @@ def test_a_run_that_waits_skips_all_but_what_goes_on(dags: dict[str, DAG]) -> No
         (dags["eventbridge_redrive_dead_letters"], "plan_redrive"),
     ):
         with pytest.raises(DownstreamTasksSkipped) as skipped:
-            end_run({"task": dag.get_task(first)}, but="go_on")
+            end_run({"task": dag.get_task(first)}, but="trigger_next_run")
 
-        assert set(skipped.value.tasks) == set(dag.task_ids) - {first, "go_on"}
+        assert set(skipped.value.tasks) == set(dag.task_ids) - {first, "trigger_next_run"}
         assert len(skipped.value.tasks) == 5
 
 

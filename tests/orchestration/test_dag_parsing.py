@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID
-from orchestration.dag_files import DAGS, EVERY_HOUSE, edges
+from orchestration.dag_files import ALWAYS_PRESENT, DAGS, edges
 
 from eventbridge.errors import RuleFileError
 from eventbridge.orchestrate.dags import airflow_dags
@@ -48,7 +48,7 @@ def test_errors_of_rule_files_are_airflows_import_error(home: Path) -> None:
     assert len(errors.value.errors) > 1
     (shown,) = bag.import_errors.values()
     assert str(errors.value) in shown
-    assert set(bag.dags) == EVERY_HOUSE
+    assert set(bag.dags) == ALWAYS_PRESENT
 
 
 # Parses DAG files, each in a fork as Airflow's processes do, in a home of its own, and prints what it opened, connected
@@ -101,7 +101,7 @@ def test_parsing_reads_the_rule_files_and_nothing_else(home: Path) -> None:
 
     What files held is looked up in the rule cache.
     """
-    files = ["eventbridge_deliver_events.py", *(f"{dag}.py" for dag in sorted(EVERY_HOUSE))]
+    files = ["eventbridge_deliver_events.py", *(f"{dag}.py" for dag in sorted(ALWAYS_PRESENT))]
     parses = dict(zip(files, watched_parses(*files), strict=True))
     rules = os.environ["EVENTBRIDGE_RULES_FOLDER"]
     heavy = {

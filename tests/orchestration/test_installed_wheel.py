@@ -39,8 +39,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> FreshVenv:
     """Install the wheel, write a rule file, and let `eventbridge init-airflow` do its work."""
     made = install_wheel(tmp_path_factory.mktemp("fresh"), wheel)
-    (made.runtime / "rules").mkdir()
-    (made.runtime / "rules" / "orders.yaml").write_text(RULES)
+    (made.workdir / "rules").mkdir()
+    (made.workdir / "rules" / "orders.yaml").write_text(RULES)
     made.run("eventbridge", "init-airflow", "--create")
     return made
 
@@ -90,7 +90,7 @@ def test_airflow_has_a_section_for_the_settings(venv: FreshVenv) -> None:
         "config list --section eventbridge --show-values", "config get-value eventbridge batch_max_events"
     )
 
-    assert f"rules_folder = {venv.work / 'rules'}" in section
+    assert f"rules_folder = {venv.workdir / 'rules'}" in section
     assert "push_timeout = 20" in section
     assert value.splitlines()[-1] == "1000000"
 
@@ -113,17 +113,17 @@ def test_airflow_makes_the_dags_of_the_rule_files(venv: FreshVenv) -> None:
 
 def test_events_are_published_without_airflow(venv: FreshVenv) -> None:
     """The command line makes its ledger from the wheel's migrations, and takes its URL from a file."""
-    (venv.runtime / "url").write_text(f"sqlite:///{venv.work}/mine.sqlite\n")
-    (venv.runtime / "one.jsonl").write_text(
+    (venv.workdir / "url").write_text(f"sqlite:///{venv.workdir}/mine.sqlite\n")
+    (venv.workdir / "one.jsonl").write_text(
         '{"specversion": "1.0", "id": "1", "source": "/s", "type": "order.placed"}\n'
     )
     variables = {
-        "EVENTBRIDGE_HOME": str(venv.runtime / "cli"),
-        "EVENTBRIDGE_RULES_FOLDER": str(venv.runtime / "rules"),
-        "EVENTBRIDGE_LEDGER_URL_FILE": str(venv.runtime / "url"),
+        "EVENTBRIDGE_HOME": str(venv.workdir / "cli"),
+        "EVENTBRIDGE_RULES_FOLDER": str(venv.workdir / "rules"),
+        "EVENTBRIDGE_LEDGER_URL_FILE": str(venv.workdir / "url"),
     }
     printed = venv.run("eventbridge", "bus", "publish", "orders", "one.jsonl", **variables)
 
     assert printed == "1 event published to orders/events\n"
     assert "orders" in venv.run("eventbridge", "status", **variables)
-    assert (venv.runtime / "mine.sqlite").is_file()
+    assert (venv.workdir / "mine.sqlite").is_file()

@@ -10,14 +10,14 @@ from airflow.sdk import DAG, RetryAction
 from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.errors import LedgerError, UserError
-from eventbridge.orchestrate.plain_failure import NOT_TRIED_AGAIN, PlainFailure, plainly
+from eventbridge.orchestrate.plain_failure import NO_RETRY_POLICY, PlainFailure, without_traceback
 from eventbridge.orchestrate.tasks import stage
 
 
 def test_an_error_of_a_person_is_one_error_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The task exits: its runner logs no stack for that."""
 
-    @plainly
+    @without_traceback
     def invalid() -> None:
         with stage():
             raise UserError("no rule file names a rule 'bigg'. Did you mean big?")
@@ -33,7 +33,7 @@ def test_an_error_of_a_person_is_one_error_in_the_log(home: Path, caplog: pytest
 
 def test_only_that_is_not_tried_again() -> None:
     """A fault of the infrastructure is tried again as the task says; a plain failure is not."""
-    decided = [NOT_TRIED_AGAIN.evaluate(error, 1, 3).action for error in (PlainFailure(1), LedgerError("locked"))]
+    decided = [NO_RETRY_POLICY.evaluate(error, 1, 3).action for error in (PlainFailure(1), LedgerError("locked"))]
 
     assert decided == [RetryAction.FAIL, RetryAction.DEFAULT]
 
@@ -43,10 +43,10 @@ def test_every_task_that_airflow_tries_again_has_the_policy(dags: dict[str, DAG]
     for dag in dags.values():
         for task in dag.tasks:
             if task.retries:
-                assert task.retry_policy is NOT_TRIED_AGAIN, task.task_id
+                assert task.retry_policy is NO_RETRY_POLICY, task.task_id
 
 
 def test_another_persons_task_fails_as_airflow_has_it(home: Path) -> None:
     """The hook runs in tasks without the policy: it raises what Airflow does not try again."""
-    with pytest.raises(AirflowFailException, match="neither a bus"), stage():
-        raise UserError("neither a bus is named nor a connection")
+    with pytest.raises(AirflowFailException, match="no bus"), stage():
+        raise UserError("no bus: set `bus`")

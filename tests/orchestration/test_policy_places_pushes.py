@@ -41,7 +41,7 @@ class Instance:
 @pytest.fixture
 def ledger(home: Path) -> Iterator[Ledger]:
     """Open the ledger that the settings name."""
-    policy._places.cache_clear()
+    policy._placements.cache_clear()
     home.mkdir()
     opened = Ledger.open(f"sqlite:///{home}/ledger.sqlite")
     yield opened
@@ -155,7 +155,7 @@ def test_a_map_index_without_a_chunk_is_unplanned(ledger: Ledger) -> None:
 
 def test_a_missing_ledger_is_not_made(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Asking for places never makes a ledger: an empty one would look like a first start."""
-    policy._places.cache_clear()
+    policy._placements.cache_clear()
     home.mkdir()
 
     assert placed() == UNPLANNED
@@ -235,7 +235,7 @@ def test_a_call_that_hangs_is_abandoned() -> None:
 
 def test_nothing_makes_the_policy_raise(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It runs in the scheduler's transaction: a settings error, or an object without fields, is an alarm only."""
-    policy._places.cache_clear()
+    policy._placements.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVENTBRIDGE_NO_SUCH_SETTING", "1")
         assert Placement("default_pool", 1) == placed()

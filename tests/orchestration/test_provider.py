@@ -59,7 +59,7 @@ def test_the_view_of_the_plugin_is_one_that_airflow_shows() -> None:
         (
             TargetHook,
             {"signing_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "token": None, "any_host": True},
-            "A target can use it",
+            "A target can use this connection",
         ),
         (TargetHook, {"signing_secret": "secret", "any_host": True}, "'it'"),
         (
@@ -67,7 +67,7 @@ def test_the_view_of_the_plugin_is_one_that_airflow_shows() -> None:
             {"token": "hush", "any_host": None},
             "of type 'eventbridge_target' names no host.",
         ),
-        (StoreHook, {"region_name": "eu-central-1", "encryption": None}, "A store can use it"),
+        (StoreHook, {"region_name": "eu-central-1", "encryption": None}, "A store can use this connection"),
         (StoreHook, {"encryption": "none"}, "its encryption is neither"),
         (EventBridgeHook, {}, "Events go to orders/events"),
         (EventBridgeHook, {"topic": "none"}, "none"),

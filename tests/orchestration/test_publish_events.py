@@ -137,7 +137,7 @@ def test_a_connection_may_say_where_events_go(home: Path, monkeypatch: pytest.Mo
     assert len(bodies(home)) == 1
     with pytest.raises(AirflowFailException, match="'empty' names no bus"):
         PublishEventsOperator(task_id="tell", eventbridge_conn_id="empty", events=[ORDER]).execute(context)
-    with pytest.raises(AirflowFailException, match="neither a bus is named nor a connection"):
+    with pytest.raises(AirflowFailException, match="no bus: set `bus`, or `eventbridge_conn_id`"):
         PublishEventsOperator(task_id="tell", events=[ORDER]).execute(context)
 
 

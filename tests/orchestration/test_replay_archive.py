@@ -60,7 +60,7 @@ def test_a_run_replays_its_hour(runtime: Runtime) -> None:
 
 def test_a_run_without_parameters_is_refused(runtime: Runtime) -> None:
     """Airflow's dialogue hands on its form only where a box is ticked: the message says which; nothing is recorded."""
-    with pytest.raises(UserError, match=r"no bus is named.*tick 'Override parameters on existing runs'"):
+    with pytest.raises(UserError, match=r"no bus given.*tick 'Override parameters on existing runs'"):
         replay_of_hour(runtime, EMPTY, HOUR, RUN, 0)
 
     assert runtime.ledger.replays() == []
@@ -70,7 +70,7 @@ def test_to_deliver_to_all_rules_takes_a_word(runtime: Runtime) -> None:
     """No rule is chosen: refused; `*` stands for all of them, and alone."""
     with pytest.raises(UserError, match=r"Fill in rules \(their names, or \* for all rules of the bus\)"):
         asked(runtime, rules=[])
-    with pytest.raises(UserError, match=r"\* stands for all rules"):
+    with pytest.raises(UserError, match=r"\* means all rules"):
         asked(runtime, rules=["*", "big"])
     assert runtime.ledger.replays() == []
 
@@ -204,7 +204,9 @@ def test_a_replay_whose_run_has_not_failed_goes_on(runtime: Runtime, state: str 
 
 
 def test_a_replay_that_a_person_goes_on_with_is_not_cancelled_for_its_first_run(runtime: Runtime) -> None:
-    """Its run waited for too long and failed; *Go on with* makes it that of the run of `eventbridge_replay_events`."""
+    """Its run waited too long and failed. A form with the replay id gives it to the run of
+    `eventbridge_replay_events`.
+    """
     begun = asked(runtime)
     with pytest.raises(AirflowFailException):
         report_end(runtime, begun.replay_id, "late")

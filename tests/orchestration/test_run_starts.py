@@ -22,7 +22,7 @@ from eventbridge.model.batch import Batch, Range
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.orchestrate.names import runner_subject
-from eventbridge.orchestrate.run_start import RunStart, Seen, needs_start, started
+from eventbridge.orchestrate.run_start import RunStart, SubjectState, needs_start, started
 from eventbridge.orchestrate.watch import Watch
 from eventbridge.orchestrate.watcher import Watcher, look
 from eventbridge.rule.model import Bus
@@ -41,23 +41,23 @@ def ago(seconds: float, mark: object = "old") -> RunStart:
 @pytest.mark.parametrize(
     ("seen", "last", "expected"),
     [
-        (Seen(waiting=False, busy=False, mark="new"), None, False),
-        (Seen(waiting=True, busy=False, mark="new"), None, True),
-        (Seen(waiting=True, busy=True, mark="new"), None, False),
-        (Seen(waiting=True, busy=False, mark="new"), ago(1.0), True),
-        (Seen(waiting=True, busy=False, mark="new"), ago(0.9), False),
-        (Seen(waiting=True, busy=False, mark="old"), ago(5.0), False),
-        (Seen(waiting=True, busy=True, mark="new"), ago(5.0), False),
-        (Seen(waiting=True, busy=False, mark="old"), ago(15.0), True),
-        (Seen(waiting=True, busy=True, mark="old"), ago(15.0), True),
-        (Seen(waiting=False, busy=False, mark="old"), ago(15.0), False),
-        (Seen(waiting=True, busy=True, mark="new", beside=True), None, True),
-        (Seen(waiting=True, busy=True, mark="new", beside=True), ago(4.9), False),
-        (Seen(waiting=True, busy=True, mark="new", beside=True), ago(5.0), True),
-        (Seen(waiting=True, busy=True, mark="old", beside=True), ago(5.0), False),
-        (Seen(waiting=True, busy=False, mark="new", beside=True), ago(1.0), True),
-        (Seen(waiting=False, busy=True, mark="old", unfinished=True), ago(59.9), False),
-        (Seen(waiting=False, busy=True, mark="old", unfinished=True), ago(60.0), True),
+        (SubjectState(waiting=False, busy=False, mark="new"), None, False),
+        (SubjectState(waiting=True, busy=False, mark="new"), None, True),
+        (SubjectState(waiting=True, busy=True, mark="new"), None, False),
+        (SubjectState(waiting=True, busy=False, mark="new"), ago(1.0), True),
+        (SubjectState(waiting=True, busy=False, mark="new"), ago(0.9), False),
+        (SubjectState(waiting=True, busy=False, mark="old"), ago(5.0), False),
+        (SubjectState(waiting=True, busy=True, mark="new"), ago(5.0), False),
+        (SubjectState(waiting=True, busy=False, mark="old"), ago(15.0), True),
+        (SubjectState(waiting=True, busy=True, mark="old"), ago(15.0), True),
+        (SubjectState(waiting=False, busy=False, mark="old"), ago(15.0), False),
+        (SubjectState(waiting=True, busy=True, mark="new", beside=True), None, True),
+        (SubjectState(waiting=True, busy=True, mark="new", beside=True), ago(4.9), False),
+        (SubjectState(waiting=True, busy=True, mark="new", beside=True), ago(5.0), True),
+        (SubjectState(waiting=True, busy=True, mark="old", beside=True), ago(5.0), False),
+        (SubjectState(waiting=True, busy=False, mark="new", beside=True), ago(1.0), True),
+        (SubjectState(waiting=False, busy=True, mark="old", unfinished=True), ago(59.9), False),
+        (SubjectState(waiting=False, busy=True, mark="old", unfinished=True), ago(60.0), True),
     ],
     ids=[
         "nothing waits",
@@ -80,13 +80,13 @@ def ago(seconds: float, mark: object = "old") -> RunStart:
     ],
 )
 def test_a_run_starts_when_something_waits_and_the_last_start_was_responded(
-    seen: Seen, last: RunStart | None, expected: bool
+    seen: SubjectState, last: RunStart | None, expected: bool
 ) -> None:
     """Level-triggered, not more than once a second, and again after 15 s without a response."""
     assert needs_start(seen, last, NOW) is expected
 
 
-def started_at(seen: Seen, seconds: int) -> list[int]:
+def started_at(seen: SubjectState, seconds: int) -> list[int]:
     """Return the seconds at which a subject gets a run that stands as seen for so long, with one look a second."""
     last: RunStart | None = None
     at = []
@@ -100,7 +100,7 @@ def started_at(seen: Seen, seconds: int) -> list[int]:
 
 def test_a_start_whose_runs_change_nothing_is_repeated_ever_later() -> None:
     """15 s, then twice as long each time, up to ten minutes: a missing connection fails 8 runs an hour, not 240."""
-    assert started_at(Seen(waiting=True, busy=False, mark="m", progress="p"), 3_600) == [
+    assert started_at(SubjectState(waiting=True, busy=False, mark="m", progress="p"), 3_600) == [
         *(0, 15, 45, 105, 225, 465, 945),
         *(1_545, 2_145, 2_745, 3_345),
     ]
@@ -108,14 +108,14 @@ def test_a_start_whose_runs_change_nothing_is_repeated_ever_later() -> None:
 
 def test_a_start_is_repeated_every_15_s_where_a_run_without_work_is_right() -> None:
     """Such as a run that looks whether the disk has room again."""
-    assert started_at(Seen(waiting=True, busy=False, mark="m"), 61) == [0, 15, 30, 45, 60]
+    assert started_at(SubjectState(waiting=True, busy=False, mark="m"), 61) == [0, 15, 30, 45, 60]
 
 
 @pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "unfinished"])
 def test_a_step_of_a_run_makes_the_next_repeat_come_soon(waiting: bool) -> None:
     """Any progress since the last start counts, and the doubling begins again."""
     before = RunStart(NOW, "m", progress="planned", repeats=6)
-    seen = Seen(waiting=waiting, busy=True, mark="m", unfinished=True, progress="routed")
+    seen = SubjectState(waiting=waiting, busy=True, mark="m", unfinished=True, progress="routed")
     first = timedelta(seconds=15 if waiting else 60)
 
     assert not needs_start(seen, before, NOW + first - timedelta(seconds=1))
@@ -197,24 +197,24 @@ def commit(watch: Watch, batch: Batch) -> None:
 def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Clock) -> None:
     """While the watcher works: nothing if nothing waits, and neither what it started a run for counts nor when."""
     watch.look()
-    assert watch.no_response() == []
+    assert watch.subjects_to_start() == []
 
     publish(watch)
     watch.look()
-    assert watch.no_response() == ["events_night", "events_orders"]
+    assert watch.subjects_to_start() == ["events_night", "events_orders"]
     commit(watch, take(watch, "night"))
     take(watch, "orders")
-    assert "events_orders" in watch.no_response()
+    assert "events_orders" in watch.subjects_to_start()
 
 
 def test_the_fallback_starts_every_run_while_the_watcher_is_silent(watch: Watch, clock: Clock) -> None:
     """Before the watcher has ever looked, and a minute after its last look."""
     every = ["due_deliveries", "events_night", "events_orders"]
-    assert sorted(watch.no_response()) == every
+    assert sorted(watch.subjects_to_start()) == every
     watch.look()
-    assert watch.no_response() == []
+    assert watch.subjects_to_start() == []
     clock.later(60)
-    assert sorted(watch.no_response()) == every
+    assert sorted(watch.subjects_to_start()) == every
 
 
 def test_silence_while_nothing_waits(watch: Watch, clock: Clock) -> None:

@@ -5,28 +5,30 @@ from __future__ import annotations
 import pytest
 
 from eventbridge.orchestrate.run_note import noted
-from eventbridge.orchestrate.sentences import TargetLine, Trouble, sentence_about, short
+from eventbridge.orchestrate.sentences import Failures, TargetLine, sentence_about, short
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         (
-            TargetLine("crew-duty/crew", 3, dead=Trouble(3, "HTTP 503", ("E1", "E2", "E3"))),
+            TargetLine("crew-duty/crew", 3, dead=Failures(3, "HTTP 503", ("E1", "E2", "E3"))),
             "crew-duty/crew: 3 of 3 dead-lettered, HTTP 503; events E1, E2, E3",
         ),
         (
-            TargetLine("crew-duty/crew", 1_200, dead=Trouble(1_200, "HTTP 503", ("E1", "E2", "E3", "E4"))),
+            TargetLine("crew-duty/crew", 1_200, dead=Failures(1_200, "HTTP 503", ("E1", "E2", "E3", "E4"))),
             "crew-duty/crew: 1,200 of 1,200 dead-lettered, HTTP 503; events E1, E2, E3, ...",
         ),
         (
-            TargetLine("a/b", 5, 2, dead=Trouble(1, "HTTP 400", ("E1",)), waiting=Trouble(2, "timeout", ("E2", "E3"))),
+            TargetLine(
+                "a/b", 5, 2, dead=Failures(1, "HTTP 400", ("E1",)), waiting=Failures(2, "timeout", ("E2", "E3"))
+            ),
             "a/b: 2 of 5 delivered; 1 of 5 dead-lettered, HTTP 400; event E1; "
             "2 of 5 to be tried again, timeout; events E2, E3",
         ),
         (TargetLine("a/b", 4, 4), "a/b: 4 of 4 delivered"),
         (TargetLine("a/b", 4, 1), "a/b: 1 of 4 delivered; 3 of 4 not sent"),
-        (TargetLine("a/b", 4, dead=Trouble(4)), "a/b: 4 of 4 dead-lettered"),
+        (TargetLine("a/b", 4, dead=Failures(4)), "a/b: 4 of 4 dead-lettered"),
     ],
 )
 def test_a_target_is_one_sentence(line: TargetLine, sentence: str) -> None:
@@ -37,8 +39,8 @@ def test_a_target_is_one_sentence(line: TargetLine, sentence: str) -> None:
 def test_targets_in_trouble_come_first_and_the_rest_is_counted() -> None:
     """Of two hundred targets five are named."""
     lines = [TargetLine(f"rule/{number:03}", 10, 10) for number in range(200)]
-    lines[7] = TargetLine("rule/007", 10, 9, dead=Trouble(1, "HTTP 503", ("E1",)))
-    lines += [TargetLine(f"late/{number}", 10, 8, waiting=Trouble(2)) for number in range(9)]
+    lines[7] = TargetLine("rule/007", 10, 9, dead=Failures(1, "HTTP 503", ("E1",)))
+    lines += [TargetLine(f"late/{number}", 10, 8, waiting=Failures(2)) for number in range(9)]
 
     sentence = sentence_about(lines)
 
@@ -51,7 +53,9 @@ def test_targets_in_trouble_come_first_and_the_rest_is_counted() -> None:
 def test_what_comes_from_outside_cannot_make_a_sentence_long_or_break_it() -> None:
     """Ids of events and names are of any length and hold any character."""
     lines = [
-        TargetLine(f"{number}{'t' * 1_000}/x", 10, dead=Trouble(10, "w" * 5_000, tuple("e\n" * 900 for _ in range(10))))
+        TargetLine(
+            f"{number}{'t' * 1_000}/x", 10, dead=Failures(10, "w" * 5_000, tuple("e\n" * 900 for _ in range(10)))
+        )
         for number in range(50)
     ]
 

@@ -25,15 +25,15 @@ from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.niceness import NICENESS
 from eventbridge.orchestrate import names, pools
 from eventbridge.orchestrate.connections import airflow_connection
-from eventbridge.orchestrate.filled_in import filled_in
+from eventbridge.orchestrate.form_values import form_values
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import UNPLANNED_POOL
-from eventbridge.orchestrate.noted_form import noted_form
 from eventbridge.orchestrate.patience import planned_in_time
 from eventbridge.orchestrate.policy import UNPLANNED
 from eventbridge.orchestrate.preload import TASK_MODULES, _modules, preload
 from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
+from eventbridge.orchestrate.recorded_form import recorded_form
 from eventbridge.orchestrate.redrive import redrive_id_of
 from eventbridge.orchestrate.replay import replay_id_of
 from eventbridge.orchestrate.tasks import stage
@@ -179,7 +179,7 @@ def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("filled_in", "said"),
+    ("entered", "said"),
     [
         ({}, r"Fill in bus \(.*\), from \(.*\) and rules \(their names, or \* for all"),
         ({"bus": "orders"}, r"Fill in from \(.*\) and rules"),
@@ -188,12 +188,12 @@ def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
         ({"bus": "orders", "from": "1h", "rules": ["bigg"]}, "has no rule 'bigg'. Did you mean big?"),
         ({"bus": "orders", "from": "1h", "rules": ["*"], "targets": ["lgo"]}, "has a target 'lgo'. Did you mean log?"),
         ({"bus": "orders", "from": "1h", "rules": ["*"], "pattern": "{"}, "is not JSON"),
-        ({"replay_id": "3f2a"}, "Switch dry_run off"),
+        ({"replay_id": "3f2a"}, "Switch Dry run off"),
     ],
 )
-def test_a_form_that_makes_no_replay_is_refused(filled_in: dict[str, Any], said: str, home: Path) -> None:
+def test_a_form_that_makes_no_replay_is_refused(entered: dict[str, Any], said: str, home: Path) -> None:
     """Before anything is recorded; and who goes on with a replay cannot change it."""
-    form = {name: param.value for name, param in replay_params().items()} | filled_in
+    form = {name: param.value for name, param in replay_params().items()} | entered
 
     with stage() as runtime:
         with pytest.raises(UserError, match=said):
@@ -206,54 +206,58 @@ def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
     """One replay a run; to go on with one that is paused lets it go on, which the run after a batch does not."""
     form = {name: param.value for name, param in replay_params().items()}
     asked = form | {"bus": "orders", "from": "1h", "rules": ["*"], "dry_run": False}
-    goes_on = form | {"dry_run": False}
+    continued = form | {"dry_run": False}
 
     with stage() as runtime:
         begun = replay_id_of(runtime, asked, "eventbridge_replay_events manual__1")
         assert begun is not None
         assert replay_id_of(runtime, asked, "eventbridge_replay_events manual__1") == begun
         runtime.ledger.set_replay_state(begun, "running", "paused")
-        replay_id_of(runtime, goes_on | {"replay_id": begun}, f"eventbridge_replay_events replay__{begun}__after_x")
+        replay_id_of(runtime, continued | {"replay_id": begun}, f"eventbridge_replay_events replay__{begun}__after_x")
         assert runtime.ledger.replay(begun).state == "paused"
-        replay_id_of(runtime, goes_on | {"replay_id": begun}, "eventbridge_replay_events manual__2")
+        replay_id_of(runtime, continued | {"replay_id": begun}, "eventbridge_replay_events manual__2")
         assert runtime.ledger.replay(begun).state == "running"
         assert (
             replay_id_of(
-                runtime, goes_on | {"replay_id": begun, "bus": "orders"}, "eventbridge_replay_events manual__3"
+                runtime, continued | {"replay_id": begun, "bus": "orders"}, "eventbridge_replay_events manual__3"
             )
             == begun
         )
         with pytest.raises(UserError, match="is of bus 'orders'"):
-            replay_id_of(runtime, goes_on | {"replay_id": begun, "bus": "night"}, "eventbridge_replay_events manual__3")
-        with pytest.raises(UserError, match="Leave as they are: rules, ids"):
             replay_id_of(
-                runtime, goes_on | {"replay_id": begun, "ids": "same", "rules": ["big"]}, "eventbridge_replay_events x"
+                runtime, continued | {"replay_id": begun, "bus": "night"}, "eventbridge_replay_events manual__3"
+            )
+        with pytest.raises(UserError, match="Leave these fields unchanged: rules, ids"):
+            replay_id_of(
+                runtime,
+                continued | {"replay_id": begun, "ids": "same", "rules": ["big"]},
+                "eventbridge_replay_events x",
             )
         assert replay_id_of(runtime, asked | {"dry_run": True}, "eventbridge_replay_events manual__3") is None
         assert len(runtime.ledger.replays()) == 1
 
 
 @pytest.mark.parametrize(
-    ("filled_in", "said"),
+    ("entered", "said"),
     [
-        ({}, "nothing chooses dead letters"),
-        ({"names": [" "]}, "nothing chooses dead letters"),
-        ({"sql": " ", "since": " "}, "nothing chooses dead letters"),
+        ({}, "no filter given"),
+        ({"names": [" "]}, "no filter given"),
+        ({"sql": " ", "since": " "}, "no filter given"),
         ({"rule": "bigg"}, "no rule file names a rule 'bigg', and no dead letter does. Did you mean big?"),
         ({"target": "lgo"}, "no rule file names a target 'lgo', and no dead letter does. Did you mean log?"),
         ({"rule": "xyz"}, "no rule file names a rule 'xyz', and no dead letter does. Rules: "),
         ({"rule": "big", "target": "lgo"}, "the rule 'big' has no target 'lgo'"),
-        ({"redrive_id": "3f2a"}, "Switch dry_run off"),
+        ({"redrive_id": "3f2a"}, "Switch Dry run off"),
         ({"redrive_id": "3f2a", "dry_run": False, "rule": "big", "rate": 5}, "rule, rate"),
         ({"everything": True, "rate": 1e308}, "cannot be kept"),
         ({"everything": True, "rate": 1e308, "dry_run": True}, "cannot be kept"),
     ],
 )
 def test_a_form_that_would_redrive_more_than_was_meant_is_refused(
-    filled_in: dict[str, Any], said: str, home: Path
+    entered: dict[str, Any], said: str, home: Path
 ) -> None:
     """Blank fields choose nothing, and who goes on with a redrive cannot change it: no dry run delivers."""
-    form = {name: param.value for name, param in redrive_params().items()} | filled_in
+    form = {name: param.value for name, param in redrive_params().items()} | entered
 
     with stage() as runtime:
         with pytest.raises(UserError, match=said):
@@ -274,13 +278,13 @@ def test_a_form_that_would_redrive_more_than_was_meant_is_refused(
 )
 def test_only_a_run_that_goes_on_delivers_unasked(conf: dict[str, Any], dry: bool) -> None:
     """The run of a replay's next batch names the replay alone; every other run is a dry one until it says otherwise."""
-    assert filled_in(context_of(conf), replay_params(), goes_on="replay_id")["dry_run"] is dry
+    assert form_values(context_of(conf), replay_params(), resumes="replay_id")["dry_run"] is dry
 
 
 def test_a_field_that_a_form_does_not_have_is_refused() -> None:
     """Airflow would pass it on, and a typo would choose more than was meant."""
     with pytest.raises(UserError, match=r"unknown field 'rulse' of the form. Did you mean rules\?"):
-        filled_in(context_of({"rulse": ["big"]}), replay_params())
+        form_values(context_of({"rulse": ["big"]}), replay_params())
 
 
 def test_a_form_is_noted_before_it_is_done(home: Path) -> None:
@@ -291,11 +295,11 @@ def test_a_form_is_noted_before_it_is_done(home: Path) -> None:
         "run_id": "manual__1",
     }
     with stage() as runtime:
-        with noted_form(runtime, context, {"action": "pause rule", "rule": "big", "target": None}) as by:  # type: ignore[arg-type]
+        with recorded_form(runtime, context, {"action": "pause rule", "rule": "big", "target": None}) as by:  # type: ignore[arg-type]
             (noted,) = runtime.ledger.actions(10)
-        with pytest.raises(UserError), noted_form(runtime, context, {"rule": "bgi"}):  # type: ignore[arg-type]
+        with pytest.raises(UserError), recorded_form(runtime, context, {"rule": "bgi"}):  # type: ignore[arg-type]
             raise UserError("no rule 'bgi'")
-        with noted_form(runtime, context, {"rule": "big", "dry_run": True}):  # type: ignore[arg-type]
+        with recorded_form(runtime, context, {"rule": "big", "dry_run": True}):  # type: ignore[arg-type]
             pass
         refused, done = runtime.ledger.actions(10)
 

@@ -192,7 +192,7 @@ def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOption = False) -> None:
     """Go on with a replay that is paused, or whose command died, in this process, until it has ended.
 
-    In Airflow trigger `eventbridge_replay_events` with *Go on with* instead.
+    In Airflow trigger `eventbridge_replay_events` with *Replay id* instead.
     """
     from eventbridge.stages.operate.deliver_replay import resume_replay
 

@@ -1,1 +1,3 @@
-"""Airflow's side of the product: the DAGs, their tasks, the pools and the watcher; thin shells around `stages`."""
+"""Airflow's side of the product: the DAGs, their tasks, the pools and the watcher. Each is a thin shell around
+`stages`.
+"""

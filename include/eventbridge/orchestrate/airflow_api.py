@@ -1,6 +1,7 @@
-"""A client of Airflow's REST API, for what a task cannot do by itself: see and make pools, write the note of its run.
+"""A client of Airflow's REST API, for what a task cannot do itself: list and create pools, and write the note of its
+run.
 
-It logs in with the connection `eventbridge_airflow`: host, port, login and password of an account.
+It logs in with the connection `eventbridge_airflow`: host, port, login and password.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ CONNECTION_ID = "eventbridge_airflow"
 
 
 class AirflowError(InfrastructureError):
-    """Airflow's REST API cannot be reached or refuses."""
+    """Airflow's REST API cannot be reached, or refuses the request."""
 
 
 class AirflowConflict(AirflowError):
-    """What was to be made exists already."""
+    """The object to create already exists."""
 
 
 class AirflowApi:
-    """A client of Airflow's REST API; closed by its opener."""
+    """A client of Airflow's REST API. Its opener closes it."""
 
-    #: What the connection's account must be allowed to do, for an error.
+    #: What the connection's account must be allowed to do; part of an error message.
     needs: ClassVar[str] = ""
 
     def __init__(self, connection: Connection, timeout_seconds: float = 5.0) -> None:
@@ -46,7 +47,7 @@ class AirflowApi:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._client.close()
 
     def call(self, method: str, path: str, **content: Any) -> Any:
@@ -62,10 +63,10 @@ class AirflowApi:
         except httpx.HTTPError as error:
             raise AirflowError(f"{where}: {error}. Check the connection {CONNECTION_ID!r}") from error
         if response.status_code == httpx.codes.CONFLICT:
-            raise AirflowConflict(f"{where}: exists already")
+            raise AirflowConflict(f"{where}: it already exists")
         if not response.is_success:
             raise AirflowError(
-                f"{where}: responded with {response.status_code} {response.text[:200]}. "
+                f"{where}: the response was {response.status_code} {response.text[:200]}. "
                 f"The account of the connection {CONNECTION_ID!r} must be able to {self.needs}"
             )
         return response.json()

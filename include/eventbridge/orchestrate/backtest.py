@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
 
-from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.plain_failure import without_traceback
 from eventbridge.orchestrate.tasks import TASK, stage
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A run that takes longer is ended: a year of archive is many runs.
+#: Airflow ends a run that takes longer. A year of archive takes many runs.
 BACKTEST_LIMIT = timedelta(hours=6)
 
 
 @task(**TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def backtest() -> None:
-    """Run the candidate of the form over the archive; the log says what it would do and where the report lies."""
+    """Run the form's candidate over the archive, and log what it would deliver and where the report is."""
     from eventbridge.orchestrate.spark import open_router
     from eventbridge.stages.operate.backtest import backtest_rules
 
@@ -44,9 +44,9 @@ def backtest() -> None:
 
 
 @task(**TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def diff() -> None:
-    """Compare the candidates of the form over the archive; the log says how they differ and where the report lies."""
+    """Compare the form's candidates over the archive, and log how they differ and where the report is."""
     from eventbridge.orchestrate.spark import open_router
     from eventbridge.stages.operate.backtest import diff_rules
 

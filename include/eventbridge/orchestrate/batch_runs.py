@@ -1,6 +1,7 @@
-"""Which runs of our DAGs moved a batch, and which batch a run moved: by what their first tasks told the others.
+"""Which runs of EventBridge's DAGs processed a batch, and which batch a run processed, from the XCom of their first
+tasks.
 
-Asked in Airflow's api-server alone, of Airflow's own database.
+Only Airflow's api-server uses it: it queries Airflow's database.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from eventbridge.api.page.session import AirflowRun
 from eventbridge.model.batch import Batch
 from eventbridge.orchestrate.names import BATCH_ID, REDRIVE_DAG, REPLAY_DAG, RETRY_DAG, deliver_dag_id
 
-#: How long before or after a batch was planned and committed a run may have told of it.
+#: How long before its planning and after its commit a batch may appear in an XCom.
 _AROUND = timedelta(minutes=2)
 _MOST_RUNS = 20
 
 
 def runs_of(batch: Batch) -> list[AirflowRun]:
-    """Return the runs that moved a batch, the first one first: others go on where one died."""
+    """Return the runs that processed a batch, oldest first: if a run dies, another continues."""
     dag = {"retry": RETRY_DAG, "redrive": REDRIVE_DAG, "replay": REPLAY_DAG}.get(batch.kind)
     wanted = select(XComModel.dag_id, XComModel.run_id, XComModel.value).where(
         XComModel.key == BATCH_ID,
@@ -37,7 +38,7 @@ def runs_of(batch: Batch) -> list[AirflowRun]:
 
 
 def batch_of(run: AirflowRun) -> str | None:
-    """Return the batch that a run moved; None of a run that is not there, or moved none."""
+    """Return the batch that a run processed; None if there is no such run, or if it had no batch."""
     wanted = select(XComModel.value).where(
         XComModel.key == BATCH_ID, XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id
     )
@@ -47,5 +48,5 @@ def batch_of(run: AirflowRun) -> str | None:
 
 
 def _batch_in(value: Any) -> str:
-    """Return the batch of an XCom, which is kept as JSON text or as what that says."""
+    """Return the batch id in an XCom, whose value is JSON text or the decoded string."""
     return str(value or "").strip('"')

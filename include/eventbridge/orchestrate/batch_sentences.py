@@ -1,4 +1,6 @@
-"""What the tasks of a batch log of it, read from ledger and store once a stage is over; a good batch costs little."""
+"""What the tasks of a batch log about it, read from ledger and store after each stage. A batch without failures costs
+little.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from eventbridge.errors import StoreError
 from eventbridge.model.landed import LandedRange
 from eventbridge.orchestrate.page_address import page_address
-from eventbridge.orchestrate.sentences import TargetLine, Trouble, sentence_about, short
+from eventbridge.orchestrate.sentences import Failures, TargetLine, sentence_about, short
 
 if TYPE_CHECKING:
     from eventbridge.model.pending import PendingDeliveries
@@ -19,20 +21,20 @@ if TYPE_CHECKING:
     from eventbridge.stages.push.stage import PushReport
     from eventbridge.stages.runtime.runtime import Runtime
 
-#: Files of dead letters that are read for the reasons and events that a sentence names.
+#: How many files of dead letters are read for the reasons and events that a sentence names.
 _MOST_FILES = 3
 
 
 @dataclass(frozen=True)
 class TaskReport:
-    """One sentence of what a task did, and whether a person may want to know: then it is a warning."""
+    """One sentence about what a task did; `is_warning` if somebody should look at it."""
 
     text: str
-    is_trouble: bool = False
+    is_warning: bool = False
 
 
 def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> TaskReport:
-    """Return what a push came to by target; where nothing was sent, why not."""
+    """Return the result of a push by target, or why nothing was sent."""
     lines = [each for each in report.targets if each.total]
     if not report.claimed or not lines:
         return TaskReport(_why_nothing(runtime, batch_id, chunk_id))
@@ -43,18 +45,18 @@ def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) 
             f"{each.rule}/{each.target}",
             each.total,
             each.delivered,
-            _trouble(each.dead_lettered, why.get((each.rule, each.target, "dead_lettered"), ())),
-            _trouble(each.retried, why.get((each.rule, each.target, "retry_scheduled"), ())),
+            _failures(each.dead_lettered, why.get((each.rule, each.target, "dead_lettered"), ())),
+            _failures(each.retried, why.get((each.rule, each.target, "retry_scheduled"), ())),
         )
         for each in lines
     )
     if not failed:
         return TaskReport(text)
-    return TaskReport(f"{text}. {page_address(f'batches/{batch_id}/chunks/{chunk_id}')}", is_trouble=True)
+    return TaskReport(f"{text}. {page_address(f'batches/{batch_id}/chunks/{chunk_id}')}", is_warning=True)
 
 
 def of_landing(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return how many events a batch landed, and of what kinds."""
+    """Return how many events a batch landed, by kind."""
     details = [file.detail for file in runtime.ledger.files(batch_id, "buffer")]
     landed = [each for each in details if isinstance(each, LandedRange)]
     kinds = {kind: sum(getattr(each, kind) for each in landed) for kind in ("valid", "duplicate", "malformed")}
@@ -66,14 +68,14 @@ def of_landing(runtime: Runtime, batch_id: str) -> TaskReport:
 
 
 def of_routing(runtime: Runtime, batch_id: str, pushes: int) -> TaskReport:
-    """Return how many deliveries a batch came to, and how many pushes deliver them."""
+    """Return how many deliveries a batch has, and how many pushes deliver them."""
     chunks = runtime.ledger.chunks(batch_id)
     deliveries = sum(piece.count for chunk in chunks for piece in chunk.pieces)
     if not deliveries:
-        return TaskReport(f"batch {batch_id}: no rule wants an event of it")
+        return TaskReport(f"batch {batch_id}: no rule matches its events")
     waits = len(chunks) - pushes
     rest = (
-        f"; {_counted(waits, 'chunk', 'chunks')} not handed out: no free slot, or a target that is on hold"
+        f"; {_counted(waits, 'chunk', 'chunks')} not handed out: there is no free slot, or the target is on hold"
         if waits > 0
         else ""
     )
@@ -82,46 +84,50 @@ def of_routing(runtime: Runtime, batch_id: str, pushes: int) -> TaskReport:
 
 
 def of_dead_letters(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return what a batch dead-lettered, by target."""
+    """Return the dead letters of a batch, by target."""
     lines = _dead(runtime, batch_id)
     if not lines:
-        return TaskReport(f"batch {batch_id}: nothing is dead-lettered")
-    return TaskReport(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
+        return TaskReport(f"batch {batch_id}: no dead letters")
+    return TaskReport(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_warning=True)
 
 
 def of_pending(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return what of a batch waits for another attempt, by target, and for what."""
+    """Return which deliveries of a batch wait for another attempt, by target, and what they wait for."""
     lines = _waiting(runtime, batch_id)
     if not lines:
-        return TaskReport(f"batch {batch_id}: nothing waits for another attempt")
-    return TaskReport(sentence_about(lines), is_trouble=True)
+        return TaskReport(f"batch {batch_id}: no delivery waits for another attempt")
+    return TaskReport(sentence_about(lines), is_warning=True)
 
 
 def of_commit(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return what of a committed batch is dead-lettered or waits: the note of its run."""
-    trouble = _trouble_of(runtime, [batch_id])
-    if not trouble:
-        return TaskReport(f"batch {batch_id} is committed; nothing is dead-lettered, nothing waits")
+    """Return the dead letters and pending deliveries of a committed batch: the note of its run."""
+    undelivered = _undelivered(runtime, [batch_id])
+    if not undelivered:
+        return TaskReport(f"batch {batch_id} is committed; no dead letters, nothing pending")
     return TaskReport(
-        f"batch {batch_id} is committed. {trouble}. {page_address(f'batches/{batch_id}')}", is_trouble=True
+        f"batch {batch_id} is committed. {undelivered}. {page_address(f'batches/{batch_id}')}", is_warning=True
     )
 
 
 def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> TaskReport:
-    """Return what a streaming task that began then did, and what of its batches is dead-lettered or waits: the note of
-    its run.
+    """Return what a streaming task did since `since`, and the dead letters and pending deliveries of its batches: the
+    note of its run.
     """
     did = f"{_counted(done.batches, 'batch', 'batches')} committed, {_counted(done.events, 'event', 'events')} read"
-    text = f"the streaming task of runner {runner} is over: {did}"
+    text = f"the streaming task of runner {runner} has ended: {did}"
     if done.backlog:
-        text += "; more waits than it delivers soon, so the tasks after it deliver that"
+        text += "; the following tasks deliver the backlog"
     batches = [each for each in runtime.ledger.batches_between(since, runtime.ledger.now()) if each.runner == runner]
-    trouble = _trouble_of(runtime, [each.batch_id for each in batches if each.kind == "normal"])
-    return TaskReport(f"{text}. {trouble}. {page_address('batches')}", is_trouble=True) if trouble else TaskReport(text)
+    undelivered = _undelivered(runtime, [each.batch_id for each in batches if each.kind == "normal"])
+    return (
+        TaskReport(f"{text}. {undelivered}. {page_address('batches')}", is_warning=True)
+        if undelivered
+        else TaskReport(text)
+    )
 
 
-def _trouble_of(runtime: Runtime, batch_ids: Sequence[str]) -> str:
-    """Return what of batches is dead-lettered, and what waits; "": nothing."""
+def _undelivered(runtime: Runtime, batch_ids: Sequence[str]) -> str:
+    """Return the dead letters and pending deliveries of batches as text; "" if there are none."""
     dead = _together([line for batch_id in batch_ids for line in _dead(runtime, batch_id)])
     waiting = _together([line for batch_id in batch_ids for line in _waiting(runtime, batch_id)])
     parts = []
@@ -134,7 +140,7 @@ def _trouble_of(runtime: Runtime, batch_ids: Sequence[str]) -> str:
 
 
 def _together(lines: Sequence[TargetLine]) -> list[TargetLine]:
-    """Return one line for each target, with the reason and the events of its first."""
+    """Return one line per target, with the reason and the events of its first line."""
     found: dict[str, TargetLine] = {}
     for line in lines:
         if (first := found.get(line.name)) is not None:
@@ -154,33 +160,34 @@ def _counted(count: int, one: str, many: str) -> str:
 
 def _why_nothing(runtime: Runtime, batch_id: str, chunk_id: int) -> str:
     batch = runtime.ledger.batch(batch_id)
-    nothing = f"nothing is sent of chunk {chunk_id} of batch {batch_id}"
+    nothing = f"nothing was sent for chunk {chunk_id} of batch {batch_id}"
     if batch.state in ("settling", "committed"):
-        return f"{nothing}: it was sent already by another run, and the batch is settled; redrive to send again"
+        return f"{nothing}: another run already sent it, and the batch is settled; redrive to send it again"
     if batch.deadline_at is not None and runtime.ledger.now() >= batch.deadline_at:
-        ended = f"{batch.deadline_at:%H:%M:%S} UTC"
-        return f"{nothing}: its time was over at {ended}; eventbridge_retry_deliveries sends the rest"
+        return (
+            f"{nothing}: its deadline was {batch.deadline_at:%H:%M:%S} UTC; eventbridge_retry_deliveries sends the rest"
+        )
     if batch.state != "routed":
         return f"{nothing}: the batch is not routed yet"
-    return f"{nothing}: it was sent already by another run; redrive to send again"
+    return f"{nothing}: another run already sent it; redrive to send it again"
 
 
-def _trouble(count: int, rows: Iterable[Mapping[str, Any]]) -> Trouble:
+def _failures(count: int, rows: Iterable[Mapping[str, Any]]) -> Failures:
     found = list(rows)
     whys = Counter(_why(row) for row in found)
     why = whys.most_common(1)[0][0] if whys else ""
-    return Trouble(count, why, tuple(row["event_id"] for row in found))
+    return Failures(count, why, tuple(row["event_id"] for row in found))
 
 
 def _why(row: Mapping[str, Any]) -> str:
-    """Return in words why an attempt failed: no text of a response, which may show what was sent."""
+    """Return why an attempt failed, without text from the response, which may contain the payload."""
     if row["code"]:
         return f"HTTP {row['code']}"
     return row["error_class"] or ""
 
 
 def _attempts(runtime: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    """Return attempts of a chunk that did not deliver, by rule, target and outcome: those that a page shows first."""
+    """Return the failed attempts on the first page of a chunk, by rule, target and outcome."""
     from eventbridge.stages.operate.chunk_account import chunk_account
 
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -191,7 +198,7 @@ def _attempts(runtime: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str,
 
 
 def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
-    """Return what a batch dead-lettered: counts of all that it read, reasons and events of the first files."""
+    """Return the dead letters of a batch: all of them counted, with the reasons and events of the first files."""
     from eventbridge.store.parquet import read_table
 
     files = [file for file in runtime.ledger.files(batch_id, "dead_letter") if file.path is not None]
@@ -200,16 +207,16 @@ def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
         assert file.path is not None
         try:
             table = read_table(runtime.store, file.path, ["rule", "target", "bus", "event_id", "reason", "attempts"])
-        except StoreError:  # `eventbridge audit` names it; a sentence is not worth a failed task
+        except StoreError:  # `eventbridge audit` reports it; a log line must not fail the task
             continue
         for row in table.to_pylist():
             name = f"{row['rule']}/{row['target']}" if row["rule"] is not None else f"bus {row['bus']}"
             last = row["attempts"][-1] if row["attempts"] else {"code": None, "error_class": row["reason"]}
             why = {"code": last["code"], "error_class": last["error_class"]}
             rows[name].append({"event_id": row["event_id"] or "", **why})
-    lines = [TargetLine(name, len(each), dead=_trouble(len(each), each)) for name, each in rows.items()]
+    lines = [TargetLine(name, len(each), dead=_failures(len(each), each)) for name, each in rows.items()]
     unread = sum(file.rows for file in files) - sum(each.total for each in lines)
-    return [*lines, TargetLine("other dead letters", unread, dead=Trouble(unread))] if unread else lines
+    return [*lines, TargetLine("other dead letters", unread, dead=Failures(unread))] if unread else lines
 
 
 def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
@@ -221,5 +228,5 @@ def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
         count = sum(row.count for row in rows)
         held = next((row.held for row in rows if row.held), "")
         why = f"on hold: {short(held)}" if held else f"next attempt from {min(row.due_at for row in rows):%H:%M:%S} UTC"
-        lines.append(TargetLine(name, count, waiting=Trouble(count, why)))
+        lines.append(TargetLine(name, count, waiting=Failures(count, why)))
     return lines

@@ -1,4 +1,4 @@
-"""Airflow's connections as the product's own: looked up while a task runs, never while a DAG file is read."""
+"""Airflow's connections as EventBridge connections, looked up while a task runs, never while a DAG file is parsed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from eventbridge.errors import ConnectionUnusable
 
 
 def airflow_connection(connection_id: str) -> Connection:
-    """Return the Airflow connection of that id; raises ConnectionUnusable where Airflow knows none or it is damaged.
+    """Return the Airflow connection with this id; raises ConnectionUnusable if there is none, or if it is damaged.
 
-    Only a running task may ask: the task SDK fetches it from the api-server, or from the secrets backends.
+    Only for a running task: the task SDK fetches it from the api-server or from the secrets backends.
     """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowException
@@ -37,22 +37,22 @@ def airflow_connection(connection_id: str) -> Connection:
     )
 
 
-class Remembered:
-    """Looks connections up, each again only after so many seconds or by `read_again`; a failure is not kept."""
+class CachedConnections:
+    """Looks connections up and caches each for some seconds, or until `read_again`. It does not cache a failure."""
 
     def __init__(self, seconds: float, look_up: Callable[[str], Connection] = airflow_connection) -> None:
         self._seconds = seconds
         self._look_up = look_up
-        self._kept: dict[str, tuple[float, Connection]] = {}
+        self._cached: dict[str, tuple[float, Connection]] = {}
 
     def __call__(self, connection_id: str) -> Connection:
-        """Return a connection as it was a while ago at most."""
-        known = self._kept.get(connection_id)
-        if known is None or time.monotonic() - known[0] >= self._seconds:
+        """Return a connection, at most `seconds` old."""
+        cached = self._cached.get(connection_id)
+        if cached is None or time.monotonic() - cached[0] >= self._seconds:
             return self.read_again(connection_id)
-        return known[1]
+        return cached[1]
 
     def read_again(self, connection_id: str) -> Connection:
-        """Return a connection as it is now, whatever is kept of it."""
-        known = self._kept[connection_id] = time.monotonic(), self._look_up(connection_id)
-        return known[1]
+        """Return a connection as it is now, and cache it."""
+        cached = self._cached[connection_id] = time.monotonic(), self._look_up(connection_id)
+        return cached[1]

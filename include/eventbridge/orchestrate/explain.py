@@ -7,16 +7,16 @@ import logging
 
 from airflow.sdk import get_current_context, task
 
-from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.plain_failure import without_traceback
 from eventbridge.orchestrate.tasks import TASK, stage
 
 log = logging.getLogger(__name__)
 
 
 @task(**TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def explain() -> None:
-    """Log, as JSON, all that is known of the event of the form, and warn of what could not be read."""
+    """Log, as JSON, everything known about the form's event, and warn about files that could not be read."""
     import msgspec
 
     from eventbridge.stages.operate.why import why_between

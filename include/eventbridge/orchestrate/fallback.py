@@ -1,4 +1,4 @@
-"""The task of the DAG `eventbridge_start_waiting_runs`: it makes an event for what waits for a run."""
+"""The task of the DAG `eventbridge_start_waiting_runs`: it emits an asset event for each DAG that needs a run."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ log = logging.getLogger(__name__)
 
 @task(task_id="start_runs", **STAGE, do_xcom_push=False, outlets=[AssetAlias(WAITING_ALIAS)])
 def start_runs() -> None:
-    """Start a run of every DAG that has something to do, by an event of its asset."""
+    """Start a run of each DAG that has work, by an event of its asset."""
     from eventbridge.orchestrate.watch import Watch
 
     with stage() as runtime:
         watch = Watch(runtime)
         try:
-            subjects = watch.no_response()
+            subjects = watch.subjects_to_start()
         finally:
             watch.close_sources()
     outlet_events = get_current_context()["outlet_events"]
     for subject in subjects:
         outlet_events[AssetAlias(WAITING_ALIAS)].add(asset_of(subject))
-    log.info("runs start for: %s", ", ".join(subjects) or "nothing, as nothing waits")
+    log.info("starting runs for: %s", ", ".join(subjects) or "none, as nothing waits")

@@ -6,25 +6,27 @@ import logging
 
 from airflow.sdk import task
 
-from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.plain_failure import without_traceback
 from eventbridge.orchestrate.tasks import TASK, stage
 
 log = logging.getLogger(__name__)
 
 
 @task(task_id="send_heartbeat", **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def send_heartbeat() -> None:
-    """Send one heartbeat; that something is wrong is told by it and logged, and no failure of the task."""
+    """Send one heartbeat. If something is unhealthy, the heartbeat and the log say so, and the task still succeeds."""
     from eventbridge.errors import UserError
     from eventbridge.stages.operate.heartbeat import beat
 
     with stage() as runtime:
         connection = runtime.settings.heartbeat_connection
         if connection is None:
-            raise UserError("No connection for heartbeats is named. Set EVENTBRIDGE_HEARTBEAT_CONNECTION to its id.")
+            raise UserError(
+                "There is no connection for heartbeats. Set EVENTBRIDGE_HEARTBEAT_CONNECTION to the id of one."
+            )
         found = beat(runtime, connection)
     for each in found.trouble:
         log.error("ALARM: %s", each)
     if not found.trouble:
-        log.info("the heartbeat is sent: all is well")
+        log.info("heartbeat sent: everything is healthy")

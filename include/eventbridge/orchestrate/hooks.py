@@ -1,4 +1,4 @@
-"""Hooks of the connection types `eventbridge_target` and `eventbridge_store`: what Airflow's button *Test* asks."""
+"""Hooks of the connection types `eventbridge_target` and `eventbridge_store`, for Airflow's button *Test*."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TargetHook(BaseHook):
         self.target_conn_id = target_conn_id
 
     def get_conn(self) -> Connection:
-        """Return the connection; raises ConnectionUnusable for what no target can use. Nothing is sent."""
+        """Return the connection; raises ConnectionUnusable if no target can use it. Sends nothing."""
         from eventbridge.targets.address import place_of
         from eventbridge.targets.credentials import credentials_of
         from eventbridge.targets.tls import tls_of
@@ -36,12 +36,12 @@ class TargetHook(BaseHook):
         return connection
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether a target can use the connection, and what to fix; nothing is sent."""
+        """Return whether a target can use the connection, and what to fix. Sends nothing."""
         try:
             self.get_conn()
         except EventBridgeError as error:
             return False, str(error)
-        return True, "A target can use it. Nothing was sent"
+        return True, "A target can use this connection. Nothing was sent"
 
 
 class StoreHook(BaseHook):
@@ -57,7 +57,7 @@ class StoreHook(BaseHook):
         self.store_conn_id = store_conn_id
 
     def get_conn(self) -> Connection:
-        """Return the connection; raises ConnectionUnusable for what no store can use. Nothing is sent."""
+        """Return the connection; raises ConnectionUnusable if no store can use it. Sends nothing."""
         from eventbridge.s3.access import S3Access
 
         connection = airflow_connection(self.store_conn_id)
@@ -65,9 +65,9 @@ class StoreHook(BaseHook):
         return connection
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether a store can use the connection, and what to fix; the bucket is not asked."""
+        """Return whether a store can use the connection, and what to fix. Sends no request to the bucket."""
         try:
             self.get_conn()
         except EventBridgeError as error:
             return False, str(error)
-        return True, "A store can use it. No bucket was asked"
+        return True, "A store can use this connection. No request was sent to the bucket"

@@ -1,7 +1,7 @@
-"""Which batches are late: not committed so long after they were planned. The watcher asks; no run of Airflow tells it.
+"""Reports late batches: those not committed within `batch_late_after` of their planning. The watcher calls it.
 
-A deadline of Airflow's counts from when a run was queued, so it also fires for a run that failed at once, and a run
-that was marked failed within its deadline cannot be cleared (Airflow 3.3 responds with 500).
+Airflow's own deadlines do not fit: they count from when a run was queued, so they also fire for a run that failed at
+once, and a run that was marked failed within its deadline cannot be cleared (Airflow 3.3 responds with 500).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 
 
 def report_late_batches(runtime: Runtime, now: datetime, known: Collection[str]) -> set[str]:
-    """Log each late batch that is not among `known`, queue its event `batch.late`, and return the ids of all late ones.
+    """Log each late batch that is not in `known`, queue its event `batch.late`, and return the ids of all late batches.
 
-    The open batch of a streaming task is not late: its streaming task ends it.
+    The open batch of a streaming task is not late: the streaming task closes it.
     """
     seconds = runtime.settings.batch_late_after
     late = [each for each in runtime.ledger.open_batches() if _is_late(each, now, seconds)]
     new = [each for each in late if each.batch_id not in known]
     for batch in new:
         log.error(
-            "ALARM: the %s batch %s of runner %s is late: planned at %s, and %s since; look at its last run",
+            "ALARM: the %s batch %s of runner %s is late: planned at %s, now %s; check its last run",
             *(batch.kind, batch.batch_id, batch.runner or "none", f"{batch.planned_at:%H:%M:%S} UTC", batch.state),
         )
     if new:

@@ -12,12 +12,12 @@ from eventbridge.orchestrate.push import PushOperator
 
 
 class ChunkLink(BaseOperatorLink):
-    """*Deliveries of this chunk*, on each push; made when somebody looks, so also before the push ran."""
+    """*Deliveries of this chunk*, on each push. It is built when it is shown, so it also works before the push runs."""
 
     name = "Deliveries of this chunk"
     operators: ClassVar[list[type[BaseOperator]]] = [PushOperator]
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return the address within Airflow, which has the frame around the page."""
+        """Return the address within Airflow, which frames the page."""
         push = {"dag": ti_key.dag_id, "run": ti_key.run_id, "map": ti_key.map_index}
         return page_path(f"chunk?{urlencode(push)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import task
 
-from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.plain_failure import without_traceback
 from eventbridge.orchestrate.tasks import TASK, stage
 
 if TYPE_CHECKING:
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Below every push, whatever its lane: it waits for a slot until nobody else does.
+#: Below every push of every lane: it waits for a slot until no other task does.
 _LAST: dict[str, Any] = TASK | {"priority_weight": -1_000}
 
 
 def maintain_limit(settings: Settings) -> timedelta:
-    """Return `dagrun_timeout`: the budget, and five minutes for the piece of work that was begun last."""
+    """Return `dagrun_timeout`: the budget, plus five minutes for the last step that was started."""
     return timedelta(seconds=settings.maintain_timeout + 300.0)
 
 
 @task(**_LAST, do_xcom_push=False)
-@plainly
+@without_traceback
 def maintain() -> None:
-    """Remove what is past its retention, for as long as the settings allow; the next run goes on."""
+    """Remove what is past its retention, within `maintain_timeout`. The next run continues."""
     from eventbridge.stages.upkeep.maintain import maintain as run
 
     with stage() as runtime:

@@ -1,8 +1,8 @@
-"""Names that DAGs, tasks, pools, assets and watchers share: one place, so that they cannot drift apart."""
+"""Names that DAGs, tasks, pools, assets and watchers share: defined once, so that they cannot drift apart."""
 
 from __future__ import annotations
 
-#: What the id of each DAG begins with: they share a namespace with the DAGs of others.
+#: The prefix of each DAG id: they share a namespace with the user's DAGs.
 PREFIX = "eventbridge_"
 
 RETRY_DAG = "eventbridge_retry_deliveries"
@@ -29,20 +29,20 @@ BEGIN_REDRIVE = "begin_redrive"
 PLAN_REDRIVE = "plan_redrive"
 PLAN_REPLAY = "plan_replay"
 BEGIN_REPLAY = "begin_replay"
-GO_ON = "go_on"
+TRIGGER_NEXT_RUN = "trigger_next_run"
 PUSH = "push"
 
-#: The XCom of listen, streaming, plan_retries, plan_redrive and plan_replay that tells the other tasks their batch.
+#: The XCom of listen, streaming, plan_retries, plan_redrive and plan_replay with the batch id for the other tasks.
 BATCH_ID = "batch_id"
-#: The XCom of plan_redrive that tells which redrive a run belongs to.
+#: The XCom of plan_redrive with the redrive that a run belongs to.
 REDRIVE_ID = "redrive_id"
-#: The XCom of plan_replay and begin_replay that tells which replay a run belongs to.
+#: The XCom of plan_replay and begin_replay with the replay that a run belongs to.
 REPLAY_ID = "replay_id"
 
-#: The pool of pushes whose place nobody could tell.
+#: The pool of pushes for which the ledger has no placement.
 UNPLANNED_POOL = "eventbridge.unplanned"
 
-#: The alias under which `eventbridge_start_waiting_runs` makes events of the assets below.
+#: The alias under which `eventbridge_start_waiting_runs` emits events of the assets below.
 WAITING_ALIAS = "eventbridge_waiting"
 
 #: The asset, and the watcher's subject, of pending deliveries that are due.
@@ -55,7 +55,7 @@ def deliver_dag_id(runner: str) -> str:
 
 
 def runner_of(dag_id: str) -> str | None:
-    """Return the runner whose DAG this is, None for any other DAG."""
+    """Return the runner of a deliver DAG; None for any other DAG."""
     return dag_id.removeprefix(DELIVER_PREFIX) if dag_id.startswith(DELIVER_PREFIX) else None
 
 

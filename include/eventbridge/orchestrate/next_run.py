@@ -1,4 +1,4 @@
-"""How a task triggers the run that goes on with its work: the next batch of a redrive, or of a replay."""
+"""How a task triggers the run of the next batch of a redrive or replay."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from airflow.sdk.exceptions import DagRunTriggerException
 
 
 def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTriggerException:
-    """Return what a task raises to trigger a run; one that is there already, as the task was tried again, is left."""
-    # What TriggerDagRunOperator does; to import that costs every parse of the DAG file more than all the rest.
+    """Return the exception that a task raises to trigger a run; does nothing if the run exists, as after a retry of the
+    task.
+    """
+    # As TriggerDagRunOperator does; its import would cost each parse of the DAG file more than everything else.
     return DagRunTriggerException(
         trigger_dag_id=dag_id,
         dag_run_id=run_id,

@@ -1,4 +1,4 @@
-"""What nobody moves on: batches and replays that runs left which died, and what a server without Airflow recorded."""
+"""Finds orphaned work: batches and replays whose runs died, and requests that a server without Airflow recorded."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
     from eventbridge.stages.runtime.runtime import Runtime
 
-#: What a replay's `run` begins with that `eventbridge replay` moves, in a process of its own.
+#: The prefix of a replay's `run` if `eventbridge replay` processes it, in its own process.
 _COMMAND = "command "
 
 
 def orphaned_replay(runtime: Runtime) -> Replay | None:
-    """Return the replay that has been left for longest, None if there is none; those of commands are never left.
+    """Return the replay that has been orphaned for longest, None if there is none; never one of a command.
 
-    It is left if nobody has minded it for as long as two runs may take: the one that planned its last batch, and the
-    next, which plans first. Runs that wait for a pool or for room mind it every few seconds.
-    One that a server without Airflow recorded is left from the beginning, until somebody begins it.
+    A replay is orphaned if no run has updated it for as long as two runs may take: the run that planned its last batch,
+    and the next one, which plans first. Runs that wait for a pool or for capacity update it every few seconds.
+    A replay that a server without Airflow recorded is orphaned until a run starts it.
     """
     now = runtime.ledger.now()
     before = now - 2 * run_limit(runtime.settings)
@@ -30,19 +30,19 @@ def orphaned_replay(runtime: Runtime) -> Replay | None:
 
 
 def orphaned_redrive(runtime: Runtime) -> Redrive | None:
-    """Return the oldest redrive that is left, of those that a server without Airflow recorded; None: there is none."""
+    """Return the oldest orphaned redrive that a server without Airflow recorded; None if there is none."""
     before = runtime.ledger.now() - 2 * run_limit(runtime.settings)
     found = runtime.ledger.recorded_redrives()
     return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
 
 
 def _is_unbegun(each: Redrive | Replay) -> bool:
-    """Return whether a server recorded it that has no Airflow, and nobody has minded it since."""
+    """Return whether a server without Airflow recorded it, and no run has updated it since."""
     return each.run.startswith(RECORDED) and each.next_at == each.started_at
 
 
 def is_anything_stale(runtime: Runtime) -> bool:
-    """Return whether `settle_stale` has something to do."""
+    """Return whether `settle_stale` has work."""
     from eventbridge.stages.retry.plan import stale_batches
 
     return bool(stale_batches(runtime))

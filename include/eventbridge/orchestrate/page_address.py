@@ -1,4 +1,4 @@
-"""Where a part of the page is in Airflow, which has the frame around it."""
+"""The address of a part of the page within Airflow, which frames it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def page_path(path: str) -> str:
 
 
 def page_address(path: str) -> str:
-    """Return the same with scheme and host, if `[api] base_url` of Airflow's configuration says them: for a log."""
+    """Return the same with scheme and host, if Airflow's `[api] base_url` has them; for log lines."""
     url = urlsplit(conf.get("api", "base_url", fallback=""))
     return f"{url.scheme}://{url.netloc}{page_path(path)}" if url.netloc else page_path(path)

@@ -1,4 +1,4 @@
-"""Who may see the page in Airflow, and who may change what it shows: as Airflow allows it for our DAGs."""
+"""Decides who may see the page in Airflow and who may act on it, from Airflow's permissions on EventBridge's DAGs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 _DAGS: dict[Asked, str] = {"redrive": REDRIVE_DAG, "replay": REPLAY_DAG}
 
-#: What stands for the owners in questions to Airflow: the id of a DAG for all of them, and how those for one begin.
+#: The DAG ids that stand for owners in Airflow's permissions: one for all owners, and the prefix of those for one
+#: owner.
 OWNERS_DAG = "eventbridge_owners"
 OWNER_DAG = "eventbridge_owner_"
 
@@ -41,17 +42,18 @@ _BEARER = HTTPBearer(auto_error=False)
 
 
 class AirflowGate:
-    """The login of Airflow: who may see runs of our DAGs sees the page, who may trigger them may act.
+    """Airflow's login: a user who may see runs of EventBridge's DAGs sees the page, and one who may trigger them may
+    act.
 
-    Payloads are for who may read their task logs. What is of an owner is for who may see runs of a DAG
-    `eventbridge_owner_<owner>`, in the team of that name where Airflow has teams, whether there is such a DAG or not;
-    to act for it is to trigger that. Who may do so with `eventbridge_owners` is limited to no owner.
+    Payloads need the permission to read task logs. An owner's objects need the permission to see runs of the DAG
+    `eventbridge_owner_<owner>`, in the team of that name if Airflow has teams; the DAG need not exist. To act for the
+    owner, a user needs the permission to trigger it. The same permissions on `eventbridge_owners` cover all owners.
     """
 
-    recorded = ""  # each is triggered as soon as it is recorded
+    recorded = ""  # a request is triggered as soon as it is recorded
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return Airflow's user; raises NotLoggedIn without one, Refused for one who may not see the page."""
+        """Return Airflow's user; raises NotLoggedIn if there is none, and Refused if the user may not see the page."""
         try:
             user = await get_user(request, None, await _BEARER(request))
         except HTTPException as error:
@@ -61,21 +63,23 @@ class AirflowGate:
         if not await asyncio.to_thread(may.look):
             raise Refused(
                 HTTPStatus.FORBIDDEN,
-                f"{user.get_name()} may not see this page: that takes the permission to see runs of {REDRIVE_DAG}",
+                f"{user.get_name()} may not see this page: it needs the permission to see runs of {REDRIVE_DAG}",
             )
         runtime: Runtime = request.app.state.runtime
         return await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
 
     def runs_of(self, batch: Batch) -> list[AirflowRun]:
-        """Return the runs that moved a batch, the first one first."""
+        """Return the runs that processed a batch, oldest first."""
         return runs_of(batch)
 
     def batch_of(self, run: AirflowRun) -> str | None:
-        """Return the batch that a run moved."""
+        """Return the batch that a run processed."""
         return batch_of(run)
 
     async def user(self, request: Request) -> ApiToken | None:
-        """Return what a user may do by HTTP who shows Airflow's bearer; a cookie, which other sites send, is none."""
+        """Return the HTTP rights of a user with Airflow's bearer token; a cookie does not count, as other sites can
+        send it.
+        """
         found = await get_user(request, None, await _BEARER(request))
         runtime: Runtime = request.app.state.runtime
         may = _Rights(found)
@@ -85,36 +89,36 @@ class AirflowGate:
         operates = seen.replays if "/replays" in request.url.path else seen.operates
         words = {READ: True, PAYLOADS: seen.payloads, OPERATE: operates}
         owners = seen.owners if request.method == "GET" else seen.acts_for
-        # limited to nobody is not the same as not limited: no owner has an empty name
+        # limited to no owner differs from not limited: no owner has an empty name
         limits = [] if owners is None else [f"{OWNER}{each}" for each in sorted(owners) or [""]]
         return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), runtime.clock())
 
     async def carry_out(self, asked: Asked, name: str, by: str) -> str:
-        """Trigger the DAG that delivers it, in the name of the user; return what went wrong, "" if nothing."""
+        """Trigger the DAG that delivers it, in the name of the user; return the error, "" if there is none."""
         trouble = await _triggered(_DAGS[asked], f"{asked}__{name}", {f"{asked}_id": name}, by)
-        return trouble and f"{trouble}. Trigger it by hand, with the id under *Go on with* and *Dry run* off"
+        return trouble and f"{trouble}. Trigger it by hand, with the id in *{asked.capitalize()} id* and *Dry run* off"
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
-        """Trigger the DAG that runs a rule over the archive, or compares two; return what went wrong, "" if nothing."""
+        """Trigger the DAG that runs a rule over the archive, or compares two; return the error, "" if there is none."""
         dag_id = DIFF_DAG if "a" in conf else BACKTEST_DAG
         return await _triggered(dag_id, "backtest", conf, by)
 
 
 async def _triggered(dag_id: str, why: str, conf: Mapping[str, str], user: str) -> str:
-    """Trigger a DAG in the name of a user; return what went wrong, "" if nothing."""
-    # of its own each time: a replay that was paused is triggered once more
+    """Trigger a DAG in the name of a user; return the error, "" if there is none."""
+    # a new id each time: a paused replay is triggered again
     run_id = f"{why}__page_{uuid.uuid4().hex[:8]}"
     by: Any = {"triggered_by": DagRunTriggeredByType.UI, "triggering_user_name": user}
     try:
         await asyncio.to_thread(trigger_dag, dag_id, run_id=run_id, conf=dict(conf), **by)
     except AirflowException as error:
-        log.exception("%s is not triggered for %s", dag_id, run_id)
+        log.exception("%s was not triggered for %s", dag_id, run_id)
         return f"Airflow cannot trigger {dag_id}: {error}"
     return ""
 
 
 class _Rights:
-    """What a user of Airflow may do here, asked of its auth manager."""
+    """What a user may do, according to Airflow's auth manager."""
 
     def __init__(self, user: Any) -> None:
         self._user = user
@@ -124,7 +128,7 @@ class _Rights:
         return self._may("GET", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
 
     def viewer(self, owners: Callable[[], Iterable[str]]) -> Viewer:
-        """Return the user as the page knows one; `owners`: those that the rule files name."""
+        """Return the user as the page represents one; `owners` returns the owners in the rule files."""
         acts = self._may("POST", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
         return Viewer(
             self._user.get_name(),
@@ -139,7 +143,7 @@ class _Rights:
         )
 
     def _backtests(self) -> bool:
-        """Return whether the user may run rules over the archive, which shows the events of everybody."""
+        """Return whether the user may run rules over the archive, which shows the events of all owners."""
         dags = (DagDetails(id=BACKTEST_DAG), DagDetails(id=DIFF_DAG), _of_owners(OWNERS_DAG))
         return all(self._may("POST", DagAccessEntity.RUN, each) for each in dags)
 
@@ -155,12 +159,12 @@ class _Rights:
 
 
 def _of_owners(name: str) -> DagDetails:
-    """Return what stands in Airflow for an owner, or for all of them: a DAG that need not be there, and a team."""
+    """Return the DAG, which need not exist, and the team that stand for an owner, or for all owners, in Airflow."""
     team = name if conf.getboolean("core", "multi_team", fallback=False) else None
     return DagDetails(id=name if name == OWNERS_DAG else f"{OWNER_DAG}{name}", team_name=team)
 
 
 def _form_key(user: Any) -> str:
-    """Return what only forms of this user have; Airflow renews the user's own token while a form is open."""
+    """Return the key of this user's forms. Airflow renews the user's token while a form is open."""
     secret = conf.get("api", "secret_key")
     return hmac.new(secret.encode(), f"eventbridge form of {user.get_id()}".encode(), hashlib.sha256).hexdigest()

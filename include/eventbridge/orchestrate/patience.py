@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime
 
 _LOOK_AGAIN_SECONDS = 1.0
-#: A run that waited longer would be ended at its time-out, and nobody go on; so it leaves that to the next run.
+#: A run that waited longer would reach its time-out, and no run would continue; so it leaves the batch to the next run.
 PATIENCE_SECONDS = 60.0
 
 Planned = TypeVar("Planned", bound="Plan")
@@ -23,10 +23,10 @@ Planned = TypeVar("Planned", bound="Plan")
 def planned_in_time(
     runtime: Runtime, plan: Callable[[], Planned], patience_seconds: float = PATIENCE_SECONDS
 ) -> Planned:
-    """Plan, again and again while that says to wait; returns a plan to wait once `patience_seconds` are over.
+    """Plan, and repeat while the plan says to wait; after `patience_seconds`, return the plan that says to wait.
 
-    Batches whose runs died are settled meanwhile: planning may wait for one. What of them cannot be settled is told by
-    `settle_stale` itself, and by the run of `eventbridge_retry_deliveries` that fails of it.
+    Batches whose runs died are settled meanwhile, as planning may wait for one. If one cannot be settled,
+    `settle_stale` logs it, and a run of `eventbridge_retry_deliveries` fails.
     """
     from eventbridge.stages.retry.plan import settle_stale
 

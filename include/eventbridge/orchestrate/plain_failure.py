@@ -1,7 +1,7 @@
-"""How a task fails for what a person must act on: one sentence in its log, no traceback, no further try.
+"""How a task fails if a person must act: with one sentence in its log, without a traceback or a retry.
 
-Airflow logs the stack of every exception that a task raises, of AirflowFailException too; of SystemExit it logs the
-code alone. It tries a task that exits once more, unless the task's retry policy says no.
+Airflow logs the stack of every exception that a task raises, including AirflowFailException, but for SystemExit only
+the exit code. It retries a task that exits, unless the task's retry policy forbids it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Result = TypeVar("Result")
 
 
 class PlainFailure(SystemExit):
-    """The end of a task whose error is in its log already."""
+    """Ends a task that has already logged its error."""
 
 
-#: The retry policy of tasks that fail plainly; every other error is tried again as their DAG says.
-NOT_TRIED_AGAIN = ExceptionRetryPolicy(
+#: The retry policy of all tasks but push: no retry after PlainFailure, after other errors as the DAG says.
+NO_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[RetryRule(exception=PlainFailure, action=RetryAction.FAIL, reason="a person must act first")]
 )
 
 
 @contextmanager
 def plain_failures() -> Iterator[None]:
-    """Log the message of an AirflowFailException as an error, and raise PlainFailure in its place."""
+    """Log the message of an AirflowFailException as an error, and raise PlainFailure instead."""
     try:
         yield
     except AirflowFailException as error:
@@ -41,8 +41,8 @@ def plain_failures() -> Iterator[None]:
         raise PlainFailure(1) from None
 
 
-def plainly(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Return the function of a task with `plain_failures` around it."""
+def without_traceback(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Wrap the function of a task in `plain_failures`."""
 
     @functools.wraps(function)
     def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:

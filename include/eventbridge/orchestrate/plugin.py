@@ -1,4 +1,6 @@
-"""The Airflow plug-in of the package, its entry point `airflow.plugins`; light, as every Airflow process imports it."""
+"""The package's Airflow plug-in, its entry point `airflow.plugins`. It imports little, as every Airflow process imports
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ from airflow.plugins_manager import AirflowPlugin
 
 from eventbridge.orchestrate.links import ChunkLink
 
-#: Below it Airflow's api-server responds with what of our HTTP API is mounted there.
+#: The path of EventBridge's HTTP API in Airflow's api-server.
 URL_PREFIX = "/eventbridge"
 
 
 class _MountedApps:
-    """The list of applications, made when somebody asks for it in the api-server: other processes have none."""
+    """The list of applications, built on first access in the api-server; empty in other processes."""
 
     def __get__(self, instance: object, owner: type[Any]) -> list[dict[str, Any]]:
-        """Return one application, or none where the extra `api` is not installed."""
+        """Return one application, or none if the extra `api` is not installed."""
         if "fastapi" not in sys.modules or find_spec("prometheus_client") is None:
             return []
         if not hasattr(self, "_made"):
@@ -27,7 +29,7 @@ class _MountedApps:
 
 
 def _views() -> list[dict[str, Any]]:
-    # Without a leading slash: it is below the path that Airflow's `[api] base_url` has.
+    # No leading slash: the address is relative to the path of Airflow's `[api] base_url`.
     dags = {"name": "EventBridge DAGs", "href": "dags?tags=eventbridge", "destination": "nav", "category": "browse"}
     page = {
         "name": "EventBridge",
@@ -58,8 +60,8 @@ def _panels() -> list[dict[str, Any]]:
 class EventBridgePlugin(AirflowPlugin):
     """Adds the page *EventBridge*, the menu item *Browse > EventBridge DAGs*, and `/eventbridge/metrics`.
 
-    And from each push a link to its deliveries on the page, on each DAG run a tab with its batch, and a panel on the
-    home page.
+    It also adds a link from each push to its deliveries, a tab on each DAG run with its batch, and a panel on the home
+    page.
     """
 
     name = "eventbridge"
@@ -73,10 +75,10 @@ def _application() -> Any:
     from eventbridge.api.mounted import create_mounted_app
     from eventbridge.orchestrate.page_gate import AirflowGate
 
-    return create_mounted_app(_open_work, AirflowGate())
+    return create_mounted_app(_open_runtime, AirflowGate())
 
 
-def _open_work() -> Any:
+def _open_runtime() -> Any:
     from eventbridge.orchestrate.connections import airflow_connection
     from eventbridge.orchestrate.settings import configured_settings
     from eventbridge.stages.runtime.runtime import Runtime

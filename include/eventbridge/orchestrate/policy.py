@@ -3,10 +3,10 @@
 `eventbridge.orchestrate.airflow_policy` registers `place_push` with Airflow, which calls it in the scheduler and the
 api-server, inside a transaction, for every task instance that is made, expanded or cleared.
 
-How it knows the batch: a runner has at most one uncommitted normal batch (the ledger's unique index) and its DAG at
-most one active run that delivers in stages, whatever a streaming task does beside it (streaming.py): the pushes that
-are being expanded are the chunks of the runner's routed batch, in map index order. A push of a cleared old run may be
-given a place of today's batch; it finds its own batch past and ends.
+How it finds the batch: a runner has at most one uncommitted normal batch (a unique index of the ledger), and its DAG at
+most one active run that delivers in stages, even beside a streaming task (streaming.py). So the pushes that are being
+expanded are the chunks of the runner's routed batch, in map index order. A push of a cleared old run may get the
+placement of the current batch; it finds that its own batch is over, and ends.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Below every rule's weight: what nobody planned must not hold up what somebody did.
+#: Below every rule's weight: an unplanned push must not delay a planned one.
 UNPLANNED_WEIGHT = 100
 
-#: Airflow's scheduler waits meanwhile, for every runner.
+#: The longest wait for the ledger: it blocks Airflow's scheduler, for every runner.
 LIMIT_SECONDS = 0.5
 
-#: One expansion calls the hook twice per map index within milliseconds: one query serves them all,
-#: and a ledger that does not respond costs the scheduler its limit once per expansion.
+#: How long a result is reused: one expansion calls the hook twice per map index within milliseconds. One query serves
+#: them all, and a ledger that does not respond blocks the scheduler once per expansion.
 _HOLD_SECONDS = 2.0
 
 
@@ -54,22 +54,22 @@ def place_push(task_instance: Any, dag_run: Any = None) -> None:
         runner = runner_of(task_instance.dag_id)
         if runner is None or task_instance.task_id != PUSH or task_instance.map_index < 0:
             return
-        place = _places().of(runner, task_instance.run_id, task_instance.map_index)
-        task_instance.pool = place.pool
-        task_instance.priority_weight = place.weight
+        placement = _placements().of(runner, task_instance.run_id, task_instance.map_index)
+        task_instance.pool = placement.pool
+        task_instance.priority_weight = placement.weight
     except Exception:
-        log.exception("ALARM: the cluster policy failed; the push keeps what its DAG says")
+        log.exception("ALARM: the cluster policy failed; the push keeps the pool and weight of its DAG")
 
 
 @functools.cache
-def _places() -> Placements:
+def _placements() -> Placements:
     from eventbridge.orchestrate.settings import configured_settings
 
     return Placements(configured_settings().ledger_url)
 
 
 class Placements:
-    """Asks the ledger, through an engine of its own and within 500 ms, where the chunks of a batch are to run."""
+    """Reads from the ledger, through its own engine and within 500 ms, the pools and weights of a batch's chunks."""
 
     def __init__(self, ledger_url: str, limit_seconds: float = LIMIT_SECONDS) -> None:
         from eventbridge.ledger.engines.registry import engine_of
@@ -80,9 +80,9 @@ class Placements:
         self._held: dict[tuple[str, str], tuple[float, Mapping[int, Placement]]] = {}
 
     def of(self, runner: str, run_id: str, map_index: int) -> Placement:
-        """Return the place of one push.
+        """Return the placement of one push.
 
-        Pool `eventbridge.unplanned`, with a logged alarm, where the ledger has none.
+        It is `eventbridge.unplanned`, with a logged alarm, if the ledger has none.
         """
         now = time.monotonic()
         held = self._held.get((runner, run_id))
@@ -93,27 +93,27 @@ class Placements:
         return held[1].get(map_index, UNPLANNED)
 
     def _ask(self, runner: str, run_id: str) -> Mapping[int, Placement]:
-        why = "it has no routed batch"
+        why = "the runner has no routed batch"
         try:
-            places = self._query_in_time(runner)
+            placements = self._query_in_time(runner)
         except Exception as error:
-            places, why = {}, f"the ledger: {type(error).__name__} {error}"
-        if not places:
+            placements, why = {}, f"the ledger: {type(error).__name__} {error}"
+        if not placements:
             log.error(
-                "ALARM: it is not known where the pushes of runner %r, run %r, are to run (%s); they go to pool %s",
+                "ALARM: no placement for the pushes of runner %r, run %r (%s); they run in pool %s",
                 runner,
                 run_id,
                 why,
                 UNPLANNED_POOL,
             )
-        return places
+        return placements
 
     def _query_in_time(self, runner: str) -> Mapping[int, Placement]:
-        if self._engine is None:  # it imports the driver, once, which takes as long as the limit on a busy host
+        if self._engine is None:  # imports the driver, which can take as long as the limit on a busy host
             self._engine = self._ledger.reader(self._limit_seconds)
         if self._ledger.bounds_readers:
-            # In this thread, and bounded by the database itself: an abandoned query would hold a file open
-            # while the scheduler forks a worker, whose own commits would then take no lock (see ledger/database.py).
+            # In this thread, bounded by the database itself: an abandoned query would keep a file open while the
+            # scheduler forks a worker, whose commits would then take no lock (see ledger/database.py).
             return self._query(runner)
         return _within(self._limit_seconds, lambda: self._query(runner))
 
@@ -127,10 +127,10 @@ class Placements:
 
 
 def _within(seconds: float, call: Callable[[], Mapping[int, Placement]]) -> Mapping[int, Placement]:
-    """Return what `call` returns; raises TimeoutError after `seconds` and leaves the call behind.
+    """Return the result of `call`; raises TimeoutError after `seconds` and abandons the call.
 
-    A thread, because no driver keeps one limit over connecting, waiting for a lock and reading; a daemon, so that
-    one that hangs does not keep the scheduler from ending.
+    It uses a thread because no driver has one limit for connecting, waiting for a lock and reading, and a daemon so
+    that a hanging call does not keep the scheduler from ending.
     """
     results: list[Mapping[int, Placement]] = []
     errors: list[Exception] = []

@@ -1,7 +1,7 @@
-"""The Airflow pools that pushes run in, seen and made through Airflow's REST API: a task cannot see them otherwise.
+"""The Airflow pools that pushes run in, listed and created through Airflow's REST API: a task has no other access.
 
-`listen` makes sure of them with the connection `eventbridge_airflow` (host, port, login, password of an account that
-may read and create pools); a pool that is not confirmed is not named by route.
+`listen` creates missing pools with the connection `eventbridge_airflow` (host, port, login and password of an account
+that may read and create pools). `route` uses only pools that are known to exist.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from eventbridge.orchestrate.airflow_api import AirflowApi, AirflowConflict
 from eventbridge.orchestrate.names import UNPLANNED_POOL
 from eventbridge.rule import RuleSet
 
-#: Pools that are always there, with the slots they are made with. An operator's later change is never undone.
-#: Twice the slots are handed out per batch, so the shared pools together may fill `batch.max_chunks` (64).
+#: Pools that always exist, with their initial slots. A later change by an operator is never undone.
+#: A batch hands out chunks for twice the slots, so the shared pools together may fill `batch.max_chunks` (64).
 SHARED_POOLS: Mapping[str, int] = {
     "eventbridge.high": 16,
     "eventbridge.medium": 16,
@@ -28,7 +28,7 @@ SHARED_POOLS: Mapping[str, int] = {
     REPLAY_LANE_POOL: 4,
 }
 
-#: Slots of a pool that a rule names and nobody gave a size.
+#: Slots of a pool that a rule names without a size.
 NAMED_POOL_SLOTS = 8
 
 _UNLIMITED = 1_000_000
@@ -36,16 +36,16 @@ _PAGE = 100
 
 
 def wanted_pools(rules: RuleSet) -> dict[str, int]:
-    """Return every pool that pushes of these rules may run in, and the slots it is to be made with if it is absent."""
+    """Return every pool that pushes of these rules may run in, with its initial slots."""
     own = {name: NAMED_POOL_SLOTS if slots is None else slots for name, slots in rules.pools().items()}
     return {**SHARED_POOLS, **own}
 
 
 def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[str, PoolSlots]:
-    """Make the pools that rules want, resize those whose rule file changed since, and return all as they stand then.
+    """Create the pools that rules need, resize those whose rule file has changed, and return all pools.
 
-    What an operator set stays until the file's own value is another than the one that was applied last.
-    A pool that was there before its file gave it slots is the operator's.
+    A size that an operator set stays until the rule file has another value than the one that was applied last.
+    A pool that existed before its rule file gave it slots belongs to the operator.
     """
     pools = airflow.ensure(wanted_pools(rules))
     applied = ledger.applied_slots()
@@ -54,21 +54,21 @@ def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[s
             continue
         before = applied.get(name)
         if before is not None and before.slots != slots:
-            pools[name] = airflow.resize(name, slots)  # who dies before it is noted does it again
+            pools[name] = airflow.resize(name, slots)  # if this dies before it is recorded, it is repeated
         if before is None or (before.slots, before.seen_slots) != (slots, pools[name].slots):
             ledger.note_slots(name, slots, pools[name].slots)
     return pools
 
 
 class AirflowPools(AirflowApi):
-    """A client of Airflow's REST API for pools; closed by its opener."""
+    """A client of Airflow's REST API for pools. Its opener closes it."""
 
     needs = "read and create pools"
 
     def ensure(self, wanted: Mapping[str, int]) -> dict[str, PoolSlots]:
-        """Make the wanted pools that are absent and return every pool there is; an existing one is never changed.
+        """Create the missing pools and return all pools; never changes an existing one.
 
-        Raises AirflowError where the API cannot be reached, refuses the login, or a pool cannot be made.
+        Raises AirflowError if the API cannot be reached or refuses the login, or if a pool cannot be created.
         """
         pools = self.pools()
         for name in sorted(set(wanted) - set(pools)):
@@ -76,13 +76,13 @@ class AirflowPools(AirflowApi):
         return pools
 
     def resize(self, name: str, slots: int) -> PoolSlots:
-        """Give a pool other slots and return how it stands then."""
+        """Set a pool's slots and return the pool."""
         mask = {"update_mask": ["slots"]}
         body = {"pool": name, "slots": slots, "include_deferred": False}
         return _slots(self.call("PATCH", f"/api/v2/pools/{quote(name, safe='')}", params=mask, json=body))
 
     def pools(self) -> dict[str, PoolSlots]:
-        """Return every pool's slots and free slots; a pool without limit counts as one of a million slots."""
+        """Return every pool's slots and free slots; a pool without a limit counts as a million slots."""
         return {pool["name"]: _slots(pool) for pool in self._pages()}
 
     def _pages(self) -> Iterator[dict[str, Any]]:
@@ -95,10 +95,10 @@ class AirflowPools(AirflowApi):
                 return
 
     def _make(self, name: str, slots: int) -> PoolSlots:
-        body = {"name": name, "slots": slots, "description": "made by EventBridge", "include_deferred": False}
+        body = {"name": name, "slots": slots, "description": "Created by EventBridge", "include_deferred": False}
         try:
             return _slots(self.call("POST", "/api/v2/pools", json=body))
-        except AirflowConflict:  # another runner's listen was faster
+        except AirflowConflict:  # another runner's listen created it first
             return _slots(self.call("GET", f"/api/v2/pools/{name}"))
 
 

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from eventbridge.config.settings import Settings
 from eventbridge.version import DISTRIBUTION, __version__
 
-#: Settings that may hold a credential: Airflow hides them, and takes them from a command or a secrets backend too.
+#: Settings that may contain a credential: Airflow masks them, and also reads them from a command or a secrets backend.
 _SENSITIVE = frozenset({"ledger_url", "store_uri", "spark_remote"})
 
 _TEXT = {"type": ["string", "null"]}
@@ -22,16 +22,16 @@ _SECRET_LINES = {"type": ["string", "null"], "format": "multiline"}
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return what Airflow asks of a provider."""
+    """Return the provider's metadata."""
     return {
         "package-name": DISTRIBUTION,
         "name": "EventBridge",
-        "description": "Rules in files, events from a bus to targets, at least once, every event accounted for.",
+        "description": "Delivers events from buses to targets by rules, at least once, with every event accounted for.",
         "versions": [__version__],
         "connection-types": [_target(), _store(), _bus()],
         "config": {
             "eventbridge": {
-                "description": "EventBridge. A variable EVENTBRIDGE_<NAME> goes before what stands here.",
+                "description": "EventBridge. An environment variable EVENTBRIDGE_<NAME> overrides an option here.",
                 "options": {name: _option(name, field) for name, field in Settings.model_fields.items()},
             }
         },
@@ -45,7 +45,7 @@ def _option(name: str, field: FieldInfo) -> dict[str, Any]:
         "version_added": "0.2.0",
         "type": "string",  # sizes and durations have units: 64MiB, 1m
         "example": None,
-        "default": _written(field.default) if field.default_factory is None else None,  # some follow other settings
+        "default": _written(field.default) if field.default_factory is None else None,  # some depend on other settings
     }
     return option | {"sensitive": True} if name in _SENSITIVE else option
 
@@ -71,22 +71,24 @@ def _target() -> dict[str, Any]:
                 "Signing secret", "Signs deliveries: whsec_... (HMAC) or whsk_... (ed25519)", _SECRET
             ),
             "token": _field("Bearer token", "Sent as `authorization: Bearer ...`", _SECRET),
-            "api_key": _field("API key", "Sent in the header `x-api-key`, or where the next two say", _SECRET),
+            "api_key": _field(
+                "API key", "Sent in the header `x-api-key`, unless one of the next two fields is set", _SECRET
+            ),
             "api_key_header": _field("Header of the API key", "Such as `x-key`", _TEXT),
             "api_key_query": _field("Parameter of the API key", "Sent in the URL under this name", _TEXT),
             "token_url": _field("Token endpoint", "OAuth2 client credentials: https://login.example/token", _TEXT),
-            "scope": _field("Scope", "Asked for at the token endpoint", _TEXT),
-            "audience": _field("Audience", "Asked for at the token endpoint", _TEXT),
+            "scope": _field("Scope", "Requested from the token endpoint", _TEXT),
+            "audience": _field("Audience", "Requested from the token endpoint", _TEXT),
             "client_secret_in": _field(
                 "Client secret in",
-                "How the token endpoint gets it; not set: header",
+                "How it is sent to the token endpoint; default: header",
                 {"type": ["string", "null"], "enum": ["header", "body"]},
             ),
             "ca_certificate": _field("CA certificate", "PEM, or the path of a file", _SECRET_LINES),
             "client_certificate": _field("Client certificate", "mTLS: PEM, or the path of a file", _SECRET_LINES),
             "private_key": _field("Private key", "mTLS: PEM, or the path of a file", _SECRET_LINES),
-            "private_key_password": _field("Password of the private key", "Unlocks it", _SECRET),
-            "any_host": _field("Any host", "Rule files may send what this connection holds to every host", _FLAG),
+            "private_key_password": _field("Password of the private key", "Decrypts the private key", _SECRET),
+            "any_host": _field("Any host", "Rule files may send this connection's credentials to any host", _FLAG),
             "secret_url": _field("Secret URL", "The target's URL, if the URL is a secret itself", _SECRET),
         },
     }
@@ -100,12 +102,12 @@ def _store() -> dict[str, Any]:
         "ui-field-behaviour": {
             "hidden-fields": ["host", "port", "schema", "extra"],
             "relabeling": {"login": "Access key", "password": "Secret key"},
-            "placeholders": {"login": "empty: AWS's own chain"},
+            "placeholders": {"login": "empty: AWS's default credentials"},
         },
         "conn-fields": {
             "region_name": _field("Region", "Such as eu-central-1", _TEXT),
-            "endpoint_url": _field("Endpoint", "Of a server that is not Amazon's: https://host:port", _TEXT),
-            "profile_name": _field("Profile", "Of AWS's own configuration", _TEXT),
+            "endpoint_url": _field("Endpoint", "Of a server other than Amazon S3: https://host:port", _TEXT),
+            "profile_name": _field("Profile", "Of the AWS configuration", _TEXT),
             "aws_session_token": _field("Session token", "Of temporary credentials", _SECRET),
             "encryption": _field("Encryption", "At rest", {"type": ["string", "null"], "enum": ["AES256", "aws:kms"]}),
             "kms_key_id": _field("KMS key", "With encryption aws:kms", _TEXT),
@@ -123,7 +125,7 @@ def _bus() -> dict[str, Any]:
             "relabeling": {"schema": "Bus"},
             "placeholders": {"schema": "a bus of the rule files"},
         },
-        "conn-fields": {"topic": _field("Topic", "Empty: the first one of the bus", _TEXT)},
+        "conn-fields": {"topic": _field("Topic", "Empty: the first topic of the bus", _TEXT)},
     }
 
 

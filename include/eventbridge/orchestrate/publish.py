@@ -12,8 +12,8 @@ from airflow.sdk import BaseHook, BaseOperator, Context, get_current_context, ta
 
 from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
 from eventbridge.orchestrate.connections import airflow_connection
-from eventbridge.orchestrate.noted_form import noted_form
-from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.plain_failure import without_traceback
+from eventbridge.orchestrate.recorded_form import recorded_form
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.tasks import TASK, stage
 
@@ -24,20 +24,20 @@ log = logging.getLogger(__name__)
 
 
 @task(**TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def publish() -> None:
-    """Publish what the form holds, or nothing if an event of it is not a CloudEvent; the log says where they lie."""
+    """Publish the form's events, or none if one of them is not a CloudEvent, and log their offsets."""
     context = get_current_context()
     form = context["params"]
-    # without the events, which are payloads
-    with stage() as runtime, noted_form(runtime, context, {name: form[name] for name in ("bus", "topic")}):
+    # without the events, as they are payloads
+    with stage() as runtime, recorded_form(runtime, context, {name: form[name] for name in ("bus", "topic")}):
         EventBridgeHook().publish(form["bus"], form["events"], topic=form["topic"], name=_name(context))
 
 
 class EventBridgeHook(BaseHook):
-    """Publishes to the event buses that the rule files name, with the settings of this Airflow; in tasks only.
+    """Publishes to the event buses of the rule files, with this Airflow's settings. Only for tasks.
 
-    A connection of type `eventbridge_bus` may name bus and topic, so that Admin > Connections says where events go.
+    A connection of type `eventbridge_bus` may name bus and topic, so that Admin > Connections shows where events go.
     """
 
     conn_name_attr = "eventbridge_conn_id"
@@ -57,11 +57,10 @@ class EventBridgeHook(BaseHook):
         topic: str | None = None,
         name: str = "",
     ) -> Published:
-        """Publish CloudEvents, all or none of them, and log how many there are and where they lie.
+        """Publish CloudEvents, all or none of them, and log their number and offsets.
 
-        `bus` None: the connection's. `events`: dicts, JSON texts, or one text of JSON lines. One without `id` gets
-        one, the same one for the same `name` and place. Fails the task at once, without further tries, for an error
-        of its caller.
+        `bus` None: the connection's bus. `events`: dicts, JSON texts, or one text of JSON lines. An event without `id`
+        gets one, the same for the same `name` and position. An error of the caller fails the task without a retry.
         """
         from eventbridge.stages.operate.publish import bodies_of, publish_events, told
 
@@ -94,18 +93,18 @@ class EventBridgeHook(BaseHook):
 
     def _place(self) -> tuple[str, str | None]:
         if self.eventbridge_conn_id is None:
-            raise UserError("neither a bus is named nor a connection that names one: give `bus`, or the connection")
+            raise UserError("no bus: set `bus`, or `eventbridge_conn_id` to a connection that names one")
         connection = airflow_connection(self.eventbridge_conn_id)
         if not connection.schema:
-            raise ConnectionUnusable(f"Connection {connection.id!r} names no bus. Write one into its field Bus")
+            raise ConnectionUnusable(f"Connection {connection.id!r} names no bus. Fill in its field Bus")
         return connection.schema, connection.extra.get("topic") or None
 
 
 class PublishEventsOperator(BaseOperator):
-    """Publishes events to a bus; returns how many. `bus`, `topic` and `events` are templated.
+    """Publishes events to a bus and returns their number. `bus`, `topic` and `events` are templated.
 
-    Without `bus` the connection `eventbridge_conn_id`, of type `eventbridge_bus`, says where to.
-    Tried again, it publishes the same ids again: consumers see each delivery at least once, under one delivery id.
+    Without `bus`, it uses the bus of the connection `eventbridge_conn_id`, of type `eventbridge_bus`.
+    A retry publishes the same ids again: consumers get each delivery at least once, under one delivery id.
     """
 
     template_fields: Sequence[str] = ("bus", "topic", "events")
@@ -132,6 +131,6 @@ class PublishEventsOperator(BaseOperator):
 
 
 def _name(context: Context) -> str:
-    """Return what names a task instance whatever its try."""
+    """Return a name of the task instance that is the same for each retry."""
     ti = context["ti"]
     return f"{ti.dag_id} {ti.run_id} {ti.task_id} {ti.map_index}"

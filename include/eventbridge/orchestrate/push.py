@@ -1,4 +1,6 @@
-"""The operator of a mapped push: one chunk of a batch, delivered within its budget, stopped when Airflow says so."""
+"""The operator of a mapped push: it delivers one chunk of a batch within a time budget, and stops when Airflow asks it
+to.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ _LIMIT_BEYOND_BUDGET_SECONDS = 30.0
 
 
 class PushOperator(BaseOperator):
-    """Delivers one chunk; `batch_id` is templated, "" does nothing.
+    """Delivers one chunk. `batch_id` is templated; if it is "", the task does nothing.
 
-    An operator and not a decorated function, because only an operator has `on_kill`: Airflow's SIGTERM ends nothing
-    by itself, and SIGKILL follows 5 s later. Until then the push listens for responses and records what it sent.
+    It is an operator and not a decorated function because only an operator has `on_kill`: Airflow's SIGTERM alone ends
+    nothing, and SIGKILL follows 5 s later. Until then the push awaits responses and records what it sent.
     """
 
     template_fields: Sequence[str] = ("batch_id",)
@@ -45,9 +47,9 @@ class PushOperator(BaseOperator):
 
     @cached_property
     def chunk_name(self) -> str:
-        """What Airflow's lists show of this push: rule and target of its chunk, the first of several; "": of none.
+        """The name of this push in Airflow's lists: the first rule and target of its chunk; "" without a batch.
 
-        Airflow asks before the push begins and after it. A ledger that does not respond is the push's to tell.
+        Airflow reads it before and after the push. If the ledger does not respond, the push itself reports that.
         """
         if not self.batch_id:
             return ""
@@ -61,30 +63,30 @@ class PushOperator(BaseOperator):
             return f"chunk {self.chunk_id}"
 
     def execute(self, context: Context) -> None:
-        """Deliver the chunk; fails if a target cannot be opened or ledger or store cannot be reached."""
+        """Deliver the chunk; fails if a target cannot be opened, or if the ledger or the store cannot be reached."""
         from eventbridge.orchestrate import batch_sentences
         from eventbridge.orchestrate.tasks import log_report, stage
         from eventbridge.stages.push.stage import push
 
         if not self.batch_id:
-            self.log.info("nothing is sent: this run has no batch")
+            self.log.info("nothing to send: this run has no batch")
             return
         self._stop = task_stop()
         with plain_failures(), stage() as runtime:
             report = push(runtime, self.batch_id, self.chunk_id, self._stop)
             log_report(batch_sentences.of_push(runtime, report, self.batch_id, self.chunk_id))
         if self._killed:
-            self.log.warning("Airflow asked the push to stop; what was not sent is tried again later")
+            self.log.warning("Airflow asked the push to stop; unsent deliveries are tried again later")
 
     def on_kill(self) -> None:
-        """Ask the push to stop; it records first what it sent."""
+        """Ask the push to stop; first it records what it sent."""
         if self._stop is not None:
-            self._killed = True  # told when it has stopped: this may be called in the middle of writing to the log
+            self._killed = True  # logged once it has stopped: this call may interrupt a write to the log
             self._stop.set()
 
 
 def chunk_name(chunk: Chunk) -> str:
-    """Return `<rule>/<target>` of a chunk; of one with several the first, and how many more there are."""
+    """Return `<rule>/<target>` of a chunk; if it has several, the first and the number of the others."""
     targets = list(dict.fromkeys(f"{piece.rule}/{piece.target}" for piece in chunk.pieces))
     more = f" and {len(targets) - 1} more" if len(targets) > 1 else ""
     return f"{targets[0]}{more}" if targets else ""
@@ -93,8 +95,8 @@ def chunk_name(chunk: Chunk) -> str:
 def pushes(batch_id: str, **options: Any) -> Any:
     """Return the partial mapped push of a batch, to be expanded over `chunk_id`.
 
-    Should it not stop by itself, Airflow ends it half a minute after its budget.
-    Never tried again by Airflow: what a push leaves is pending by the batch's settlement, sooner and better.
+    If it does not stop by itself, Airflow ends it half a minute after its budget. Airflow never retries it: the
+    settlement makes undelivered deliveries pending, which is faster and more exact.
     """
     return PushOperator.partial(
         task_id=PUSH,
@@ -109,10 +111,10 @@ def pushes(batch_id: str, **options: Any) -> Any:
 
 
 def push_limit(settings: Settings) -> timedelta:
-    """Return the `execution_timeout` of a push: a backstop, as it stops itself when its budget is over."""
+    """Return the `execution_timeout` of a push: a backstop, as a push stops by itself at the end of its budget."""
     return timedelta(seconds=settings.push_timeout + _LIMIT_BEYOND_BUDGET_SECONDS)
 
 
 def slow_lane_pushes(batch_id: str) -> Any:
-    """Return the partial mapped push of a retry batch: all in one pool, below everything that is new."""
+    """Return the partial mapped push of a retry batch: all in one pool, below new deliveries."""
     return pushes(batch_id, pool=SLOW_LANE_POOL, priority_weight=SLOW_LANE_WEIGHT)

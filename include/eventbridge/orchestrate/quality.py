@@ -7,25 +7,25 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import get_current_context, task
 
-from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.plain_failure import without_traceback
 from eventbridge.orchestrate.tasks import TASK, stage
 
 log = logging.getLogger(__name__)
 
-#: Ten minutes after each hour: its last batches are committed by then.
+#: Ten minutes past each hour: the last batches of the hour before are committed by then.
 HOURLY = "10 * * * *"
 
 
 @task(task_id="check_quality", **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def check_hour() -> None:
-    """Check an hour with Great Expectations; a failed check is told, and no failure of the task."""
+    """Check an hour with Great Expectations. A failed measure is reported, and the task still succeeds."""
     from eventbridge.stages.quality.check import check_quality as run
     from eventbridge.stages.quality.hour import hour_of
 
     context = get_current_context()
     asked = context["params"]["hour"]
-    after = context["dag_run"].run_after  # the same hour however late the task runs, or runs again
+    after = context["dag_run"].run_after  # the same hour, however late the task runs or is retried
     hour = datetime.fromisoformat(asked) if asked else hour_of(after) - timedelta(hours=1)
     with stage() as runtime:
         found = run(runtime, hour)

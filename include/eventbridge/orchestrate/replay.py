@@ -11,15 +11,15 @@ from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import DagRunTriggerException
 
 from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
-from eventbridge.orchestrate.filled_in import filled_in, refuse_empty
+from eventbridge.orchestrate.form_values import form_values, refuse_empty
 from eventbridge.orchestrate.forms.choices import ALL
 from eventbridge.orchestrate.forms.replay_events import replay_params
-from eventbridge.orchestrate.names import BATCH_ID, GO_ON, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
+from eventbridge.orchestrate.names import BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID, TRIGGER_NEXT_RUN
 from eventbridge.orchestrate.next_run import next_run
-from eventbridge.orchestrate.noted_form import noted_form
 from eventbridge.orchestrate.patience import planned_in_time
-from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.plain_failure import without_traceback
 from eventbridge.orchestrate.push import pushes
+from eventbridge.orchestrate.recorded_form import recorded_form
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.tasks import TASK, confirmed_pools, end_run, stage
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What must be in the field of rules: to deliver to all of them takes a value of its own.
+#: The field Rules is required: delivering to all rules needs an explicit value.
 RULES_REQUIRED = {"rules": f"their names, or {ALL} for all rules of the bus"}
 
 
 @task(task_id=PLAN_REPLAY, **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def plan_replay() -> None:
-    """Begin the replay that the run's parameters ask for, or go on with it, and plan its next batch."""
+    """Start or continue the replay that the run's parameters name, and plan its next batch."""
     context = get_current_context()
     with stage() as runtime:
-        form = filled_in(context, replay_params(), goes_on="replay_id")
+        form = form_values(context, replay_params(), resumes="replay_id")
         run = f"{context['dag'].dag_id} {context['run_id']}"
-        # A run that another run triggered for the next batch is no action of a person.
-        noting = nullcontext() if context["run_id"].startswith("replay__") else noted_form(runtime, context, form)
+        # A run that another run triggered for the next batch is not an action of a person.
+        noting = nullcontext() if context["run_id"].startswith("replay__") else recorded_form(runtime, context, form)
         with noting:
             replay_id = replay_id_of(runtime, form, run)
         if replay_id is None:
@@ -53,25 +53,25 @@ def plan_replay() -> None:
         cancel_unwanted(runtime, replay_id)
         planned = _plan(runtime, replay_id)
     if planned.batch_id is not None:
-        log.info("replay %s: batch %s is planned", replay_id, planned.batch_id)
+        log.info("replay %s: batch %s planned", replay_id, planned.batch_id)
         context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
     elif planned.wait_until is None:
         log.info("replay %s has ended, or is paused or cancelled", replay_id)
         end_run(context)
     else:
-        log.info("replay %s waits until %s; the next run goes on with it", replay_id, planned.wait_until)
-        end_run(context, but=GO_ON)
+        log.info("replay %s waits until %s; the next run continues it", replay_id, planned.wait_until)
+        end_run(context, but=TRIGGER_NEXT_RUN)
 
 
 def replay_pushes(batch_id: str) -> Any:
-    """Return the partial mapped push of a replay batch: all in one pool, below everything else."""
+    """Return the partial mapped push of a replay batch: all in one pool, below all other pushes."""
     return pushes(batch_id, pool=REPLAY_LANE_POOL, priority_weight=REPLAY_LANE_WEIGHT)
 
 
-@task(task_id=GO_ON, trigger_rule="none_failed", **TASK, do_xcom_push=False)
-@plainly
-def go_on() -> None:
-    """Trigger this DAG once more, for the replay's next batch, if it is still running."""
+@task(task_id=TRIGGER_NEXT_RUN, trigger_rule="none_failed", **TASK, do_xcom_push=False)
+@without_traceback
+def trigger_next_run() -> None:
+    """Trigger this DAG again for the replay's next batch, if the replay is still running."""
     context = get_current_context()
     replay_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REPLAY, key=key) for key in (REPLAY_ID, BATCH_ID))
     with stage() as runtime:
@@ -84,36 +84,39 @@ def go_on() -> None:
 
 
 def run_of_replay(replay_id: str, why: str) -> DagRunTriggerException:
-    """Return what a task raises to trigger a run of `eventbridge_replay_events` for a replay, once for each `why`."""
+    """Return the exception that triggers a run of `eventbridge_replay_events` for a replay, once for each `why`."""
     return next_run(REPLAY_DAG, f"replay__{replay_id}__{why}", {"replay_id": replay_id})
 
 
 def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
-    """Return the replay that the form asks for, begun if it is a new one; None for a dry run, which is logged.
+    """Return the replay that the form names, or start a new one; None for a dry run, whose result is logged.
 
-    One that is paused goes on, if the form names it: who triggers the next batch of one that was paused meanwhile
-    finds it paused.
+    If a person's form names a paused replay, it resumes. A run that another run triggered does not resume it.
     """
     from eventbridge.errors import UserError
     from eventbridge.stages.replay.plan import begin_replay
 
     if params["replay_id"]:
-        if params["dry_run"]:  # of what was begun nothing is dry
-            raise UserError("a replay goes on as it was begun. Switch dry_run off to deliver.")
+        if params["dry_run"]:
+            raise UserError("a replay continues as it was started. Switch Dry run off to deliver.")
         found = runtime.ledger.replay(params["replay_id"])
-        if params["bus"] not in ("", found.bus):  # Airflow's form wants it filled in
-            raise UserError(f"a replay goes on as it was begun, and this one is of bus {found.bus!r}. Choose that bus.")
+        if params["bus"] not in ("", found.bus):  # Airflow's form requires it
+            raise UserError(
+                f"a replay continues as it was started, and this one is of bus {found.bus!r}. Choose that bus."
+            )
         defaults = {name: param.value for name, param in replay_params().items()} | {"dry_run": False}
         others = [name for name in defaults if (params[name] or None) != (defaults[name] or None)]
         if others := [name for name in others if name not in ("replay_id", "bus")]:
-            raise UserError(f"a replay goes on as it was begun. Leave as they are: {', '.join(others)}.")
+            raise UserError(f"a replay continues as it was started. Leave these fields unchanged: {', '.join(others)}.")
         if not run.partition(" ")[2].startswith("replay__"):
             resume_for(runtime, found, run)
         return found.replay_id
     begun = runtime.ledger.replay_of_run(run)
-    if begun is not None:  # this task was tried again
+    if begun is not None:  # a retry of this task
         return begun.replay_id
-    refuse_empty(params, {"bus": "whose archive is replayed", "from": "the time of the first event"} | RULES_REQUIRED)
+    refuse_empty(
+        params, {"bus": "whose archive is replayed", "from": "when the first event was landed"} | RULES_REQUIRED
+    )
     request = request_of(runtime, params)
     if params["dry_run"]:
         log_survey(runtime, request)
@@ -122,24 +125,24 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
 
 
 def log_survey(runtime: Runtime, request: ReplayRequest) -> None:
-    """Log what a replay would take, with samples."""
+    """Log the events and deliveries that a replay would take, with samples."""
     from eventbridge.stages.replay.survey import survey
 
     would = survey(runtime, request)
-    log.info("dry run, nothing is sent: %s archived events looked at, %s would be taken", would.events, would.taken)
+    log.info("dry run, nothing is sent: %s archived events read, would take %s", would.events, would.taken)
     for of, count in sorted(would.deliveries.items()):
-        log.info("would be delivered: %s to %s, of events %s", count, of, ", ".join(would.samples[of]))
+        log.info("would deliver: %s to %s, such as events %s", count, of, ", ".join(would.samples[of]))
 
 
 def request_of(runtime: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
-    """Return the replay that a form asks for; raises UserError, also where no rule is chosen: all takes a word."""
+    """Return the replay request of a form; raises UserError, also if no rule is chosen: all rules need `*`."""
     from eventbridge.errors import UserError
     from eventbridge.stages.replay.request import WrittenReplayRequest
 
     rules = params["rules"] or []
     refuse_empty(params, RULES_REQUIRED)
     if ALL in rules and len(rules) > 1:
-        raise UserError(f"rules: {ALL} stands for all rules of the bus. Choose it alone, or leave it out.")
+        raise UserError(f"rules: {ALL} means all rules of the bus. Choose it alone, or remove it.")
     written = WrittenReplayRequest(
         params["bus"] or "",
         since=params["from"],

@@ -1,4 +1,4 @@
-"""The tasks of the DAG `eventbridge_replay_archive`, whose runs are hours of archive, made by Airflow's backfill."""
+"""The tasks of the DAG `eventbridge_replay_archive`: each run, created by Airflow's backfill, is an hour of archive."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from airflow.sdk import BaseOperator, Context, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.errors import UserError
-from eventbridge.orchestrate.filled_in import filled_in
+from eventbridge.orchestrate.form_values import form_values
 from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.names import BEGIN_REPLAY, REPLAY_ID
-from eventbridge.orchestrate.noted_form import noted_form
-from eventbridge.orchestrate.plain_failure import plain_failures, plainly
+from eventbridge.orchestrate.plain_failure import plain_failures, without_traceback
+from eventbridge.orchestrate.recorded_form import recorded_form
 from eventbridge.orchestrate.replay import (
     log_survey,
     request_of,
@@ -31,21 +31,21 @@ log = logging.getLogger(__name__)
 
 
 @task(task_id=BEGIN_REPLAY, **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def begin_replay() -> None:
-    """Begin the replay of the run's hour, or go on with it, and have `eventbridge_replay_events` move its batches."""
+    """Start or continue the replay of the run's hour; `eventbridge_replay_events` processes its batches."""
     context = get_current_context()
     run = context["dag_run"]
     since, until = context.get("data_interval_start"), context.get("data_interval_end")
     times = run.clear_number or 0
     with stage() as runtime:
-        form = filled_in(context, archive_params())
+        form = form_values(context, archive_params())
         if since is None or until is None:
             raise UserError(
-                "this run has no hour. Choose Backfill where you trigger it, or trigger eventbridge_replay_events."
+                "this run has no hour. Choose Backfill in the trigger dialogue, or trigger eventbridge_replay_events."
             )
         name = f"{context['dag'].dag_id} {context['run_id']}"
-        with noted_form(runtime, context, {**form, "from": since.isoformat(), "to": until.isoformat()}):
+        with recorded_form(runtime, context, {**form, "from": since.isoformat(), "to": until.isoformat()}):
             replay = replay_of_hour(runtime, form, (since, until), name, times)
     if replay is None:
         end_run(context)
@@ -58,14 +58,14 @@ def begin_replay() -> None:
 def replay_of_hour(
     runtime: Runtime, params: Mapping[str, Any], hour: tuple[datetime, datetime], run: str, times: int
 ) -> Replay | None:
-    """Return the replay of a run, which was cleared `times` times; None for a dry run, which is logged."""
+    """Return the replay of a run that was cleared `times` times; None for a dry run, whose result is logged."""
     from eventbridge.stages.replay.again import begin_or_go_on
 
     since, until = (moment.isoformat() for moment in hour)
     if not params["bus"]:
         raise UserError(
-            "no bus is named. Backfill again: fill in Bus and Rules, and tick 'Override parameters on existing runs'. "
-            "Without that tick Airflow hands no parameter to the run."
+            "no bus given. Backfill again: fill in Bus and Rules, and tick 'Override parameters on existing runs'. "
+            "Without it, Airflow passes no parameters to the run."
         )
     request = request_of(runtime, {**params, "from": since, "to": until})
     if params["dry_run"]:
@@ -75,40 +75,42 @@ def replay_of_hour(
 
 
 class WaitForReplay(BaseOperator):
-    """Waits in the triggerer until the run's replay has ended; fails if it was cancelled or takes too long."""
+    """Waits in the triggerer until the run's replay has ended; fails if the replay is cancelled or takes too long."""
 
     def execute(self, context: Context) -> None:
-        """Give the waiting to the triggerer."""
+        """Defer to the triggerer."""
         from eventbridge.orchestrate.replay_end import ReplayEnd
 
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
         with plain_failures(), stage() as runtime:
             replay = runtime.ledger.replay(replay_id)
             until = runtime.ledger.now() + timedelta(seconds=runtime.settings.replay_timeout)
-        self.log.info("waits until replay %s has ended", replay_id)
+        self.log.info("waiting until replay %s has ended", replay_id)
         self.defer(trigger=ReplayEnd(replay_id, replay.run, until.isoformat()), method_name="ended")
 
     def ended(self, context: Context, event: dict[str, str]) -> None:
-        """Log what the replay came to; fail the run unless it is done, and pause one that takes too long."""
+        """Log the result of the replay; fail the run unless the replay is done, and pause a replay that takes too
+        long.
+        """
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
         with plain_failures(), stage() as runtime:
             report_end(runtime, replay_id, event["state"])
 
 
 def report_end(runtime: Runtime, replay_id: str, state: str) -> None:
-    """Log what a replay came to that ended in a state; raises AirflowFailException unless that is `done`."""
+    """Log the result of a replay; raises AirflowFailException unless its state is `done`."""
     from eventbridge.orchestrate.replay_end import LATE
     from eventbridge.stages.replay.account import account_of
 
     if state == LATE and not runtime.ledger.set_replay_state(replay_id, "running", "paused"):
-        state = runtime.ledger.replay(replay_id).state  # it ended meanwhile, or is paused
+        state = runtime.ledger.replay(replay_id).state  # it has ended meanwhile, or is paused
     account = account_of(runtime, runtime.ledger.replay(replay_id))
-    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(account.outcomes.items())) or "none delivered"
-    log.info("replay %s: %s events looked at, %s taken: %s", replay_id, account.looked_at, account.taken, told)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(account.outcomes.items())) or "none delivered"
+    log.info("replay %s: %s events read, %s taken: %s", replay_id, account.looked_at, account.taken, counts)
     if state == "cancelled":
         raise AirflowFailException(f"replay {replay_id} was cancelled. To replay the hour, backfill it again.")
     if state != "done":
         raise AirflowFailException(
             f"replay {replay_id} has not ended within EVENTBRIDGE_REPLAY_TIMEOUT, and is paused. "
-            "Backfill the hour with 'Missing and Errored Runs', and it goes on under the same id."
+            "Backfill the hour with 'Missing and Errored Runs' to continue it under the same id."
         )

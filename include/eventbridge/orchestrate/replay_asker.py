@@ -1,7 +1,7 @@
-"""Who asked for a replay: one whose run of `eventbridge_replay_archive` has failed is wanted no longer.
+"""Cancels a replay whose run of `eventbridge_replay_archive` has failed.
 
-The trigger of that run cancels the replay when the run is marked failed. Where no triggerer has taken it up - none
-runs, or the run waited for less than a second or two - it is the next batch of the replay that finds out.
+The trigger of that run cancels the replay when the run is marked failed. If no triggerer has picked the trigger up -
+none runs, or the run waited for less than a second or two - the next batch of the replay cancels it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Returns the state of a run of `eventbridge_replay_archive` by its id; None if Airflow cannot say, or has no such run.
+#: Returns the state of a run of `eventbridge_replay_archive` by its id; None if it is unknown, or if there is no such
+#: run.
 StateOfRun = Callable[[str], str | None]
 
 
 def state_of_archive_run(run_id: str) -> str | None:
-    """Ask Airflow, from within a task, for the state of a run of `eventbridge_replay_archive`.
-
-    None if it cannot say.
+    """Return the state of a run of `eventbridge_replay_archive`, for a running task; None if Airflow does not know
+    it.
     """
     from airflow.sdk.exceptions import AirflowRuntimeError
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -33,26 +33,24 @@ def state_of_archive_run(run_id: str) -> str | None:
     try:
         return RuntimeTaskInstance.get_dagrun_state(ARCHIVE_DAG, run_id)  # a str and an Enum: compare it only
     except AirflowRuntimeError as error:
-        log.warning("run %s of %s, which asked for this replay, cannot be looked at: %s", run_id, ARCHIVE_DAG, error)
+        log.warning("cannot read the state of run %s of %s, which started this replay: %s", run_id, ARCHIVE_DAG, error)
         return None
 
 
 def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
-    """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it did."""
+    """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it was cancelled."""
     replay = runtime.ledger.replay(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
         return False
-    log.warning("replay %s is cancelled: %s has failed", replay_id, replay.run)
+    log.warning("replay %s cancelled: %s has failed", replay_id, replay.run)
     return runtime.ledger.end_replay(replay_id, "cancelled")
 
 
 def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOfRun = state_of_archive_run) -> None:
-    """Have a paused replay go on, as a person asks by a run of `eventbridge_replay_events`.
+    """Resume a paused replay for a person's run of `eventbridge_replay_events`; leave any other replay as it is.
 
-    One that is not paused stays as it is.
-
-    If its run of `eventbridge_replay_archive` has failed, as one does that waited for too long, it is this run's from
-    now on.
+    If its run of `eventbridge_replay_archive` has failed, for instance because it waited too long, the replay belongs
+    to this run from now on.
     """
     if replay.state != "paused":
         return

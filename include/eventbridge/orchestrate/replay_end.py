@@ -1,4 +1,4 @@
-"""The trigger that waits for the end of a replay: one row of the ledger a second, in the triggerer."""
+"""The trigger that waits for the end of a replay: it reads one row of the ledger per second, in the triggerer."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-#: How long to leave an unreachable ledger alone.
+#: How long to wait before the next query after an error.
 _PAUSE_SECONDS = 5.0
 
-#: What the trigger tells its task if the replay has not ended in time.
+#: The state that the trigger reports if the replay has not ended in time.
 LATE = "late"
 
 Found = TypeVar("Found")
 
 
 class ReplayEnd(BaseTrigger):
-    """Waits until a replay has ended, or until a time (ISO 8601), and tells which; a task that is killed cancels it.
+    """Waits until a replay has ended, or until a time (ISO 8601), and reports which. A killed task cancels the replay.
 
-    `run` is who asked for the replay: if it is another one's by now, it is left alone.
+    `run` is the run that started the replay: if the replay belongs to another run by now, it is not cancelled.
     """
 
     def __init__(self, replay_id: str, run: str, until: str) -> None:
@@ -39,22 +39,22 @@ class ReplayEnd(BaseTrigger):
         self.until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the import path and the arguments that make this trigger again in the triggerer."""
+        """Return the import path and the arguments from which the triggerer creates this trigger."""
         return f"{__name__}.ReplayEnd", {"replay_id": self.replay_id, "run": self.run_name, "until": self.until}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event with the state that the replay ended in, or LATE; goes on through every error."""
+        """Yield one event with the final state of the replay, or LATE. Continues after errors."""
         until = datetime.fromisoformat(self.until)
-        complaint = ""
+        last_error = ""
         while True:
             pause = LOOK_SECONDS
             try:
-                state, now = await _ask(self._look)
-            except Exception as error:  # whoever waits must outlive what is wrong outside
+                state, now = await _query(self._look)
+            except Exception as error:  # the wait must survive every outage
                 pause = _PAUSE_SECONDS
-                if complaint != str(error):
-                    complaint = str(error)
-                    log.warning("replay %s cannot be looked at (%s)", self.replay_id, error)
+                if last_error != str(error):
+                    last_error = str(error)
+                    log.warning("cannot read the state of replay %s (%s)", self.replay_id, error)
             else:
                 if state in ("done", "cancelled") or now >= until:
                     yield TriggerEvent({"state": state if state in ("done", "cancelled") else LATE})  # type: ignore[no-untyped-call]
@@ -62,9 +62,9 @@ class ReplayEnd(BaseTrigger):
             await asyncio.sleep(pause)
 
     async def on_kill(self) -> None:
-        """Cancel the replay: its task was marked, or cleared, by a person."""
-        if await _ask(self._cancel):
-            log.info("replay %s is cancelled, as its task was marked or cleared", self.replay_id)
+        """Cancel the replay: a person marked or cleared its task."""
+        if await _query(self._cancel):
+            log.info("replay %s cancelled, as its task was marked or cleared", self.replay_id)
 
     def _look(self, ledger: Ledger) -> tuple[str, datetime]:
         return ledger.replay(self.replay_id).state, ledger.now()
@@ -73,16 +73,16 @@ class ReplayEnd(BaseTrigger):
         return ledger.replay(self.replay_id).run == self.run_name and ledger.end_replay(self.replay_id, "cancelled")
 
 
-#: All triggers of this process share one thread and, in it, one connection.
+#: All triggers of this process share one thread and one connection in it.
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-replays")
 _opened: dict[str, Ledger] = {}
 
 
-async def _ask(question: Callable[[Ledger], Found]) -> Found:
-    return await asyncio.get_running_loop().run_in_executor(_thread, lambda: _response(question))
+async def _query(query: Callable[[Ledger], Found]) -> Found:
+    return await asyncio.get_running_loop().run_in_executor(_thread, lambda: _run_query(query))
 
 
-def _response(question: Callable[[Ledger], Found]) -> Found:
+def _run_query(query: Callable[[Ledger], Found]) -> Found:
     from eventbridge.errors import LedgerError
     from eventbridge.ledger import Ledger
     from eventbridge.orchestrate.settings import airflow_settings
@@ -91,7 +91,7 @@ def _response(question: Callable[[Ledger], Found]) -> Found:
     if url not in _opened:
         _opened[url] = Ledger.open(url)
     try:
-        return question(_opened[url])
-    except LedgerError:  # the next question opens it again
+        return query(_opened[url])
+    except LedgerError:  # the next query reopens it
         _opened.pop(url).close()
         raise

@@ -1,4 +1,4 @@
-"""The tasks of the DAG `eventbridge_retry_deliveries`: its batch, and the orphaned batches of runs that died."""
+"""The tasks of the DAG `eventbridge_retry_deliveries`: its batch, and the work of runs that died."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from eventbridge.orchestrate.names import (
     SETTLE_STALE,
 )
 from eventbridge.orchestrate.next_run import next_run
-from eventbridge.orchestrate.plain_failure import plainly
-from eventbridge.orchestrate.tasks import TASK, confirmed_pools, stage, tell_batch
+from eventbridge.orchestrate.plain_failure import without_traceback
+from eventbridge.orchestrate.tasks import TASK, confirmed_pools, share_batch_id, stage
 
 log = logging.getLogger(__name__)
 
 
 @task(task_id=PLAN_RETRIES, **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def plan_retries() -> None:
-    """Take up pending deliveries, or deferred matches, that are due as a new batch, and skip the tasks without work."""
+    """Plan a batch of the pending deliveries or deferred matches that are due, and skip the tasks without work."""
     from eventbridge.orchestrate.orphaned import is_anything_stale, orphaned_redrive, orphaned_replay
     from eventbridge.stages.retry.deferred import plan_due
 
@@ -36,28 +36,28 @@ def plan_retries() -> None:
             RESUME_REPLAY: orphaned_replay(runtime) is not None,
             BEGIN_REDRIVE: orphaned_redrive(runtime) is not None,
         }
-    tell_batch(batch_id, beside)
+    share_batch_id(batch_id, beside)
 
 
 @task(task_id=SETTLE_STALE, trigger_rule="all_done", **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def settle_stale() -> None:
-    """Settle, schedule retries and commit the retry batches whose own runs died; also where planning failed."""
+    """Settle and commit the retry batches whose runs died, also if planning failed."""
     from eventbridge.stages.retry.plan import settle_stale as run
 
     with stage() as runtime:
         settled = run(runtime)
     for batch_id in settled:
-        log.warning("batch %s is settled now: the run that moved it ended before that", batch_id)
+        log.warning("settled batch %s, whose run ended before settling it", batch_id)
     if not settled:
-        log.info("every batch that is past its deadline is settled")
+        log.info("no batch to settle: none is past its deadline")
 
 
 @task(task_id=RESUME_REPLAY, trigger_rule="all_done", **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def resume_replay() -> None:
-    """Trigger `eventbridge_replay_events` for the replay that has been left for longest, unless runs of it wait to
-    begin.
+    """Trigger `eventbridge_replay_events` for the replay that has been orphaned for longest, unless its runs are
+    queued.
     """
     from eventbridge.orchestrate.orphaned import orphaned_replay
     from eventbridge.orchestrate.replay import run_of_replay
@@ -65,29 +65,31 @@ def resume_replay() -> None:
     with stage() as runtime:
         replay = orphaned_replay(runtime)
         if replay is None:
-            raise AirflowSkipException("no replay is orphaned")
+            raise AirflowSkipException("there is no orphaned replay")
         if _queued_replays():  # one of them may be the next run of this replay
-            raise AirflowSkipException(f"runs of {REPLAY_DAG} are queued; they go first")
+            raise AirflowSkipException(f"runs of {REPLAY_DAG} are queued and go first")
         now = runtime.ledger.now()
         runtime.ledger.defer_replay(replay.replay_id, now)
-    log.warning("replay %s is orphaned since %s; another run goes on", replay.replay_id, replay.next_at)
-    raise run_of_replay(replay.replay_id, f"left_{now:%Y%m%dT%H%M%S}")
+    log.warning("replay %s has been orphaned since %s; triggering another run", replay.replay_id, replay.next_at)
+    raise run_of_replay(replay.replay_id, f"orphaned_{now:%Y%m%dT%H%M%S}")
 
 
 @task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def begin_redrive() -> None:
-    """Trigger `eventbridge_redrive_dead_letters` for the oldest unfinished redrive that a server recorded."""
+    """Trigger `eventbridge_redrive_dead_letters` for the oldest redrive that a server recorded and no run has
+    started.
+    """
     from eventbridge.orchestrate.orphaned import orphaned_redrive
 
     with stage() as runtime:
         redrive = orphaned_redrive(runtime)
         if redrive is None:
-            raise AirflowSkipException("no redrive waits to be begun")
+            raise AirflowSkipException("no redrive waits to be started")
         now = runtime.ledger.now()
         runtime.ledger.defer_redrive(redrive.redrive_id, now)
-    log.info("redrive %s was recorded by a server; a run of %s takes it up", redrive.redrive_id, REDRIVE_DAG)
-    name = f"redrive__{redrive.redrive_id}__left_{now:%Y%m%dT%H%M%S}"
+    log.info("redrive %s was recorded by a server; triggering a run of %s", redrive.redrive_id, REDRIVE_DAG)
+    name = f"redrive__{redrive.redrive_id}__orphaned_{now:%Y%m%dT%H%M%S}"
     raise next_run(REDRIVE_DAG, name, {"redrive_id": redrive.redrive_id})
 
 

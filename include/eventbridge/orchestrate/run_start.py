@@ -1,4 +1,4 @@
-"""When to start a run: pure decisions over what is available, for the watcher."""
+"""Decides when the watcher starts a run: pure functions over the state of a subject."""
 
 from __future__ import annotations
 
@@ -6,50 +6,49 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-#: Two starts of one subject are at least this far apart.
+#: The shortest time between two starts of one subject.
 SHORTEST = timedelta(seconds=1)
 
-#: A run that may start beside one at work (retries: a slow target must not hold up the others) comes this much later.
-#: A run costs seconds of CPU whatever it delivers: what falls due meanwhile goes in one.
+#: The shortest time before a run that may start beside another (retries: a slow target must not delay the others).
+#: Each run costs seconds of CPU, so one run takes everything that falls due meanwhile.
 BESIDE = timedelta(seconds=5)
 
-#: A start without a response (its DAG was paused, its run failed) is repeated after this.
+#: A start that had no effect (the DAG was paused, the run failed) is repeated after this.
 AGAIN = timedelta(seconds=15)
 
-#: A subject with unfinished work and nothing that waits gets a run after this: its run may have died.
+#: A subject with unfinished work, for which nothing waits, gets a run after this: its run may have died.
 UNFINISHED = timedelta(seconds=60)
 
 #: The longest time between two starts of a subject whose runs change nothing: they need a person, and each costs tasks.
 LONGEST = timedelta(minutes=10)
 
-
-#: The mark of a start after which nothing was left to wait: whatever waits next, it gets a response.
-RESPONDED = object()
+#: The mark of a start after which nothing waited any more: the next thing that waits gets a run without delay.
+HANDLED = object()
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What one look found for one subject.
+class SubjectState:
+    """The state of one subject in one poll.
 
-    `waiting`: there is something that no batch has taken up. `busy`: a batch is still being delivered.
-    `unfinished`: something is begun and not ended, or pending.
-    `mark` changes with every batch that takes something up, so that a responded start is known from a lost one.
-    `progress` changes with every step of a run; None: a run that changes nothing is no reason to start runs less often.
+    `waiting`: there is work that no batch has taken. `busy`: a batch is still being delivered.
+    `unfinished`: work was started and has not ended, or deliveries are pending.
+    `mark` changes with every batch that takes work, which distinguishes an effective start from a lost one.
+    `progress` changes with every step of a run. None: runs that change nothing are still started as often.
     """
 
     waiting: bool
     busy: bool
     mark: Hashable
-    beside: bool = False  # several runs of this subject may be at work
+    beside: bool = False  # several runs of this subject may be active
     unfinished: bool = False
     progress: Hashable = None
 
 
 @dataclass(frozen=True)
 class RunStart:
-    """The last start of a run for one subject, and what was seen then.
+    """The last start of a run for one subject, and its state then.
 
-    `repeats` counts the starts before it at the same progress, one after the other.
+    `repeats` counts the consecutive earlier starts at the same progress.
     """
 
     started_at: datetime
@@ -58,12 +57,12 @@ class RunStart:
     repeats: int = 0
 
 
-def needs_start(seen: Seen, last: RunStart | None, now: datetime) -> bool:
-    """Return whether to start a run now: level-triggered, when something waits and the last start's batch is delivered.
+def needs_start(seen: SubjectState, last: RunStart | None, now: datetime) -> bool:
+    """Return whether to start a run now: if something waits and the batch of the last start is delivered
+    (level-triggered).
 
-    At most once a second, beside a run at work every 5 s. A start without a response is repeated after 15 s, and one
-    for unfinished work after 60 s; as long as nothing changes, each repeat comes after twice the time, up to 10
-    minutes.
+    At most once a second, or every 5 s beside an active run. A start without an effect is repeated after 15 s, and one
+    for unfinished work after 60 s. While nothing changes, the delay doubles with each repeat, up to 10 minutes.
     """
     if not seen.waiting:
         return seen.unfinished and last is not None and now - last.started_at >= _repeat_after(UNFINISHED, seen, last)
@@ -77,16 +76,16 @@ def needs_start(seen: Seen, last: RunStart | None, now: datetime) -> bool:
     return seen.mark != last.mark and silence >= SHORTEST
 
 
-def started(seen: Seen, last: RunStart | None, now: datetime) -> RunStart:
-    """Return the start of a run now, which counts how often it was repeated."""
+def started(seen: SubjectState, last: RunStart | None, now: datetime) -> RunStart:
+    """Return the start of a run now, with the number of its repeats."""
     repeats = last.repeats + 1 if last is not None and _is_unchanged(seen, last) else 0
     return RunStart(now, seen.mark, seen.progress, repeats)
 
 
-def _repeat_after(first: timedelta, seen: Seen, last: RunStart) -> timedelta:
+def _repeat_after(first: timedelta, seen: SubjectState, last: RunStart) -> timedelta:
     doublings = min(last.repeats, 10) if _is_unchanged(seen, last) else 0
     return min(first * (1 << doublings), LONGEST)
 
 
-def _is_unchanged(seen: Seen, last: RunStart) -> bool:
+def _is_unchanged(seen: SubjectState, last: RunStart) -> bool:
     return seen.progress is not None and seen.progress == last.progress

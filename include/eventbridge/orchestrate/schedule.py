@@ -1,6 +1,4 @@
-"""When the DAGs run: when the watcher starts a run, and when `eventbridge_start_waiting_runs` finds what the watcher
-missed.
-"""
+"""When the DAGs run: by the watcher, or by the schedule of `eventbridge_start_waiting_runs`, its fallback."""
 
 from __future__ import annotations
 
@@ -30,23 +28,23 @@ log = logging.getLogger(__name__)
 
 OWNER = "eventbridge"
 
-#: Any time in the past: without catch-up only the present counts.
+#: Any time in the past: without catch-up, Airflow creates no runs for it.
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
-#: What may start a run; no backfill, which would make one for every minute of its range.
+#: What may start a run. Not a backfill, which would create one for every minute of its range.
 RUN_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "asset_triggered", "manual", "operator_triggered"))
 
-#: What may start a run of a DAG that is made for backfills. Airflow wants a schedule's runs to be allowed as well, and
-#: without manual ones its UI has no button for the dialogue.
+#: What may start a run of a DAG for backfills. Airflow requires scheduled runs to be allowed as well, and without
+#: manual runs its UI has no button for the dialogue.
 BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manual"))
 
-#: When `eventbridge_start_waiting_runs` looks while the watcher is silent.
+#: The schedule of `eventbridge_start_waiting_runs` while the watcher does not poll.
 EACH_MINUTE = "* * * * *"
-#: When it looks while the watcher works, which repeats by itself what nobody responded to.
+#: Its schedule while the watcher polls, as the watcher itself repeats starts without an effect.
 EVERY_TEN_MINUTES = "*/10 * * * *"
-#: The watcher works if it has looked within this time; it notes its looks three times as often.
+#: The watcher counts as alive if it polled within this time. It records a poll three times as often.
 ALIVE = timedelta(seconds=60)
-#: How long the ledger may take to say when the watcher looked.
+#: How long the ledger may take to return the watcher's last poll.
 _ASK_SECONDS = 1.0
 
 
@@ -57,9 +55,8 @@ def asset_of(subject: str) -> Asset:
 
 
 def fallback_schedule() -> CronTriggerTimetable:
-    """Return the schedule of `eventbridge_start_waiting_runs`.
-
-    In a task's process, which does not need it, without the ledger.
+    """Return the schedule of `eventbridge_start_waiting_runs`; in a task's process, which does not need it, without
+    reading the ledger.
     """
     parsing_for_task = get_parsing_context().dag_id is not None
     expression = EVERY_TEN_MINUTES if parsing_for_task else fallback_cron(airflow_settings().ledger_url)
@@ -67,10 +64,10 @@ def fallback_schedule() -> CronTriggerTimetable:
 
 
 def fallback_cron(ledger_url: str) -> str:
-    """Return EVERY_TEN_MINUTES while the watcher works, EACH_MINUTE if it does not or if that is not known.
+    """Return EVERY_TEN_MINUTES while the watcher polls, EACH_MINUTE if it does not or if that is unknown.
 
-    Airflow parses the DAG file regularly, and each parse asks the ledger when the watcher looked last: a watcher that
-    died is known within ALIVE and the time between two parses.
+    Airflow parses the DAG file regularly, and each parse reads the watcher's last poll from the ledger. So a dead
+    watcher is noticed within ALIVE plus the time between two parses.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -79,24 +76,24 @@ def fallback_cron(ledger_url: str) -> str:
 
     ledger = engine_of(ledger_url)
     try:
-        # As a reader: a parse makes no ledger and migrates none, and Airflow gives it 30 s in all.
+        # As a reader: a parse neither creates nor migrates a ledger, and Airflow limits it to 30 s.
         last = last_look(ledger, _ASK_SECONDS)
         return EVERY_TEN_MINUTES if last is not None and ledger.now() - last < ALIVE else EACH_MINUTE
-    except FileNotFoundError:  # nothing was delivered here yet
+    except FileNotFoundError:  # nothing has been delivered yet
         return EACH_MINUTE
     except (LedgerError, SQLAlchemyError) as error:
-        log.warning("whether the watcher works is not known: %s", error)
+        log.warning("cannot read whether the watcher is alive: %s", error)
         return EACH_MINUTE
 
 
 def runners_to_parse() -> dict[str, float | None]:
-    """Return the runners whose DAGs this parse of a DAG file must make, with the seconds of a streaming task; None:
-    batch mode.
+    """Return the runners whose DAGs this parse of a DAG file must define, with the duration of their streaming tasks in
+    seconds; None: batch mode.
 
-    All runners of the rule files or, with errors in them, of the last ones without (the DAG file
-    `eventbridge_rule_errors.py` shows the errors); in a task's process only the one it belongs to, without reading a
-    rule file: every task parses its DAG file again, and a batch's tasks must go on while somebody edits the rules. Of
-    such a DAG the first task tells the mode; to the others it makes no difference.
+    These are all runners of the rule files or, if those have errors, of the last rule files without errors (the DAG
+    file `eventbridge_rule_errors.py` shows the errors). In a task's process it is only the task's runner, and no rule
+    file is read: every task parses its DAG file again, and the tasks of a batch must continue while rules are edited.
+    The first task's id then shows the mode; for the other tasks it makes no difference.
     """
     parsed = get_parsing_context()
     if parsed.dag_id is not None:
@@ -114,7 +111,7 @@ def runners_to_parse() -> dict[str, float | None]:
 
 
 def warning_of_slots(runners: Mapping[str, float | None]) -> str | None:
-    """Return, and log, what to say of runners, by their streaming tasks, that can take every slot of the executor."""
+    """Return and log a warning if the streaming tasks of these runners can take every slot of the executor."""
     from airflow.configuration import conf
 
     streaming = sum(task_seconds is not None for task_seconds in runners.values())
@@ -139,7 +136,7 @@ def _of_ledger(settings: Settings) -> dict[str, float | None]:
 
 
 def runners_in_force(settings: Settings) -> Mapping[str, str]:
-    """Return runners, with their buses, of the rules in force; only the ledger knows them, and it is asked last."""
+    """Return the runners of the rules in force, with their buses, from the ledger."""
     known = _in_force(settings)
     return known.runners if known is not None else {}
 
@@ -152,13 +149,13 @@ def _in_force(settings: Settings) -> RulesInForce | None:
             return ledger.rules_in_force()
     except (
         LedgerError
-    ) as error:  # the tasks of every batch say so too; errors are shown by `eventbridge_rule_errors.py` alone
-        log.warning("no DAG of a runner can be made: %s", error)
+    ) as error:  # the tasks of every batch report it too; only `eventbridge_rule_errors.py` shows errors
+        log.warning("cannot define the DAGs of the runners: %s", error)
         return None
 
 
 def refuse_rule_errors() -> None:
-    """Raise RuleFileError with every error in the rule files: a DAG file that calls it has Airflow show them."""
+    """Raise RuleFileError with every error in the rule files, so that Airflow shows them as an import error."""
     from eventbridge.rule import load_rules
 
     settings = airflow_settings()

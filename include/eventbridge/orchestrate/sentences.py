@@ -1,18 +1,18 @@
-"""What tasks log of deliveries: one sentence each, of bounded length, whatever a batch holds."""
+"""The sentences that tasks log about deliveries, each of bounded length."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-#: Targets that a sentence names, events that it names of each, and characters of one name or reason.
+#: The most targets in a sentence, and the most events of each; below: the longest name or reason, in characters.
 MOST_TARGETS, MOST_EVENTS = 5, 3
 _LONGEST = 80
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Deliveries of one target that one sentence puts together: how many, why, and the ids of some of their events."""
+class Failures:
+    """Deliveries of one target that failed alike: how many, why, and the ids of some of their events."""
 
     count: int
     why: str = ""
@@ -29,36 +29,36 @@ class Trouble:
 
 @dataclass(frozen=True)
 class TargetLine:
-    """How the deliveries of one target stand: `total` of them, and of those that are not delivered why."""
+    """The deliveries of one target: `total` of them, and why some are not delivered."""
 
     name: str  # <rule>/<target>
     total: int
     delivered: int = 0
-    dead: Trouble = Trouble(0)
-    waiting: Trouble = Trouble(0)
+    dead: Failures = Failures(0)
+    waiting: Failures = Failures(0)
 
     def __str__(self) -> str:
         if self.delivered == self.total:
             return f"{short(self.name)}: {self.total:,} of {self.total:,} delivered"
         parts = [f"{self.delivered:,} of {self.total:,} delivered"] if self.delivered else []
-        for what, trouble in (("dead-lettered", self.dead), ("to be tried again", self.waiting)):
-            if trouble.count:
-                why = f", {trouble}" if str(trouble) else ""
-                parts.append(f"{trouble.count:,} of {self.total:,} {what}{why}")
-        left = self.total - self.delivered - self.dead.count - self.waiting.count
-        if left:
-            parts.append(f"{left:,} of {self.total:,} not sent")
+        for what, failures in (("dead-lettered", self.dead), ("to be tried again", self.waiting)):
+            if failures.count:
+                why = f", {failures}" if str(failures) else ""
+                parts.append(f"{failures.count:,} of {self.total:,} {what}{why}")
+        unsent = self.total - self.delivered - self.dead.count - self.waiting.count
+        if unsent:
+            parts.append(f"{unsent:,} of {self.total:,} not sent")
         return f"{short(self.name)}: {'; '.join(parts)}"
 
     @property
-    def is_well(self) -> bool:
-        """Whether all of them are delivered."""
+    def is_delivered(self) -> bool:
+        """Whether all deliveries are delivered."""
         return self.delivered == self.total
 
 
 def sentence_about(lines: Iterable[TargetLine]) -> str:
-    """Return one sentence about targets, those with the most trouble first, and about the rest of them in numbers."""
-    ordered = sorted(lines, key=lambda each: (each.is_well, -each.dead.count, -each.waiting.count, each.name))
+    """Return one sentence about targets, those with the most failures first, and the numbers of the rest."""
+    ordered = sorted(lines, key=lambda each: (each.is_delivered, -each.dead.count, -each.waiting.count, each.name))
     rest = ordered[MOST_TARGETS:]
     parts = [str(each) for each in ordered[:MOST_TARGETS]]
     if rest:
@@ -72,11 +72,11 @@ def sentence_about(lines: Iterable[TargetLine]) -> str:
 
 
 def short(text: str) -> str:
-    """Return text that came from outside as it may stand in a sentence: one line, without control characters, cut."""
+    """Return text from outside fit for a sentence: one line, without control characters, truncated."""
     shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[: _LONGEST + 1])
     return shown if len(text) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
 
 
-def _counted(what: str, troubles: Sequence[Trouble]) -> list[str]:
-    count = sum(each.count for each in troubles)
+def _counted(what: str, groups: Sequence[Failures]) -> list[str]:
+    count = sum(each.count for each in groups)
     return [f"{count:,} {what}"] if count else []

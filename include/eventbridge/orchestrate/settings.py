@@ -1,6 +1,6 @@
-"""The product's settings as Airflow's processes use them: variables first, then Airflow's section [eventbridge].
+"""EventBridge's settings in Airflow's processes: environment variables first, then Airflow's section [eventbridge].
 
-The ledger must be one that all hosts of Airflow's executors share.
+All hosts of Airflow's executors must share the ledger.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eventbridge.config.indirect import LEDGER_URL_NAMES
 from eventbridge.config.settings import PREFIX, Settings
 from eventbridge.errors import SettingsError
 
-#: The section of Airflow's configuration that may hold every setting, under its name in lower case.
+#: The section of Airflow's configuration that may contain every setting, in lower case.
 SECTION = "eventbridge"
 
 #: Executors that run every task on the scheduler's host.
@@ -24,7 +24,7 @@ _VARIABLE = f"AIRFLOW__{SECTION.upper()}__"
 
 
 def airflow_settings() -> Settings:
-    """Return this process's settings; raises SettingsError, also for a ledger that Airflow's executors cannot share."""
+    """Return this process's settings; raises SettingsError, also if Airflow's executors cannot share the ledger."""
     from airflow.configuration import conf
 
     settings = configured_settings()
@@ -51,10 +51,10 @@ def configured_settings() -> Settings:
 
 
 def section_settings(conf: RawConfigParser, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what Airflow's section [eventbridge] sets, by the names of the product's own variables.
+    """Return the settings in Airflow's section [eventbridge], by the names of EventBridge's own variables.
 
-    Only what somebody wrote into `airflow.cfg` or an AIRFLOW__EVENTBRIDGE__* variable: to ask Airflow for more makes
-    every process that parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
+    Only those in `airflow.cfg` or an AIRFLOW__EVENTBRIDGE__* variable: reading more would make every process that
+    parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
     """
     written = [name.removeprefix(_VARIABLE).lower() for name in environ if name.startswith(_VARIABLE)]
     if conf.has_section(SECTION):
@@ -65,7 +65,7 @@ def section_settings(conf: RawConfigParser, environ: Mapping[str, str]) -> dict[
 
 
 def refuse_executors(configured: str, ledger_url: str) -> None:
-    """Raise SettingsError if Airflow's executors may run tasks on hosts that the ledger cannot be used from.
+    """Raise SettingsError if Airflow's executors may run tasks on hosts that cannot use the ledger.
 
     `configured` is Airflow's `[core] executor`: names or import paths, several of them, with aliases and teams.
     """
@@ -73,13 +73,13 @@ def refuse_executors(configured: str, ledger_url: str) -> None:
     spanning = [each for each in named if each not in _ONE_HOST]
     if not spanning:
         return
-    from eventbridge.ledger.engines.registry import engine_of  # imports SQLAlchemy, which parsing does without
+    from eventbridge.ledger.engines.registry import engine_of  # imports SQLAlchemy, which parsing does not need
 
     engine = engine_of(ledger_url)
     if not engine.spans_hosts:
         raise SettingsError(
             f"Airflow runs tasks by {', '.join(spanning)}, which may use several hosts, and the ledger "
-            f"{engine.url.render_as_string(hide_password=True)} is a file of one: hosts would each have a state of "
-            "their own. Point EVENTBRIDGE_LEDGER_URL at a postgresql:// server, which `eventbridge ledger copy` moves "
+            f"{engine.url.render_as_string(hide_password=True)} is a file on one host: each host would have its "
+            "own state. Point EVENTBRIDGE_LEDGER_URL at a postgresql:// server, which `eventbridge ledger copy` moves "
             "a ledger to, or set [core] executor (AIRFLOW__CORE__EXECUTOR) to LocalExecutor."
         )

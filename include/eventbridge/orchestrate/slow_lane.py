@@ -1,4 +1,4 @@
-"""How the tasks of retries, redrives and old work let new deliveries go before them at the processor."""
+"""Lowers the CPU priority of tasks for retries, redrives and old work, below new deliveries."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def give_way(_: Context) -> None:
-    """Lower the priority of this process, which is a task's own, until it ends; a `pre_execute` of Airflow."""
+    """Lower the priority of this task's process until it ends; a `pre_execute` of Airflow."""
     give_way_once(NICENESS)
 
 
 def give_way_as_old(_: Context) -> None:
-    """Lower the priority of this process, which is a task's own, as far as old work's, until it ends."""
+    """Lower the priority of this task's process to that of old work, until it ends; a `pre_execute` of Airflow."""
     give_way_once(OLD_NICENESS)

@@ -1,4 +1,4 @@
-"""Says in the log of `route` that Spark is still at work, and why the first batch of an installation takes minutes."""
+"""Logs in `route` that Spark is still running, and why the first batch of an installation takes minutes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _EVERY_SECONDS = 30.0
 
 
 @contextmanager
-def slow_spark(say: Callable[[str], None], every_seconds: float = _EVERY_SECONDS) -> Iterator[None]:
-    """Say every 30 s, from another thread, that the body waits for Spark; a shorter body says nothing."""
+def slow_spark(log_line: Callable[[str], None], every_seconds: float = _EVERY_SECONDS) -> Iterator[None]:
+    """Log every 30 s, from another thread, that the block waits for Spark."""
     begun, ended = time.monotonic(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(every_seconds):
-            say(
-                f"Spark has been at work for {time.monotonic() - begun:.0f} s. Workers that never ran this version "
-                "compile the matcher first, which takes up to three minutes; run `eventbridge compile` where Spark's "
-                "workers run, as their user, before the first batch"
+            log_line(
+                f"Spark has been running for {time.monotonic() - begun:.0f} s. Workers that run this version for "
+                "the first time compile the matcher, which takes up to three minutes. To avoid this, run `eventbridge "
+                "compile` where Spark's workers run, as their user, before the first batch"
             )
 
     thread = threading.Thread(target=watch, name="slow-spark", daemon=True)

@@ -1,4 +1,4 @@
-"""Where route runs: on the Spark that the Airflow connection `eventbridge_spark` names."""
+"""Opens the Spark of the Airflow connection `eventbridge_spark`, on which route runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 CONNECTION_ID = "eventbridge_spark"
 
-#: What spark-submit runs: of this package, unless the connection's extra `application` names another place, such as
-#: one that every node of a cluster can read.
+#: The application that spark-submit runs, unless the connection's extra `application` names another path, such as one
+#: that every node of a cluster can read.
 APPLICATION = Path(__file__).parents[1] / "spark" / "apps" / "route_events.py"
 
 
 def open_router(runtime: Runtime) -> Router:
-    """Return the router that the connection's type asks for; only a running task may ask.
+    """Return the router for the connection's type; only for a running task.
 
     Type `spark_connect`: a long-lived Spark Connect server. Type `spark`: a cluster, or `local[n]`, by spark-submit.
     Raises ConnectionUnusable for any other type.
@@ -47,16 +47,16 @@ def open_router(runtime: Runtime) -> Router:
             )
         case other:
             raise ConnectionUnusable(
-                f"The Airflow connection {CONNECTION_ID!r} is of type {other!r}: it must be spark_connect, "
-                "for a Spark Connect server, or spark, for spark-submit"
+                f"The Airflow connection {CONNECTION_ID!r} is of type {other!r}. Set its type to spark_connect, "
+                "for a Spark Connect server, or to spark, for spark-submit"
             )
 
 
 def open_lander(bus: Bus) -> Lander | None:
-    """Return who lands a large batch of a bus in parts: the workers of a Spark Connect server; only a task may ask.
+    """Return the lander of large batches of a bus, the workers of a Spark Connect server; only for a running task.
 
-    None where the bus is embedded or of queues, whose inbox is the ledger's; and where the connection is of another
-    type, or there is none: route says what is wrong.
+    None if the bus is embedded, or has a queue source, whose inbox is in the ledger. None also if there is no such
+    connection, or if it has another type: route reports that.
     """
     if bus.source.is_queue or not getattr(bus.source, "connection", None):
         return None
@@ -72,7 +72,7 @@ def open_lander(bus: Bus) -> Lander | None:
 def _submit(connection: Connection, application: str, arguments: Sequence[str]) -> None:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-    # On this machine: this Python, and nothing that listens to others. A cluster's own configuration says it there.
+    # On this machine: this Python, and loopback only. A cluster has its own configuration.
     here = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     hook = SparkSubmitHook(
         conn_id=CONNECTION_ID,

@@ -1,4 +1,4 @@
-"""How a task stops when Airflow kills it: in less time than Airflow gives it."""
+"""How a task stops when Airflow kills it: before Airflow's SIGKILL."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final
 
 from eventbridge.stages.runtime.stop import Stop
 
-#: Airflow sends SIGKILL 5 s after SIGTERM, whatever `killed_task_cleanup_time` says, which its Task SDK does not read.
-#: What is left of them is for the record.
+#: Airflow sends SIGKILL 5 s after SIGTERM: its Task SDK does not read `killed_task_cleanup_time`. The rest of the 5 s
+#: is for recording the responses.
 _LISTENS_SECONDS: Final = 2.5
 
 
 def task_stop() -> Stop:
-    """Return the stop of a task that sends: responses to what is in flight are awaited for 2.5 s."""
+    """Return the stop of a task that sends: after it is set, responses to requests in flight are awaited for 2.5 s."""
     return Stop(_LISTENS_SECONDS)

@@ -1,6 +1,6 @@
-"""The tasks that several DAGs share: each is one call into `eventbridge.stages`, made where it runs.
+"""The tasks that several DAGs share. Each is one call into `eventbridge.stages`.
 
-Imports of stages, Spark and Arrow stand inside the tasks: a DAG file is parsed often and must be cheap.
+Stages, Spark and Arrow are imported inside the tasks: DAG files are parsed often, which must be cheap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, Use
 from eventbridge.orchestrate import batch_sentences
 from eventbridge.orchestrate.batch_sentences import TaskReport
 from eventbridge.orchestrate.names import BATCH_ID, LISTEN
-from eventbridge.orchestrate.plain_failure import NOT_TRIED_AGAIN, plainly
+from eventbridge.orchestrate.plain_failure import NO_RETRY_POLICY, without_traceback
 from eventbridge.orchestrate.run_note import note_run
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_spark import slow_spark
@@ -34,32 +34,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How every task but push is run: it is short and holds up its run, so it goes before all pushes, and a fault of
-#: our infrastructure (ledger, store, bus, Spark) is tried again three times.
+#: The options of every task but push. It is short and its run waits for it, so it goes before all pushes. After an
+#: infrastructure error (ledger, store, bus, Spark) it is retried three times.
 STAGE: dict[str, Any] = {
     "retries": 3,
     "retry_delay": timedelta(seconds=5),
-    "retry_policy": NOT_TRIED_AGAIN,
+    "retry_policy": NO_RETRY_POLICY,
     "priority_weight": 1_000,
     "weight_rule": "absolute",
 }
 
-#: The same for a decorated function: it logs one sentence of what it did, and what it returns says nothing more.
+#: The same for a decorated function. It logs one sentence about what it did; its return value adds nothing to that.
 TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
 
 
 @contextmanager
 def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Runtime]:
-    """Open the runtime for one stage; what a person must fix fails the task at once, without further tries.
+    """Open the runtime for one stage. An error that a person must fix fails the task at once, without a retry.
 
-    `connections` None: Airflow is asked for each, each time.
+    `connections` None: each lookup asks Airflow.
     """
     from eventbridge.orchestrate.connections import airflow_connection
     from eventbridge.scan.progress import telling_progress
     from eventbridge.stages.runtime.runtime import Runtime
     from eventbridge.telemetry.chosen import chosen_telemetry
 
-    # This process ends with its task: no garbage collection need look through what it began with, for 0.3 s.
+    # The process ends with its task, so garbage collection need not scan the existing objects, which takes 0.3 s.
     gc.freeze()
     try:
         look_up = connections or airflow_connection
@@ -76,18 +76,18 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
 
 
 @task(task_id=LISTEN, **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def listen(runner: str) -> None:
-    """Take the runner's unfinished batch or plan the next one; with nothing to do, skip the rest of the run."""
+    """Take the runner's unfinished batch or plan the next one; if nothing waits, skip the rest of the run."""
     from eventbridge.stages.ingest.listen import listen as run
 
     with stage() as runtime:
         batch_id = run(runtime, runner, confirmed_pools(runtime))
-    tell_batch(batch_id)
+    share_batch_id(batch_id)
 
 
 @task(**TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def buffer(batch_id: str) -> None:
     """Land the batch's events as Parquet: the archive."""
     from eventbridge.orchestrate.spark import open_lander
@@ -100,9 +100,9 @@ def buffer(batch_id: str) -> None:
 
 
 @task(**TASK, multiple_outputs=False)
-@plainly
+@without_traceback
 def route(batch_id: str) -> list[int]:
-    """Match and transform on Spark, cut chunks; returns those that are handed out, one push each."""
+    """Match and transform on Spark, and cut chunks; returns the chunks that are handed out, one per push."""
     from eventbridge.orchestrate.spark import open_router
     from eventbridge.stages.route.stage import route as run
 
@@ -117,9 +117,9 @@ def route(batch_id: str) -> list[int]:
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def write_dead_letters(batch_id: str) -> None:
-    """Settle the batch, one verdict per delivery, and write dead letters; whatever became of the pushes."""
+    """Settle the batch, with one verdict per delivery, and write dead letters, even if pushes failed."""
     from eventbridge.stages.settle.dead_letters import write_dead_letters as run
 
     if _has(batch_id):
@@ -129,9 +129,9 @@ def write_dead_letters(batch_id: str) -> None:
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def schedule_retries(batch_id: str) -> None:
-    """Make pending what is to be tried again."""
+    """Make the deliveries to be retried pending."""
     from eventbridge.stages.settle.pending import schedule_retries as run
 
     if _has(batch_id):
@@ -141,53 +141,53 @@ def schedule_retries(batch_id: str) -> None:
 
 
 @task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
-@plainly
+@without_traceback
 def commit(batch_id: str) -> None:
-    """Reconcile the batch and move the offsets; not downstream of push: a failed push is an everyday thing."""
+    """Reconcile the batch and commit the offsets. It is not downstream of push, as a push may fail."""
     from eventbridge.stages.commit.stage import commit as run
 
     if not _has(batch_id):
         return
     with stage() as runtime:
         if not run(runtime, batch_id):
-            log.warning("batch %s is not settled yet, so nothing is committed", batch_id)
+            log.warning("batch %s is not settled yet; nothing committed", batch_id)
             return
         found = batch_sentences.of_commit(runtime, batch_id)
     log_report(found)
-    if found.is_trouble:
+    if found.is_warning:
         note_run(get_current_context(), found.text)
 
 
 def _has(batch_id: str) -> bool:
-    """Return whether the run has a batch; without one a task says so and does nothing."""
+    """Return whether the run has a batch; log if it has none."""
     if not batch_id:
-        log.info("this run has no batch, so there is nothing to do")
+        log.info("this run has no batch: nothing to do")
     return bool(batch_id)
 
 
 def log_report(found: TaskReport) -> None:
-    """Log what a task did; a warning if somebody may want to look."""
-    log.log(logging.WARNING if found.is_trouble else logging.INFO, "%s", found.text)
+    """Log what a task did, as a warning if somebody should look at it."""
+    log.log(logging.WARNING if found.is_warning else logging.INFO, "%s", found.text)
 
 
 def confirmed_pools(runtime: Runtime) -> dict[str, PoolSlots]:
-    """Make sure of the pools today's rules want and return those that exist; none, with an alarm, if Airflow is mute.
+    """Create the pools of the current rules and return all pools; none, with an alarm, if Airflow does not respond.
 
-    A pool that is not confirmed is not named: its pushes then run in `default_pool`, which is always there.
-    With errors in the rule files none is made: who plans a new batch raises them, an unfinished one is finished.
+    A pool that is not confirmed is not used: its pushes run in `default_pool`, which always exists. If the rule files
+    have errors, no pool is created: planning a new batch raises the errors, and an unfinished batch is finished.
     """
     from eventbridge.orchestrate.pools import apply_slots
 
     try:
         rules = runtime.rule_set()
     except RuleFileError as error:
-        log.error("ALARM: no new batch can be planned: %s", error)
+        log.error("ALARM: cannot plan a new batch: %s", error)
         return existing_pools()
     return _pools(lambda airflow: apply_slots(runtime.ledger, airflow, rules))
 
 
 def existing_pools() -> dict[str, PoolSlots]:
-    """Return the pools that exist, without a look at today's rules: a batch goes on while somebody edits them."""
+    """Return the existing pools without reading the rules: a batch continues while rules are edited."""
     return _pools(lambda airflow: airflow.pools())
 
 
@@ -200,38 +200,38 @@ def _pools(ask: Callable[[AirflowPools], dict[str, PoolSlots]]) -> dict[str, Poo
         with AirflowPools(airflow_connection(CONNECTION_ID)) as airflow:
             return ask(airflow)
     except AirflowError as error:
-        log.error("ALARM: no pool can be confirmed (%s)", error)
+        log.error("ALARM: cannot read the pools (%s)", error)
         return {}
 
 
-def tell_batch(batch_id: str | None, beside: Mapping[str, bool] = MappingProxyType({})) -> None:
-    """Tell the other tasks of the run their batch; None: skip them all.
+def share_batch_id(batch_id: str | None, beside: Mapping[str, bool] = MappingProxyType({})) -> None:
+    """Pass the batch id to the other tasks of the run; None: skip them all.
 
-    `beside`: tasks that have nothing to do with the batch, and whether they have something to do.
+    `beside`: tasks that do not belong to the batch, and whether each has work.
     """
     context = get_current_context()
     idle = {name for name, is_needed in beside.items() if not is_needed}
     if batch_id is None:
-        log.info("nothing waits, so this run has nothing to do")
+        log.info("nothing waits: this run has nothing to do")
         idle |= context["task"].get_flat_relative_ids(upstream=False) - beside.keys()
     else:
-        log.info("batch %s is taken up", batch_id)
+        log.info("processing batch %s", batch_id)
         context["ti"].xcom_push(key=BATCH_ID, value=batch_id)
     if idle:
         raise DownstreamTasksSkipped(tasks=sorted(idle))  # type: ignore[no-untyped-call]
 
 
 def end_run(context: Any, but: str = "") -> None:
-    """Skip the rest of a run, but for one task."""
+    """Skip the rest of a run, except one task."""
     rest = sorted(context["task"].get_flat_relative_ids(upstream=False) - {but})
     raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]
 
 
 def batch_of(*first: str) -> str:
-    """Return the template of the batch that a run's first task took up, "" if it took none.
+    """Return the template of the batch id that a run's first task passed on; "" if there is none.
 
-    A template and not that task's output, because an output would make every reader its direct downstream. Of several
-    tasks one began the run: a task's own process does not know which.
+    It is a template and not the task's output, as an output would make every reader a direct downstream task. With
+    several tasks, one of them was first: a task's process does not know which.
     """
     pulled = " or ".join(f"ti.xcom_pull(task_ids='{name}', key='{BATCH_ID}')" for name in first)
     return f"{{{{ {pulled} or '' }}}}"

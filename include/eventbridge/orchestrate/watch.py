@@ -1,4 +1,4 @@
-"""One look at ledger and buses for the watcher: which runners have events waiting, and are retries due."""
+"""One poll of ledger and buses for the watcher: which runners have waiting events, and whether retries are due."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from eventbridge.model.partition import Partition
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.late import report_late_batches
 from eventbridge.orchestrate.names import RETRIES, runner_subject
-from eventbridge.orchestrate.opened_pools import OpenedPools
 from eventbridge.orchestrate.orphaned import orphaned_redrive, orphaned_replay
-from eventbridge.orchestrate.run_start import RESPONDED, RunStart, Seen, needs_start, started
+from eventbridge.orchestrate.reopened_pools import ReopenedPools
+from eventbridge.orchestrate.run_start import HANDLED, RunStart, SubjectState, needs_start, started
 from eventbridge.orchestrate.schedule import ALIVE
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
@@ -26,8 +26,8 @@ from eventbridge.stages.runtime.instrumented import report_ended
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded
 
-#: How long a look at the rule files holds; a new bus or runner has to wait for its DAG file to be read anyway.
-_RULES_HOLD = timedelta(seconds=2)
+#: How often the rule files are checked. A new bus or runner has to wait for its DAG file to be parsed anyway.
+_RULES_INTERVAL = timedelta(seconds=2)
 
 
 def open_watch() -> Watch:
@@ -36,24 +36,24 @@ def open_watch() -> Watch:
     return Watch(Runtime.open(settings, airflow_connection))
 
 
-#: For how long a bus that did not respond is not asked again.
+#: How long a bus that did not respond is not polled.
 _SILENCE = timedelta(seconds=30)
 
-#: How often the ledger is told that the watcher lives: several times before it is taken for dead (`schedule.ALIVE`).
-_NOTE = timedelta(seconds=20)
+#: How often the watcher records a poll in the ledger: several times before it counts as dead (`schedule.ALIVE`).
+_RECORD_INTERVAL = timedelta(seconds=20)
 
-#: How often the ledger is asked for batches that are late.
-_LATE_LOOK = timedelta(seconds=10)
+#: How often late batches are looked for.
+_LATE_INTERVAL = timedelta(seconds=10)
 
-#: How long a look for a replay or redrive that is left to nobody holds.
-_LEFT_HOLDS = timedelta(seconds=20)
+#: How often orphaned replays and redrives are looked for.
+_ORPHANS_INTERVAL = timedelta(seconds=20)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class Watch:
-    """What the watcher knows between two looks; belongs to one thread."""
+    """The state of the watcher between polls. Only one thread may use it."""
 
     runtime: Runtime
     run_starts: dict[str, RunStart] = field(default_factory=dict)
@@ -64,16 +64,16 @@ class Watch:
     _ends: dict[str, tuple[datetime, Mapping[Partition, int]]] = field(default_factory=dict)
     _noted_at: datetime | None = None
     _with_new_rules: set[str] = field(default_factory=set)
-    _left_seen: tuple[datetime, bool] | None = None
+    _orphans_seen: tuple[datetime, bool] | None = None
     _late_looked_at: datetime | None = None
     _late: set[str] = field(default_factory=set)
-    _pools: OpenedPools = field(init=False)
+    _pools: ReopenedPools = field(init=False)
 
     def __post_init__(self) -> None:
-        self._pools = OpenedPools(self.runtime)
+        self._pools = ReopenedPools(self.runtime)
 
     def look(self) -> list[str]:
-        """Return the subjects to start runs for now, and remember that they were."""
+        """Return the subjects to start runs for now, and remember the starts."""
         now = self.runtime.clock()
         starting: list[str] = []
         error: str | None = None
@@ -89,67 +89,67 @@ class Watch:
                 )
         return starting
 
-    def no_response(self) -> list[str]:
-        """Return the subjects that need a run, whenever the watcher started a run last: the question of the fallback.
+    def subjects_to_start(self) -> list[str]:
+        """Return the subjects that the fallback starts, regardless of the watcher's last starts.
 
-        While the watcher is silent these are all, as a run also takes up changed rules; else each with something that
-        waits or is unfinished, and each whose bus does not respond: its run shows why.
+        While the watcher does not poll, these are all subjects, as a run also applies changed rules. Otherwise they are
+        those with waiting or unfinished work, and those whose bus does not respond: their run shows why.
         """
         now = self.runtime.clock()
-        rules = self._today(now)
+        rules = self._current_rules(now)
         subjects = [*(runner_subject(runner) for runner in rules.runners()), RETRIES]
         last = self.runtime.ledger.last_look()
         if last is None or self.runtime.ledger.now() - last >= ALIVE:
             return subjects
-        seen = self._seen(rules, now)
+        seen = self._subject_states(rules, now)
         return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
 
     def listen_for(self, subject: str) -> None:
-        """Repeat the start of a subject whose DAG listens from now on as soon as if it had not been repeated before.
+        """Reset the repeats of a subject whose trigger begins now.
 
-        Starts are lost while a DAG is paused; Airflow starts its trigger again when it is not.
+        Starts are lost while a DAG is paused. Airflow starts its trigger again when the DAG is unpaused.
         """
         if subject in self.run_starts:
             self.run_starts[subject] = replace(self.run_starts[subject], repeats=0)
 
-    def _seen(self, rules: RuleSet, now: datetime) -> dict[str, Seen]:
-        """Return how each subject stands, without the runners of buses that do not respond."""
+    def _subject_states(self, rules: RuleSet, now: datetime) -> dict[str, SubjectState]:
+        """Return the state of each subject, without the runners of buses that do not respond."""
         seen = {}
         for runner, bus in rules.runners().items():
-            if (found := self._asked(rules, runner, bus, now)) is not None:
+            if (found := self._reachable_state(rules, runner, bus, now)) is not None:
                 seen[runner_subject(runner)] = found
-        seen[RETRIES] = self._retries(rules)
+        seen[RETRIES] = self._retry_state(rules)
         return seen
 
     def _look(self, now: datetime) -> list[str]:
-        rules = self._today(now)
+        rules = self._current_rules(now)
         self._ends = {bus: held for bus, held in self._ends.items() if held[0] > now}
-        seen = self._seen(rules, now)
+        seen = self._subject_states(rules, now)
         starting = [subject for subject, found in seen.items() if needs_start(found, self.run_starts.get(subject), now)]
         for subject in starting:
             self.run_starts[subject] = started(seen[subject], self.run_starts.get(subject), now)
         for subject, found in seen.items():
-            if not found.waiting and (subject in self.run_starts or found.unfinished):  # its minute begins now
-                run_start = self.run_starts.get(subject, RunStart(now, RESPONDED))
-                run_start = run_start if found.unfinished else RunStart(run_start.started_at, RESPONDED)
-                self.run_starts[subject] = replace(run_start, mark=RESPONDED)
+            if not found.waiting and (subject in self.run_starts or found.unfinished):  # its 60 s begin now
+                run_start = self.run_starts.get(subject, RunStart(now, HANDLED))
+                run_start = run_start if found.unfinished else RunStart(run_start.started_at, HANDLED)
+                self.run_starts[subject] = replace(run_start, mark=HANDLED)
         self._with_new_rules.difference_update(starting)
-        self._note(now)
+        self._record_poll(now)
         self._report_late(now)
         return starting
 
-    def _note(self, now: datetime) -> None:
-        """Tell the ledger now and then that the watcher lives, unless it has left a bus alone: then the fallback
-        schedule is to start runs.
+    def _record_poll(self, now: datetime) -> None:
+        """Record a poll in the ledger at intervals, unless a bus does not respond: then the fallback starts its
+        runs.
         """
         silent = any(until > now for until in self._silent.values())
-        if not silent and (self._noted_at is None or now - self._noted_at >= _NOTE):
+        if not silent and (self._noted_at is None or now - self._noted_at >= _RECORD_INTERVAL):
             self.runtime.ledger.note_look()
             self._noted_at = now
 
     def _report_late(self, now: datetime) -> None:
-        """Report the batches that became late since the last look for them."""
-        if self._late_looked_at is None or now - self._late_looked_at >= _LATE_LOOK:
+        """Report the batches that became late since the last check."""
+        if self._late_looked_at is None or now - self._late_looked_at >= _LATE_INTERVAL:
             self._late = report_late_batches(self.runtime, self.runtime.ledger.now(), self._late)
             self._late_looked_at = now
 
@@ -159,40 +159,43 @@ class Watch:
         self._pools.close()
         self.runtime.close()
 
-    def _asked(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen | None:
-        """Return how a runner stands; None where its bus does not respond or cannot be opened: it is left alone then.
+    def _reachable_state(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> SubjectState | None:
+        """Return the state of a runner; None if its bus does not respond or cannot be opened.
 
-        The schedule is its fallback. The runs of other buses do not wait for its time-outs.
+        Such a bus is not polled for a while, so that the runs of other buses do not wait for its time-outs. The
+        fallback schedule starts its runs.
         """
         if self._silent.get(bus, now) > now:
             return None
         try:
-            return self._runner(rules, runner, bus, now)
+            return self._runner_state(rules, runner, bus, now)
         except (BusError, UserError) as error:
-            log.warning("the watcher leaves the bus %s alone for %s: %s", bus, _SILENCE, error)
+            log.warning("the watcher does not poll the bus %s for %s: %s", bus, _SILENCE, error)
             self._silent[bus] = self.runtime.clock() + _SILENCE
             self._drop(bus)
             return None
 
     def _drop(self, bus: str) -> None:
-        """Close a bus that failed, to be opened again: its client may keep to the error that it met."""
+        """Close a bus that failed, to be reopened later: its client may repeat the same error forever."""
         self._ends.pop(bus, None)
         source = self._sources.pop(bus, None)
         if source is not None:
             with suppress(BusError):
                 source.close()
 
-    def _runner(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen:
+    def _runner_state(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> SubjectState:
         source = self._sources.get(bus)
         if source is None:
             source = self._sources[bus] = self.runtime.open_source(rules.buses[bus])
         ledger = self.runtime.ledger
         lease = ledger.streaming_lease(runner)
-        if lease is not None and not is_gone(lease.holder):  # it takes what comes by itself, and asks for a standby
+        if lease is not None and not is_gone(
+            lease.holder
+        ):  # the streaming task takes new events, and requests a standby
             wanted = lease.wants_next and lease.standby(ledger.now()) is None
-            return Seen(waiting=wanted, busy=not wanted, mark=lease.holder)
+            return SubjectState(waiting=wanted, busy=not wanted, mark=lease.holder)
         pulled = dict(ledger.committed_offsets(runner))
-        # A group that is not registered yet gets a run even if nothing waits: `latest` counts from registration.
+        # An unregistered group gets a run even if nothing waits: `latest` counts from its registration.
         registered = bool(pulled)
         batch = ledger.unfinished_batch(runner)
         if batch is not None:
@@ -201,59 +204,61 @@ class Watch:
             end > pulled[partition] if partition in pulled else end > source.earliest(partition)
             for partition, end in self._ends_of(bus, source, now).items()
         )
-        # Started while the batch before is settled, the next run is there when its commit is done: a second sooner.
-        # Open, and nobody has the lease, or who has it is gone: that died.
+        # A run that starts while the batch before is being settled is ready when that batch is committed: a second
+        # earlier. If the batch is open and nothing holds the lease, or its holder is gone, the streaming task has died.
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
         unfinished = unfinished or bool(ledger.bus_commits_outstanding(runner))
         progress = None if batch is None else (batch.batch_id, batch.state)
-        return Seen(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
+        return SubjectState(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
 
-    def _progress(self, runner: str, mark: Hashable, of_batch: Hashable) -> Hashable:
-        """Return what a run changes; None where a run without work is right: it looks for room, or at new rules."""
+    def _progress(self, runner: str, mark: Hashable, batch_progress: Hashable) -> Hashable:
+        """Return what a run changes; None if runs without work are useful: they check for free space, or for new
+        rules.
+        """
         if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion_stop() is not None:
             return None
-        return mark, of_batch
+        return mark, batch_progress
 
     def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Partition, int]:
-        """Return the ends of a bus's partitions, asked for once a look, however many runners consume it.
+        """Return the ends of a bus's partitions, read once per poll for all its runners.
 
-        A bus on other machines says how long they hold, so that its brokers are asked no more often than that.
+        A bus on other machines says how long they are valid, so that its brokers are not asked more often.
         """
         if bus not in self._ends:
             hold = timedelta(seconds=getattr(source, "ends_hold_seconds", 0.0))
             self._ends[bus] = now + hold, source.ends()
         return self._ends[bus][1]
 
-    def _retries(self, rules: RuleSet) -> Seen:
+    def _retry_state(self, rules: RuleSet) -> SubjectState:
         ledger = self.runtime.ledger
         now = ledger.now()
         if not (ledger.anything_due(now) or ledger.deferred_match_due(now)):
             pending = ledger.anything_pending()
-            if not (pending and self._pools.any(rules, now)):  # a run releases what is on hold for a pool
-                unfinished = pending or ledger.any_deferred_match() or self._left()
-                return Seen(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
+            if not (pending and self._pools.has_any(rules, now)):  # a run releases deliveries on hold for a pool
+                unfinished = pending or ledger.any_deferred_match() or self._has_orphans()
+                return SubjectState(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
         busy = ledger.anything_taken() or ledger.deferred_match_taken()
         newest = ledger.newest_retry()
-        return Seen(waiting=True, busy=busy, mark=newest, beside=True, progress=(newest, busy))
+        return SubjectState(waiting=True, busy=busy, mark=newest, beside=True, progress=(newest, busy))
 
-    def _left(self) -> bool:
-        """Return whether a replay or redrive is left to nobody, as it was found within the last _LEFT_HOLDS."""
+    def _has_orphans(self) -> bool:
+        """Return whether a replay or redrive is orphaned, read at most once per _ORPHANS_INTERVAL."""
         now = self.runtime.clock()
-        if self._left_seen is None or now - self._left_seen[0] >= _LEFT_HOLDS:
-            self._left_seen = now, bool(orphaned_replay(self.runtime) or orphaned_redrive(self.runtime))
-        return self._left_seen[1]
+        if self._orphans_seen is None or now - self._orphans_seen[0] >= _ORPHANS_INTERVAL:
+            self._orphans_seen = now, bool(orphaned_replay(self.runtime) or orphaned_redrive(self.runtime))
+        return self._orphans_seen[1]
 
-    def _today(self, now: datetime) -> RuleSet:
-        """Return the rules, read again only if a file changed."""
-        if self._rules is not None and self._rules_seen is not None and now - self._rules_seen[0] < _RULES_HOLD:
+    def _current_rules(self, now: datetime) -> RuleSet:
+        """Return the rules; reads them again only if a file has changed."""
+        if self._rules is not None and self._rules_seen is not None and now - self._rules_seen[0] < _RULES_INTERVAL:
             return self._rules
         mark = self._mark()
         if self._rules is None or self._rules_seen is None or self._rules_seen[1] != mark:
             known = self._rules is not None
             self._rules = self.runtime.rule_set()
-            if known:  # a run takes them up, though no event comes
+            if known:  # a run applies them, even without an event
                 self._with_new_rules = {runner_subject(runner) for runner in self._rules.runners()}
             self.close_sources()
         self._rules_seen = (now, mark)
@@ -266,7 +271,7 @@ class Watch:
         return _folder_mark(Path(self.runtime.settings.rules_folder))
 
     def close_sources(self) -> None:
-        """Close the buses, to be opened again when they are needed."""
+        """Close the buses; the next poll reopens them."""
         for source in self._sources.values():
             source.close()
         self._sources.clear()

@@ -1,6 +1,6 @@
-"""The trigger that wakes the DAGs: one poll of ledger and buses in the triggerer, shared by all of them.
+"""The trigger that starts runs: one poll of ledger and buses in the triggerer, shared by all DAGs.
 
-A run start is a hint: it says nothing about what there is to do; offsets and due times are the truth.
+A run start is a hint and carries no data: the run reads offsets and due times itself.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often the buses are looked at: it is on the way of every event, and one look costs about a millisecond.
+#: The poll interval: it adds to the latency of every event, and one poll costs about a millisecond.
 LOOK_SECONDS = 0.2
 
-#: How long to leave an unreachable ledger, bus or rule folder alone.
+#: How long to wait after an unreachable ledger, bus or rule folder.
 _PAUSE_SECONDS = 2.0
 
-#: The subjects of triggers that began since the last look. Airflow gives the shared stream no word of them.
+#: The subjects of triggers that began since the last poll: Airflow does not pass them to the shared stream.
 _begun: SimpleQueue[str] = SimpleQueue()
 
 
@@ -40,23 +40,21 @@ class Watcher(BaseEventTrigger):
         self.subject = subject
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the import path and the arguments that make this trigger again in the triggerer."""
+        """Return the import path and the arguments from which the triggerer creates this trigger."""
         return f"{__name__}.Watcher", {"subject": self.subject}
 
     def shared_stream_key(self) -> tuple[str]:
-        """Return one key for all subjects: they share one poll."""
+        """Return one key for all subjects, so that they share one poll."""
         return (f"{__name__}.Watcher",)
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[list[str]]:
-        """Yield the subjects to start runs for, whenever there are any; goes on through every error, and logs it
-        once.
-        """
+        """Yield the subjects to start runs for, whenever there are any. Continues after errors, and logs each once."""
         loop = asyncio.get_running_loop()
-        # One thread for good: the buses' SQLite connections belong to the thread that opened them.
+        # One thread, as the buses' SQLite connections belong to the thread that opened them.
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-watcher") as thread:
             watch: Watch | None = None
-            complaint = ""
+            last_error = ""
             try:
                 while True:
                     pause = LOOK_SECONDS
@@ -64,13 +62,13 @@ class Watcher(BaseEventTrigger):
                         if watch is None:
                             watch = await loop.run_in_executor(thread, _open_watch)
                         subjects = await loop.run_in_executor(thread, look, watch)
-                        complaint = ""
-                    except Exception as error:  # the poll must outlive whatever is wrong outside
+                        last_error = ""
+                    except Exception as error:  # the poll must survive every outage
                         subjects = []
                         pause = _PAUSE_SECONDS
-                        if complaint != str(error):
-                            complaint = str(error)
-                            log.warning("the watcher cannot look (%s); the fallback schedule starts the runs", error)
+                        if last_error != str(error):
+                            last_error = str(error)
+                            log.warning("the watcher cannot poll (%s); the fallback schedule starts the runs", error)
                     if subjects:
                         yield subjects
                     await asyncio.sleep(pause)
@@ -79,14 +77,14 @@ class Watcher(BaseEventTrigger):
                     await loop.run_in_executor(thread, watch.close)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[list[str]]) -> AsyncIterator[TriggerEvent]:
-        """Yield one event for each look that starts a run for this trigger's subject."""
+        """Yield one event for each poll that starts a run for this trigger's subject."""
         _begun.put(self.subject)
         async for subjects in shared_stream:
             if self.subject in subjects:
                 yield TriggerEvent({"subject": self.subject})  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look without sharing, for a triggerer that knows no shared streams."""
+        """Poll alone, for a triggerer without shared streams."""
         async for event in self.filter_shared_stream(self.open_shared_stream({})):
             yield event
 
@@ -98,7 +96,9 @@ def _open_watch() -> Watch:
 
 
 def look(watch: Watch) -> list[str]:
-    """Return the subjects to start runs for now; a subject whose trigger began since the last look counts as new."""
+    """Return the subjects to start runs for now. The repeats of subjects whose trigger began since the last poll are
+    reset.
+    """
     with suppress(Empty):
         while True:
             watch.listen_for(_begun.get_nowait())

@@ -14,7 +14,7 @@ from stages.modes import carry, carry_batch
 from stages.streaming_tasks import a_streaming_task, crm_requests, until
 
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.orchestrate.connections import Remembered
+from eventbridge.orchestrate.connections import CachedConnections
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -34,7 +34,7 @@ def runtime(sending: Sending, connections: dict[str, str]) -> Runtime:
     """The runtime with these connections, remembered in streaming mode."""
     look_up = connections_from_environment(connections)
     return replace(
-        sending.runtime, connections=Remembered(_SECONDS, look_up) if sending.mode == "streaming" else look_up
+        sending.runtime, connections=CachedConnections(_SECONDS, look_up) if sending.mode == "streaming" else look_up
     )
 
 
@@ -42,7 +42,7 @@ def runtime(sending: Sending, connections: dict[str, str]) -> Runtime:
 def streaming(sending: Sending, connections: dict[str, str]) -> Sending:
     """The installation, opened with these connections, remembered as in a streaming task whatever the mode."""
     found = sending.runtime
-    sending.site.works[-1] = replace(found, connections=Remembered(_SECONDS, connections_from_environment(connections)))
+    sending.site.works[-1] = replace(found, connections=CachedConnections(_SECONDS, connections_from_environment(connections)))
     return sending
 
 

@@ -45,7 +45,7 @@ def test_a_push_says_why_what_it_sent_was_refused(sending: Sending, pushed: Call
     assert rest == (
         f"orders/log: 3 of 3 delivered. /plugin/eventbridge/eventbridge/page/batches/{refused.batch_id}/chunks/0"
     )
-    assert told.is_trouble
+    assert told.is_warning
 
 
 def test_a_push_of_which_all_is_delivered_names_no_event(sending: Sending, pushed: Callable[[str], TaskReport]) -> None:
@@ -63,20 +63,20 @@ def test_a_push_of_nothing_says_why(sending: Sending, pushed: Callable[[str], Ta
     write_dead_letters(sending.runtime, batch.batch_id)
     settled = pushed(batch.batch_id)
 
-    begin = "nothing is sent of chunk 0 of batch"
-    assert sent == TaskReport(f"{begin} {batch.batch_id}: it was sent already by another run; redrive to send again")
-    assert settled.text.endswith("sent already by another run, and the batch is settled; redrive to send again")
+    begin = "nothing was sent for chunk 0 of batch"
+    assert sent == TaskReport(f"{begin} {batch.batch_id}: another run already sent it; redrive to send it again")
+    assert settled.text.endswith("another run already sent it, and the batch is settled; redrive to send it again")
 
 
-def test_a_push_that_begins_too_late_says_so(
+def test_a_push_after_its_deadline_says_so(
     sending: Sending, pushed: Callable[[str], TaskReport], clock: RunningClock
 ) -> None:
-    """It names the time that was over, and the DAG that sends the rest."""
+    """It names the deadline, and the DAG that sends the rest."""
     batch = sending.routed(1, crm="/healthy/crm")
     clock.advance(61)
 
     told = pushed(batch.batch_id).text
-    assert told.startswith(f"nothing is sent of chunk 0 of batch {batch.batch_id}: its time was over at ")
+    assert told.startswith(f"nothing was sent for chunk 0 of batch {batch.batch_id}: its deadline was ")
     assert told.endswith("; eventbridge_retry_deliveries sends the rest")
 
 
@@ -98,12 +98,12 @@ def test_the_stages_after_it_say_what_is_dead_lettered_and_what_waits(sending: S
         f"batch {batch.batch_id} is committed. 2 dead-lettered: orders/crm: 2 of 2 dead-lettered"
     )
     assert "2 wait for another attempt: orders/shop: 2 of 2" in note.text
-    assert letters.is_trouble
-    assert pending.is_trouble
-    assert note.is_trouble
+    assert letters.is_warning
+    assert pending.is_warning
+    assert note.is_warning
 
 
-def test_a_batch_without_trouble_says_so(sending: Sending) -> None:
+def test_a_batch_without_failures_says_so(sending: Sending) -> None:
     """Each stage in one sentence, none of which is a warning."""
     batch = sending.routed(2, crm="/healthy/crm")
     runtime = sending.runtime
@@ -118,9 +118,9 @@ def test_a_batch_without_trouble_says_so(sending: Sending) -> None:
     assert told == [
         TaskReport(f"{begin}: 2 events landed: 2 valid, 0 duplicate, 0 malformed"),
         TaskReport(f"{begin}: 2 deliveries, 1 push"),
-        TaskReport(f"{begin}: nothing is dead-lettered"),
-        TaskReport(f"{begin}: nothing waits for another attempt"),
-        TaskReport(f"{begin} is committed; nothing is dead-lettered, nothing waits"),
+        TaskReport(f"{begin}: no dead letters"),
+        TaskReport(f"{begin}: no delivery waits for another attempt"),
+        TaskReport(f"{begin} is committed; no dead letters, nothing pending"),
     ]
 
 
@@ -139,8 +139,8 @@ def test_dead_letters_that_cannot_be_read_are_counted(sending: Sending) -> None:
     )
 
 
-def test_a_streaming_task_says_what_of_its_batches_is_given_up(sending: Sending) -> None:
-    """Of all its batches together; one without trouble says so, and is no warning."""
+def test_a_streaming_task_reports_the_dead_letters_of_its_batches(sending: Sending) -> None:
+    """All its batches are counted together; one without failures says so, and is no warning."""
     began = None
     for count in (2, 1):
         batch = sending.routed(count, crm="/status/400")
@@ -158,8 +158,8 @@ def test_a_streaming_task_says_what_of_its_batches_is_given_up(sending: Sending)
 
     begin = "the streaming task of runner orders is over: 2 batches committed, 3 events read. 3 dead-lettered: "
     assert told.text.startswith(f"{begin}orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
-    assert told.is_trouble
+    assert told.is_warning
     assert other == TaskReport(
         "the streaming task of runner other is over: 1 batch committed, 1 event read; "
-        "more waits than it delivers soon, so the tasks after it deliver that"
+        "the following tasks deliver the backlog"
     )

@@ -1,6 +1,6 @@
-"""The Airflow DAG `eventbridge_backtest_rules`: runs candidate rules over the archive and reports.
+"""The Airflow DAG `eventbridge_backtest_rules`: runs candidate rules over the archive and writes a report.
 
-Nothing is delivered.
+It delivers nothing.
 
 Its form is in eventbridge.orchestrate.forms.backtest_rules, its task in eventbridge.orchestrate.backtest.
 """
@@ -18,10 +18,10 @@ from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way_as_old
 
 GUIDE = """
-Runs a rule over archived events: trigger it, name the rule or paste a rule file, and choose the time.
+Runs a rule over archived events: trigger the DAG, name the rule or paste a rule file, and choose the time range.
 
-Nothing is delivered. The report - matches by hour, rate, largest minute, what fails and why, sample outputs - is left
-in the store as JSON and Markdown; the task's log links both. `eventbridge rules backtest` does the same.
+It delivers nothing. The report - matches by hour, rate, largest minute, failures with reasons, sample outputs - is
+written to the store as JSON and Markdown; the task's log links both. `eventbridge rules backtest` does the same.
 """
 
 
@@ -30,7 +30,7 @@ def backtest_rules() -> DAG:
     airflow_settings()  # refuses executors that cannot share the ledger
     with DAG(
         dag_id=BACKTEST_DAG,
-        description="Runs candidate rules over the archive and reports",
+        description="Runs candidate rules over the archive and writes a report",
         doc_md=GUIDE,
         schedule=None,
         start_date=BEGINNING,

@@ -16,14 +16,14 @@ from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way_as_old
 
 GUIDE = """
-Checks the hour before, ten minutes after it ended: volumes against the same hour of other days, shares of malformed and
-duplicate events, of pending deliveries and dead letters, and the fields that rules `expect` something of.
+Checks each hour ten minutes after its end: volumes compared with the same hour of other days, shares of malformed and
+duplicate events, of pending deliveries and of dead letters, and the fields in the `expect` of rules.
 
-What fails is told by the event `quality.failed` on the bus `eventbridge`, and the run succeeds: a run that fails could
-not check. A rule whose `expect` fails is on hold until `eventbridge rules release RULE`. `eventbridge quality list` and
-`show` print what was found; the Data Docs page lies in the store, below `quality/`.
+If a measure fails, the event `quality.failed` is published on the bus `eventbridge`, and the run succeeds: a failed run
+means that the check could not run. A rule whose `expect` fails is on hold until `eventbridge rules release RULE`.
+`eventbridge quality list` and `show` print the results; the Data Docs page is in the store, below `quality/`.
 
-A run takes some ten seconds of CPU time, at a lower priority at the processor than deliveries.
+A run takes about ten seconds of CPU time, at a lower CPU priority than deliveries.
 """
 
 
@@ -31,7 +31,7 @@ def check_quality() -> DAG:
     """Return the DAG."""
     with DAG(
         dag_id=QUALITY_DAG,
-        description="Checks an hour of events, deliveries and outcomes",
+        description="Checks each hour of events and deliveries",
         doc_md=GUIDE,
         schedule=CronTriggerTimetable(HOURLY, timezone="UTC"),
         start_date=BEGINNING,

@@ -1,6 +1,6 @@
-"""One Airflow DAG a runner, `eventbridge_deliver_<runner>`: a run moves one batch from the bus to the targets.
+"""One Airflow DAG per runner, `eventbridge_deliver_<runner>`: a run delivers one batch from the bus to the targets.
 
-The tasks are in eventbridge.orchestrate.tasks; the shape does not depend on the number of rules.
+The tasks are in eventbridge.orchestrate.tasks. The shape of the DAG does not depend on the number of rules.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ from eventbridge.orchestrate.tasks import (
 )
 
 GUIDE = """
-Moves what runner **{runner}** finds on its bus, one batch a run. The ledger owns the batch, not the run: a run that
-dies is finished by the next one, so clearing or failing a run by hand loses nothing.
+Delivers the events of runner **{runner}**, one batch per run. The ledger owns the batch, not the run: if a run dies,
+the next one finishes its batch. So clearing a run or marking it failed loses nothing.
 
 | task | does |
 |---|---|
-| listen | takes the unfinished batch or plans the next; makes absent pools; skips the rest if nothing waits |
+| listen | takes the unfinished batch or plans the next; creates missing pools; skips the other tasks if nothing waits |
 | buffer | lands the events as Parquet, the archive |
-| route | Spark: matches every rule, renders every delivery, cuts the chunks |
-| push | one task a chunk, in the pool of its rule; a failed one is an everyday thing, what it left is pending |
-| write_dead_letters | settles: one verdict a delivery; writes dead letters |
-| schedule_retries | makes pending what is to be tried again; `eventbridge_retry_deliveries` takes it up when it is due
-|
-| commit | reconciles the batch, then moves the offsets; fails if there is a difference |
+| route | on Spark: matches all rules, transforms events into deliveries, cuts chunks |
+| push | one task per chunk, in the pool of its rule; if it fails, its undelivered deliveries become pending |
+| write_dead_letters | settles the batch: one verdict per delivery; writes dead letters |
+| schedule_retries | makes failed deliveries pending; `eventbridge_retry_deliveries` retries them when they are due |
+| commit | reconciles the batch, then commits the offsets; fails if there is a difference |
 
 The watcher, a trigger in Airflow's triggerer, starts a run when events wait; `eventbridge_start_waiting_runs` starts
-what it misses.
-`eventbridge status` shows lag, batches and what is pending.
+the runs that it misses. `eventbridge status` shows lag, batches and pending deliveries.
 """
 
 
 def deliver_events(runner: str, task_seconds: float | None = None, warning: str | None = None) -> DAG:
-    """Return the DAG of one runner; `task_seconds`: the seconds of one, None: batch mode. It shows the `warning`."""
+    """Return the DAG of one runner.
+
+    `task_seconds`: the duration of a streaming task; None: batch mode. The DAG's documentation shows the `warning`.
+    """
     guide = (
         GUIDE.format(runner=runner)
         if task_seconds is None
@@ -64,9 +65,8 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
         start_date=BEGINNING,
         catchup=False,
         allowed_run_types=RUN_TYPES,
-        max_active_runs=1
-        if task_seconds is None
-        else 3,  # one is the standby at a streaming task's end, one may be dead unseen
+        # Streaming: a running task, its standby, and one that has died unnoticed.
+        max_active_runs=1 if task_seconds is None else 3,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=task_seconds or 0.0),
         default_args={"owner": OWNER},

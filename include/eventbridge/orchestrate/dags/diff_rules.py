@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_diff_rules`: compares two candidates over the archive and reports; nothing is delivered.
+"""The Airflow DAG `eventbridge_diff_rules`: compares two candidates over the archive and writes a report.
 
 Its form is in eventbridge.orchestrate.forms.backtest_rules, its task in eventbridge.orchestrate.backtest.
 """
@@ -16,10 +16,11 @@ from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way_as_old
 
 GUIDE = """
-Compares rules over archived events: trigger it, name or paste A and B, and choose the time.
+Compares rules over archived events: trigger the DAG, name or paste A and B, and choose the time range.
 
-Nothing is delivered. The report - what B matches and A does not, what it no longer matches, and whose outputs change -
-is left in the store as JSON and Markdown; the task's log links both. `eventbridge rules diff` does the same.
+It delivers nothing. The report - events that only B matches, events that only A matches, and events whose outputs
+change - is written to the store as JSON and Markdown; the task's log links both. `eventbridge rules diff` does the
+same.
 """
 
 
@@ -28,7 +29,7 @@ def diff_rules() -> DAG:
     airflow_settings()  # refuses executors that cannot share the ledger
     with DAG(
         dag_id=DIFF_DAG,
-        description="Compares two candidates over the archive and reports",
+        description="Compares two candidates over the archive and writes a report",
         doc_md=GUIDE,
         schedule=None,
         start_date=BEGINNING,

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_explain_event`: says what became of one event, by a form.
+"""The Airflow DAG `eventbridge_explain_event`: explains what happened to one event, by a form.
 
 Its form is in eventbridge.orchestrate.forms.explain_event, its task in eventbridge.orchestrate.explain.
 """
@@ -16,11 +16,11 @@ from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """
-Says what became of an event: trigger it with the event's id. The task's log has the response, as JSON: where the event
-lies, what each rule says to it and which condition fails, how each delivery stands, and all that happened, in order of
-time. It changes nothing. A run whose log says that there is no such event has failed.
+Explains what happened to an event: trigger the DAG with the event's id. The task logs the result as JSON: the event's
+offset, whether each rule matches it and which condition fails, the status of each delivery, and the history in order
+of time. It changes nothing. If there is no such event, the run fails.
 
-It does what `eventbridge why EVENT_ID --json` does.
+`eventbridge why EVENT_ID --json` does the same.
 """
 
 
@@ -28,7 +28,7 @@ def explain_event() -> DAG:
     """Return the DAG."""
     with DAG(
         dag_id=EXPLAIN_DAG,
-        description="Says what became of one event",
+        description="Explains what happened to one event",
         doc_md=GUIDE,
         schedule=None,
         start_date=BEGINNING,

@@ -16,11 +16,11 @@ from eventbridge.orchestrate.slow_lane import give_way
 GUIDE = """
 Removes what is past its retention from the store, the ledger and the embedded buses: deliveries, archive, dead letters
 and manifests, each after its own time (`retention` of a bus in its rule file; `EVENTBRIDGE_RETENTION_*`). It also
-removes lost files, which no ledger row names. What a pending delivery, a deferred match, a replay or a redrive still
-needs stays; the task's log says what was removed, and what is kept although it is old.
+removes lost files of failed attempts. It keeps what a pending delivery, a deferred match, a replay or a redrive still
+needs. The task logs what it removed, and what it kept past its retention.
 
-A run ends after `EVENTBRIDGE_MAINTAIN_TIMEOUT`, and the next one goes on. It has the lowest weight of all tasks
-and a lower priority at the processor. `eventbridge maintain --dry-run` tells what a run would remove.
+A run ends after `EVENTBRIDGE_MAINTAIN_TIMEOUT`, and the next one continues. Its task has the lowest weight of all tasks
+and a lower CPU priority. `eventbridge maintain --dry-run` prints what a run would remove.
 """
 
 

@@ -16,20 +16,20 @@ from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """
-Says something of a rule, or of one of its targets: trigger it and fill in the form. It holds from the start of the next
-task, until it is cleared; `eventbridge status` shows who said what, and since when.
+Sets or clears an override of a rule or a target: trigger the DAG and fill in the form. An override takes effect with
+the next task and lasts until it is cleared; `eventbridge status` shows each override, who set it, and when.
 
 | action | does |
 |---|---|
-| pause, resume rule | events go on being matched, deliveries of the rule wait; nobody else does |
+| pause, resume rule | events are still matched, and the rule's deliveries wait; other rules are not affected |
 | pause, resume target | the same for one target |
-| disable, enable rule | as `enabled: false`: nothing is matched, **events pass the rule by for ever**; tick *Confirm* |
-| set, clear priority | high, medium or low: weight, and the shared pool of a rule without its own |
-| enable target | takes a target that was disabled, or is degraded, back into service; what is on hold for it is due |
-| release rule | lets a rule go on on hold: routing or its `expect` failed, or a delivery may not be dead-lettered |
-| set, clear rate | of a target, such as 10/s |
+| disable, enable rule | as `enabled: false`: **events that arrive meanwhile never reach it**; tick *Confirm* |
+| set, clear priority | high, medium or low: the rule's weight and, without a pool of its own, its shared pool |
+| enable target | returns a disabled or degraded target to service; its deliveries on hold become due |
+| release rule | releases a rule on hold: routing or its `expect` failed, or a delivery may not be dead-lettered |
+| set, clear rate | the delivery rate of a target, such as 10/s |
 
-It does what `eventbridge rules pause` and its neighbours do.
+`eventbridge rules` and `eventbridge targets` have commands for the same actions.
 """
 
 

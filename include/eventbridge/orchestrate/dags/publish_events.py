@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_publish_events`: publishes the events that a form holds.
+"""The Airflow DAG `eventbridge_publish_events`: publishes the events in a form.
 
 Its form is in eventbridge.orchestrate.forms.publish_events, its task in eventbridge.orchestrate.publish.
 """
@@ -16,10 +16,11 @@ from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """
-Publishes events to an event bus: trigger it, choose the bus, and paste CloudEvents, one per line or as a JSON array.
+Publishes events to an event bus: trigger the DAG, choose the bus, and paste CloudEvents, one per line or as a JSON
+array.
 
-If one of them is not a CloudEvent, nothing is published, and the task's log names each error and its place.
-Else the log says how many there are, in which partitions and at which offsets they lie, and their ids.
+If one of them is not a CloudEvent, nothing is published, and the task logs each error with its position. Otherwise it
+logs the number of events, their partitions and offsets, and their ids.
 An event without an `id` gets one. `eventbridge bus publish` does the same for files.
 """
 
@@ -28,7 +29,7 @@ def publish_events() -> DAG:
     """Return the DAG."""
     with DAG(
         dag_id=PUBLISH_DAG,
-        description="Publishes the events that a form holds",
+        description="Publishes the events in a form",
         doc_md=GUIDE,
         schedule=None,
         start_date=BEGINNING,

@@ -1,4 +1,5 @@
-"""The Airflow DAG `eventbridge_redrive_dead_letters`: delivers dead letters again, a batch a run, until none is left.
+"""The Airflow DAG `eventbridge_redrive_dead_letters`: delivers dead letters again, one batch per run, until none is
+left.
 
 Its form is in eventbridge.orchestrate.forms.redrive_dead_letters, its own tasks are in eventbridge.orchestrate.redrive,
 the others in eventbridge.orchestrate.tasks.
@@ -12,7 +13,7 @@ from eventbridge.orchestrate.forms.choices import choices
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
-from eventbridge.orchestrate.redrive import go_on, plan_redrive
+from eventbridge.orchestrate.redrive import plan_redrive, trigger_next_run
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
@@ -20,11 +21,11 @@ from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 
 GUIDE = """
-Delivers dead letters again: trigger it and fill in the form. *Dry run*, on until you switch it off, logs what would be
-taken, and what not and why.
-Requests go out as they were, under the same delivery ids; with *Retransform* the events are routed by today's rules.
-A run moves one batch of kind *redrive* and triggers the next one while dead letters are left. To stop it:
-`eventbridge dead-letters cancel REDRIVE`. `eventbridge dead-letters redrives` shows what became of them.
+Delivers dead letters again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off, logs
+what would be taken, and what would be skipped and why.
+The same requests are sent again, under the same delivery ids; with *Retransform* the events are routed by today's
+rules. A run processes one batch of kind *redrive* and triggers the next run while dead letters are left. To stop a
+redrive: `eventbridge dead-letters cancel REDRIVE`. `eventbridge dead-letters redrives` shows the results.
 """
 
 
@@ -52,5 +53,5 @@ def redrive_dead_letters() -> DAG:
         pending = schedule_retries(batch_id)
 
         plan_redrive() >> chunk_ids >> pushed >> dead >> pending
-        [chunk_ids, dead, pending] >> commit(batch_id) >> go_on()
+        [chunk_ids, dead, pending] >> commit(batch_id) >> trigger_next_run()
     return dag

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_replay_archive`: an hour of archive a run, by Airflow's backfill alone.
+"""The Airflow DAG `eventbridge_replay_archive`: delivers an hour of archive again per run, only by Airflow's backfill.
 
 Its form is in eventbridge.orchestrate.forms.replay_archive, its tasks in eventbridge.orchestrate.replay_archive.
 """
@@ -17,13 +17,13 @@ from eventbridge.orchestrate.tasks import STAGE
 
 GUIDE = """
 Delivers hours of archive again: choose *Trigger*, then *Backfill*, the hours, and how existing runs are reprocessed.
-Fill in *Bus* and *Rules* (`*` for all rules), and tick *Override parameters on existing runs*: without that tick
-Airflow hands no parameter to the runs, and they refuse. *Dry run* is on until you switch it off.
+Fill in *Bus* and *Rules* (`*` for all rules), and tick *Override parameters on existing runs*: without it Airflow
+passes no parameters to the runs, and they fail. *Dry run* is on until you switch it off.
 
-Each run is one hour, and one replay in the ledger. It begins the replay, and waits in the triggerer while runs of
-`eventbridge_replay_events` move its batches. To mark the run failed, or to clear it, cancels its replay. A run that
-waits longer than `EVENTBRIDGE_REPLAY_TIMEOUT` pauses its replay and fails; reprocessed, it goes on under the same id.
-The parameters are those of `eventbridge_replay_events`. Nothing but a backfill, or a person, starts a run.
+Each run is one hour, and one replay in the ledger. It starts the replay, and waits in the triggerer while runs of
+`eventbridge_replay_events` process its batches. Marking the run failed, or clearing it, cancels its replay. A run that
+waits longer than `EVENTBRIDGE_REPLAY_TIMEOUT` pauses its replay and fails; reprocess it to continue the replay.
+The parameters are those of `eventbridge_replay_events`. Only a backfill or a person starts a run.
 """
 
 
@@ -34,7 +34,7 @@ def replay_archive() -> DAG:
         description="Delivers hours of archive again, by backfill",
         doc_md=GUIDE,
         schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC"),
-        # A schedule, which the backfill wants, that ended before it began: the scheduler has nothing to start.
+        # Backfills require a schedule. This one ends before it begins, so the scheduler starts nothing.
         start_date=BEGINNING,
         end_date=BEGINNING,
         catchup=False,
@@ -44,6 +44,6 @@ def replay_archive() -> DAG:
         params=archive_params(choices()),
         tags=["eventbridge", "replay"],
     ) as dag:
-        # `begin_replay` is skipped if it is tried again after it had triggered its run.
+        # A retry of `begin_replay` is skipped if it has already triggered its run.
         begin_replay() >> WaitForReplay(task_id="wait_for_replay", trigger_rule="none_failed", **STAGE)
     return dag

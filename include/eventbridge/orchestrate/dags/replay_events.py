@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_replay_events`: delivers archived events again, a batch a run.
+"""The Airflow DAG `eventbridge_replay_events`: delivers archived events again, one batch per run.
 
 Its form is in eventbridge.orchestrate.forms.replay_events, its own tasks are in eventbridge.orchestrate.replay,
 the others in eventbridge.orchestrate.tasks.
@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from eventbridge.orchestrate.forms.choices import choices
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import PLAN_REPLAY, REPLAY_DAG
-from eventbridge.orchestrate.replay import go_on, plan_replay, replay_pushes
+from eventbridge.orchestrate.replay import plan_replay, replay_pushes, trigger_next_run
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
@@ -19,12 +19,12 @@ from eventbridge.orchestrate.slow_lane import give_way_as_old
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 
 GUIDE = """
-Delivers archived events again: trigger it and fill in the form. *Dry run*, on until you switch it off, logs how many
-events would be taken, who would get them, and samples. To deliver to all rules of the bus choose `*` under *Rules*.
-Events go through the rules of today, or of then, under new delivery ids or the same.
-A run moves one batch of kind *replay*, its pushes in pool `eventbridge.replay`, and triggers the next one until the end
-of the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop one and show what became of it. To mark a
-run failed stops no replay: `eventbridge_retry_deliveries` has another run go on with it some minutes later.
+Delivers archived events again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off,
+logs how many events would be taken, their targets, and samples. To deliver to all rules of the bus choose `*` under
+*Rules*. Events go through today's rules, or through those of the time, under new delivery ids or the same.
+A run processes one batch of kind *replay*, its pushes in pool `eventbridge.replay`, and triggers the next run until the
+end of the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop a replay and show its results. Marking
+a run failed does not stop the replay: some minutes later `eventbridge_retry_deliveries` starts another run for it.
 """
 
 
@@ -52,5 +52,5 @@ def replay_events() -> DAG:
         pending = schedule_retries(batch_id)
 
         plan_replay() >> chunk_ids >> pushed >> dead >> pending
-        [chunk_ids, dead, pending] >> commit(batch_id) >> go_on()
+        [chunk_ids, dead, pending] >> commit(batch_id) >> trigger_next_run()
     return dag

@@ -1,7 +1,6 @@
-"""The Airflow DAG `eventbridge_retry_deliveries`: takes up what is pending and due, in the slow lane, and delivers it
-again.
+"""The Airflow DAG `eventbridge_retry_deliveries`: delivers pending deliveries that are due again, in the slow lane.
 
-Its own tasks are in eventbridge.orchestrate.retry, those that it shares in eventbridge.orchestrate.tasks.
+Its own tasks are in eventbridge.orchestrate.retry, the others in eventbridge.orchestrate.tasks.
 """
 
 from __future__ import annotations
@@ -18,16 +17,15 @@ from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 
 GUIDE = """
-Delivers again what is pending and due, at most one chunk a target, or routes what a budgeted rule had no time for: a
-batch of kind *retry* a run, all pushes in the pool `eventbridge.retry`. Pending deliveries are routed already: for them
-route does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
-what was in flight. A replay that no run of `eventbridge_replay_events` has moved for minutes gets another one by
-`resume_replay`; what `eventbridge serve` recorded gets its first by it, or by `begin_redrive`. They are skipped while
-nothing is left.
+Delivers pending deliveries again when they are due, at most one chunk per target, or routes the deferred matches of
+budgeted rules: one batch of kind *retry* per run, all pushes in the pool `eventbridge.retry`. Pending deliveries are
+already routed, so route does nothing for them. If a run dies, `settle_stale` of a later run settles its batch; only
+requests in flight may be sent twice. If no run of `eventbridge_replay_events` has processed a replay for minutes,
+`resume_replay` triggers one. `resume_replay` and `begin_redrive` also start what `eventbridge serve` recorded. These
+tasks are skipped if there is nothing to do.
 
-The watcher, a trigger in Airflow's triggerer, starts a run when something falls due; `eventbridge_start_waiting_runs`
-starts what it misses.
-`eventbridge status` shows what is pending and since when.
+The watcher, a trigger in Airflow's triggerer, starts a run when deliveries are due; `eventbridge_start_waiting_runs`
+starts the runs that it misses. `eventbridge status` shows pending deliveries and since when they wait.
 """
 
 
@@ -35,7 +33,7 @@ def retry_deliveries() -> DAG:
     """Return the DAG."""
     with DAG(
         dag_id=RETRY_DAG,
-        description="Delivers again what is pending and due",
+        description="Delivers pending deliveries again when they are due",
         doc_md=GUIDE,
         schedule=[asset_of(RETRIES)],
         start_date=BEGINNING,

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_send_heartbeat`: each minute one event to a URL that says how the installation stands.
+"""The Airflow DAG `eventbridge_send_heartbeat`: each minute sends the health of the installation to a URL.
 
 Its task is in eventbridge.orchestrate.heartbeat.
 """
@@ -15,12 +15,12 @@ from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """
-Sends one event each minute to the address that the connection of `EVENTBRIDGE_HEARTBEAT_CONNECTION` holds; without
-that setting it runs only when it is triggered, and fails.
+Sends one event each minute to the URL of the connection that `EVENTBRIDGE_HEARTBEAT_CONNECTION` names. Without that
+setting it runs only when it is triggered, and fails.
 
-A service that misses it calls you: then Airflow's scheduler, its workers or the ledger stand still. `healthy` is true
-only if all is reconciled, every runner with events moves, and new events are taken; otherwise the event goes to the
-connection's `failure_url`, if it has one.
+A monitoring service alerts you when the heartbeat stops: then Airflow's scheduler, its workers or the ledger are down.
+`healthy` is true only if all batches are reconciled, every runner with events makes progress, and ingestion is running.
+Otherwise the event goes to the connection's `failure_url`, if it has one.
 """
 
 
@@ -29,7 +29,7 @@ def send_heartbeat() -> DAG:
     is_set = airflow_settings().heartbeat_connection is not None
     with DAG(
         dag_id=HEARTBEAT_DAG,
-        description="Says each minute how the installation stands",
+        description="Sends the health of the installation each minute",
         doc_md=GUIDE,
         schedule=CronTriggerTimetable("* * * * *", timezone="UTC") if is_set else None,
         start_date=BEGINNING,

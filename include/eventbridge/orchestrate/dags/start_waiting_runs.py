@@ -14,12 +14,12 @@ from eventbridge.orchestrate.names import FALLBACK_DAG
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, fallback_schedule
 
 GUIDE = """
-Starts a run of each `eventbridge_deliver_<runner>` whose bus has events that no batch took, or whose batch is not
-finished, and one of `eventbridge_retry_deliveries` if something is due. The watcher, a trigger in Airflow's triggerer,
-starts these runs within a second; this DAG does it where the watcher does not: every ten minutes, and every minute
-while no triggerer runs the watcher or while a bus does not respond to it. A run that finds nothing is this one task.
+Starts a run of each `eventbridge_deliver_<runner>` whose bus has waiting events, or whose batch is not finished, and a
+run of `eventbridge_retry_deliveries` if deliveries are due. The watcher, a trigger in Airflow's triggerer, normally
+starts these runs within a second. This DAG is its fallback: it runs every ten minutes, and every minute while no
+triggerer runs the watcher or while a bus does not respond to it. A run that finds nothing is this one task.
 
-If you pause it, nothing else replaces a watcher that stands still.
+If you pause this DAG, nothing replaces a watcher that has stopped.
 """
 
 

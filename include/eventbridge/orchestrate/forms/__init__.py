@@ -1,1 +1,1 @@
-"""The forms of the DAGs: the parameters that the trigger dialogue of Airflow asks for."""
+"""The forms of the DAGs: the parameters in Airflow's trigger dialogue."""

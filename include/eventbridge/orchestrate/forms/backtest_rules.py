@@ -10,12 +10,12 @@ _CANDIDATE = "A rule of today's files, RULE@VERSION, or the text of a rule file.
 
 
 def backtest_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of `eventbridge_backtest_rules`: which rules, over which events."""
+    """Return the form of `eventbridge_backtest_rules`: the rules and the time range."""
     return {"candidate": _candidate("Candidate"), **_archive_params(propose)}
 
 
 def diff_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of `eventbridge_diff_rules`: which rules are compared, over which events."""
+    """Return the form of `eventbridge_diff_rules`: the rules to compare and the time range."""
     return {"a": _candidate("A"), "b": _candidate("B, compared with A"), **_archive_params(propose)}
 
 
@@ -27,19 +27,27 @@ def _archive_params(propose: Choices) -> dict[str, Param]:
     text = ["null", "string"]
     return {
         "from": Param(
-            type="string", format="date-time", title="From", description="Events landed from then on. Required."
+            type="string",
+            format="date-time",
+            title="From",
+            description="Events landed at or after this time. Required.",
         ),
         "to": Param(
-            None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
+            None, type=text, format="date-time", title="To", description="Events landed before this time; empty: now."
         ),
         "bus": Param(
             None,
             type=text,
             **proposing(propose.buses),
             title="Bus",
-            description="Only rules of this bus; needed for a file with rules of several.",
+            description="Only rules of this bus; required for a file with rules of several buses.",
         ),
         "samples": Param(
-            3, type="integer", minimum=0, maximum=100, title="Samples", description="Of each kind, in the report."
+            3,
+            type="integer",
+            minimum=0,
+            maximum=100,
+            title="Samples",
+            description="Number of samples of each kind in the report.",
         ),
     }

@@ -6,13 +6,13 @@ from airflow.sdk import Param
 
 
 def quality_params() -> dict[str, Param]:
-    """Return the form of the DAG: which hour."""
+    """Return the form of the DAG: the hour."""
     return {
         "hour": Param(
             None,
             type=["null", "string"],
             format="date-time",
             title="Hour",
-            description="The beginning of an hour that is over; empty: the hour before the run's.",
+            description="The start of a past hour; empty: the hour before the run.",
         )
     }

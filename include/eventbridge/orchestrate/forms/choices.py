@@ -1,4 +1,4 @@
-"""What forms of DAGs propose from the rule files."""
+"""The names from the rule files that the forms of DAGs propose."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from eventbridge.orchestrate.settings import airflow_settings
 if TYPE_CHECKING:
     from eventbridge.rule import RuleSet
 
-#: The value of a form's Rules that stands for all of them; no rule can have this name.
+#: The value for all rules in the field Rules; no rule can have this name.
 ALL = "*"
 
-#: The most names that a form proposes: they are part of the DAG, which Airflow keeps in its database.
+#: The most names that a form proposes: they are part of the DAG, which Airflow stores in its database.
 _MOST_PROPOSED = 500
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The names that the forms propose: of buses, of rules, and of targets."""
+    """The names of buses, rules and targets that the forms propose."""
 
     buses: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ NO_CHOICES = Choices()
 
 
 def choices() -> Choices:
-    """Return what to choose from: proposals only, so that a run that was triggered goes on as rules change.
+    """Return the names to propose. They are only proposals, so a triggered run stays valid when rules change.
 
-    Where rules are published, the ledger names the buses alone.
+    For published rules, the ledger has only the names of the buses.
     """
     if get_parsing_context().dag_id is not None:
         return NO_CHOICES
@@ -65,14 +65,14 @@ def _proposed(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def proposing(names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the part of a parameter of text that proposes names; it takes every other text too."""
+    """Return the options of a text parameter that proposes names and accepts any other text."""
     return {"examples": list(names)} if names else {}
 
 
 def choosing(names: tuple[str, ...], labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the part of a parameter of several names by which they are chosen, those with labels first.
+    """Return the options of a parameter for several names, those with labels first.
 
-    Airflow's form lets a person choose among these only, and type them, one a line, where there are none.
+    Airflow's form offers only these names; without any, a person types names, one per line.
     """
     if not names:
         return {}

@@ -8,12 +8,12 @@ from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
 
 _EVENTS = (
     "CloudEvents 1.0 as JSON: one per line, or one array of them. "
-    'The least is {"specversion": "1.0", "type": "order.placed", "source": "/shop"}; one without an id gets one.'
+    'The minimum is {"specversion": "1.0", "type": "order.placed", "source": "/shop"}; an event without an id gets one.'
 )
 
 
 def publish_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of the DAG: where to, and the events."""
+    """Return the form of the DAG: the bus, the topic and the events."""
     return {
         "bus": Param(
             "",
@@ -23,6 +23,6 @@ def publish_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             title="Bus",
             description="An event bus of the rule files.",
         ),
-        "topic": Param(None, type=["null", "string"], title="Topic", description="Empty: the first one of the bus."),
+        "topic": Param(None, type=["null", "string"], title="Topic", description="Empty: the first topic of the bus."),
         "events": Param("", type="string", format="multiline", minLength=1, title="Events", description=_EVENTS),
     }

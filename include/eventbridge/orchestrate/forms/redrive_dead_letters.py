@@ -6,8 +6,8 @@ from airflow.sdk import Param
 
 from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
 
-#: As `REASONS` of `eventbridge.stages.dead_letters.selection`, which no DAG file imports when it is parsed; a test
-#: compares.
+#: As `REASONS` of `eventbridge.stages.dead_letters.selection`, which parsing a DAG file must not import; a test
+#: compares them.
 REASONS = (
     "MaximumRetryAttempts",
     "MaximumEventAge",
@@ -21,18 +21,18 @@ REASONS = (
 
 
 def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of the DAG: what chooses dead letters, and how they are delivered again."""
+    """Return the form of the DAG: the filters for dead letters, and how to deliver them again."""
     text = ["null", "string"]
     return {
         "rule": Param(
-            None, type=text, **proposing(propose.rules), title="Rule", description="Only those of this rule."
+            None, type=text, **proposing(propose.rules), title="Rule", description="Only dead letters of this rule."
         ),
         "target": Param(
             None,
             type=text,
             **proposing(propose.targets),
             title="Target",
-            description="Only those of targets of this name.",
+            description="Only dead letters of targets with this name.",
         ),
         "reason": Param(
             None,
@@ -40,14 +40,24 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             enum=[None, *REASONS],
             values_display={"null": "any reason"},
             title="Reason",
-            description="Only with this reason.",
+            description="Only dead letters with this reason.",
         ),
-        "error": Param(None, type=text, title="Error text", description="Only those whose errors have this text."),
+        "error": Param(
+            None, type=text, title="Error text", description="Only dead letters whose errors contain this text."
+        ),
         "since": Param(
-            None, type=text, format="date-time", title="Since", description="Only those last tried from then on."
+            None,
+            type=text,
+            format="date-time",
+            title="Since",
+            description="Only dead letters last tried at or after this time.",
         ),
         "until": Param(
-            None, type=text, format="date-time", title="Until", description="Only those last tried before then."
+            None,
+            type=text,
+            format="date-time",
+            title="Until",
+            description="Only dead letters last tried before this time.",
         ),
         "names": Param(
             [],
@@ -56,29 +66,33 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             title="Names",
             description="Delivery ids, one per line.",
         ),
-        "sql": Param(None, type=text, title="SQL", description="A condition in DuckDB's SQL on the records."),
-        "everything": Param(False, type="boolean", title="All", description="Required if nothing above chooses."),
+        "sql": Param(
+            None, type=text, title="SQL", description="Only dead letters whose records meet this DuckDB condition."
+        ),
+        "everything": Param(False, type="boolean", title="All", description="Required if no filter above is set."),
         "rate": Param(
             None,
             type=["null", "number"],
             minimum=0.1,
             title="Rate",
-            description="At most so many dead letters a second.",
+            description="At most this many dead letters per second.",
         ),
         "retransform": Param(
             False, type="boolean", title="Retransform", description="Route the events through today's rules."
         ),
-        "again": Param(False, type="boolean", title="Again", description="Also those that were redriven before."),
+        "again": Param(
+            False, type="boolean", title="Again", description="Also dead letters that were redriven before."
+        ),
         "dry_run": Param(
             True,
             type="boolean",
             title="Dry run",
-            description="Only log what would be taken. Switch it off to deliver.",
+            description="Only log what would be taken. Switch off to deliver.",
         ),
         "redrive_id": Param(
             None,
             type=text,
-            title="Go on with",
-            description="Id of a redrive that was begun. Leave all else as it is, and switch Dry run off.",
+            title="Redrive id",
+            description="To continue a redrive: its id. Leave the other fields unchanged, and switch Dry run off.",
         ),
     }

@@ -7,10 +7,10 @@ from airflow.sdk import Param
 from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices
 from eventbridge.orchestrate.forms.replay_events import replay_params
 
-#: What the run itself says: its hour, and whether it goes on with a replay.
+#: The fields that the run itself determines: its hour, and the replay to continue.
 _OF_THE_RUN = ("from", "to", "replay_id")
 
 
 def archive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of the DAG: that of `eventbridge_replay_events` without the times, which are the run's hour."""
+    """Return the form of the DAG: that of `eventbridge_replay_events` without the fields that the run determines."""
     return {name: param for name, param in replay_params(propose).items() if name not in _OF_THE_RUN}

@@ -10,9 +10,9 @@ from eventbridge.orchestrate.forms.choices import ALL, NO_CHOICES, Choices, choo
 
 
 def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of the DAG: which events, by which rules, to which targets, and how.
+    """Return the form of the DAG: the events, rules and targets, and how to deliver.
 
-    What is required is checked by the first task: a replay that goes on needs none of it.
+    The first task checks required fields, as a replay that continues needs none of them.
     """
     text = ["null", "string"]
     lists: dict[str, Any] = {"items": {"type": "string"}}
@@ -29,10 +29,10 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             type=text,
             format="date-time",
             title="From",
-            description="Events landed from then on. Required, but to go on.",
+            description="Events landed at or after this time. Required, except to continue a replay.",
         ),
         "to": Param(
-            None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
+            None, type=text, format="date-time", title="To", description="Events landed before this time; empty: now."
         ),
         "rules": Param(
             [],
@@ -40,7 +40,7 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             **lists,
             **choosing(propose.rules, {ALL: "All rules of the bus"}),
             title="Rules",
-            description=f"Only for these, or {ALL} for all rules of the bus. Required.",
+            description=f"Only these rules, or {ALL} for all rules of the bus. Required.",
         ),
         "targets": Param(
             [],
@@ -48,14 +48,14 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             **lists,
             **choosing(propose.targets),
             title="Targets",
-            description="Only to targets of these names; empty: to every target of the rules.",
+            description="Only targets with these names; empty: all targets of the rules.",
         ),
         "pattern": Param(
             None,
             type=text,
             format="multiline",
             title="Pattern",
-            description="Only events that this filter pattern, in JSON, matches.",
+            description="Only events that match this filter pattern, in JSON.",
         ),
         "sql": Param(
             None,
@@ -67,34 +67,41 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             "today",
             type="string",
             enum=["today", "then"],
-            values_display={"today": "rules of today", "then": "rules that routed the events then"},
-            title="By",
-            description="The rules that decide who gets them.",
+            values_display={"today": "today's rules", "then": "the rules that routed the events"},
+            title="Rules as of",
+            description="The version of the rules that decides which targets get the events.",
         ),
         "ids": Param(
             "new",
             type="string",
             enum=["new", "same"],
-            values_display={"new": "new delivery ids", "same": "the delivery ids they had"},
+            values_display={"new": "new delivery ids", "same": "the original delivery ids"},
             title="Ids",
-            description="A receiver that drops repetitions drops what comes under an id that it had.",
+            description="A receiver that drops duplicates drops deliveries with an id that it already has.",
         ),
         "skip_delivered": Param(
-            False, type="boolean", title="Skip delivered", description="Leave out what a target has received already."
+            False,
+            type="boolean",
+            title="Skip delivered",
+            description="Skip deliveries that a target has already received.",
         ),
         "rate": Param(
-            None, type=["null", "number"], minimum=0.1, title="Rate", description="At most so many deliveries a second."
+            None,
+            type=["null", "number"],
+            minimum=0.1,
+            title="Rate",
+            description="At most this many deliveries per second.",
         ),
         "dry_run": Param(
             True,
             type="boolean",
             title="Dry run",
-            description="Only log what would be taken, with samples. Switch it off to deliver.",
+            description="Only log what would be taken, with samples. Switch off to deliver.",
         ),
         "replay_id": Param(
             None,
             type=text,
-            title="Go on with",
-            description="Id of a replay that was begun, or paused. Choose its bus, and switch Dry run off; no more.",
+            title="Replay id",
+            description="To continue a replay: its id. Also choose its bus, and switch Dry run off; leave the rest.",
         ),
     }

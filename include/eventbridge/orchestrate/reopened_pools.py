@@ -1,4 +1,4 @@
-"""Finds pools that an operator opened again while deliveries were on hold for them, for the watcher."""
+"""Finds, for the watcher, pools that an operator reopened while deliveries were on hold for them."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: How long a response holds: a question costs the ledger a millisecond and, while something is on hold, Airflow a
-#: request and a line of its access log.
-_HOLDS = timedelta(seconds=2)
-#: How long an Airflow that did not respond is left alone.
+#: How long a result is valid: a query costs the ledger a millisecond and, while something is on hold, Airflow a
+#: request and a line in its access log.
+_VALID = timedelta(seconds=2)
+#: How long Airflow is not called after it did not respond.
 _SILENCE = timedelta(seconds=30)
 
-#: How long Airflow may take to respond: meanwhile the watcher looks at nothing else.
+#: How long Airflow may take to respond: the watcher is blocked meanwhile.
 _RESPONSE_SECONDS = 1.0
 
 
 @dataclass
-class OpenedPools:
-    """Asks the ledger which deliveries wait for a closed pool, and only if any does, Airflow for the pools' slots."""
+class ReopenedPools:
+    """Asks the ledger which deliveries wait for a closed pool and, only if there are any, Airflow for the pools'
+    slots.
+    """
 
     runtime: Runtime
     _until: datetime | None = None
     _found: bool = False
     _airflow: AirflowPools | None = None
 
-    def any(self, rules: RuleSet, now: datetime) -> bool:
-        """Return whether a pool has slots for which deliveries are still on hold as `pool closed`."""
+    def has_any(self, rules: RuleSet, now: datetime) -> bool:
+        """Return whether a pool has slots while its deliveries are still on hold with `pool closed`."""
         if self._until is None or now >= self._until:
-            self._until = now + _HOLDS
+            self._until = now + _VALID
             self._found = self._look(rules, now)
         return self._found
 
     def close(self) -> None:
-        """Close the connection to Airflow; the next question opens another."""
+        """Close the connection to Airflow; the next query opens another."""
         if self._airflow is not None:
             self._airflow.close()
             self._airflow = None
@@ -57,7 +59,9 @@ class OpenedPools:
                 self._airflow = AirflowPools(self.runtime.connections(CONNECTION_ID), _RESPONSE_SECONDS)
             pools = self._airflow.pools()
         except (InfrastructureError, UserError) as error:
-            log.warning("whether a closed pool is open again is not known, and asked again in %s: %s", _SILENCE, error)
+            log.warning(
+                "cannot check whether a closed pool is open again; the next check is in %s: %s", _SILENCE, error
+            )
             self._until = now + _SILENCE
             self.close()
             return False

@@ -1,4 +1,6 @@
-"""Notes in the ledger what somebody asks for by the form of a DAG, as the API and the command line note their calls."""
+"""Records in the ledger what a person requests by the form of a DAG, as the API and the command line record their
+calls.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def noted_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -> Iterator[str]:
-    """Note a form before what is within is done, and its exit code after; yields the name of the user.
+def recorded_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -> Iterator[str]:
+    """Record a form before the block runs, and its exit code after; yields the name of the user.
 
-    Raises LedgerError: then do not do it. A dry run changes nothing and is not noted.
+    Raises LedgerError before the block. A dry run changes nothing and is not recorded.
     """
     from eventbridge.stages.operate.actions import note_action
 
@@ -40,5 +42,5 @@ def noted_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -> I
 
 
 def user_of(context: Context) -> str:
-    """Return the name of the user who triggered a run or, if Airflow does not say, the run."""
+    """Return the name of the user who triggered a run, or the run id if Airflow does not know it."""
     return getattr(context["dag_run"], "triggering_user_name", None) or context["run_id"]
