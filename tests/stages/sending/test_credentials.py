@@ -40,9 +40,10 @@ def runtime(sending: Sending, connections: dict[str, str]) -> Runtime:
 
 @pytest.fixture
 def streaming(sending: Sending, connections: dict[str, str]) -> Sending:
-    """The installation, opened with these connections, remembered as in a streaming task whatever the mode."""
+    """The installation, opened with these connections, cached as in a streaming task in both modes."""
     found = sending.runtime
-    sending.site.works[-1] = replace(found, connections=CachedConnections(_SECONDS, connections_from_environment(connections)))
+    cached = CachedConnections(_SECONDS, connections_from_environment(connections))
+    sending.site.works[-1] = replace(found, connections=cached)
     return sending
 
 
