@@ -29,7 +29,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.telemetry.chosen import chosen_telemetry
+from eventbridge.telemetry.selection import telemetry_from_environment
 
 #: What route and push may cost more with traces at 1 %, median of the pairs.
 GOAL = 0.05
@@ -108,7 +108,7 @@ def _batch(events: int, environ: dict[str, str]) -> dict[str, float]:
 def _open(place: Site, environ: dict[str, str]) -> Runtime:
     os.environ.update(environ)  # the exporter reads its variables itself
     named = place.environ()
-    telemetry = chosen_telemetry(environ)
+    telemetry = telemetry_from_environment(environ)
     return Runtime.open(Settings.from_mapping(named), connections_from_environment(named), telemetry=telemetry)
 
 

@@ -21,7 +21,7 @@ def test_calls_that_found_a_bus_before_it_changed_get_a_response(
     made = Installation(tmp_path)
     for name, value in made.environ.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("eventbridge.api.buses.BELIEVED_SECONDS", -1.0)
+    monkeypatch.setattr("eventbridge.api.buses.CACHED_SECONDS", -1.0)
 
     async def publish() -> int:
         with open_runtime() as runtime:

@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.types import Message
 
 from eventbridge.api.publish import content_of
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 
 
 def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> No
         parts.put_nowait({"type": "http.request", "body": b"[", "more_body": True})
         await asyncio.wait_for(content_of(Request({"type": "http"}, parts.get)), 10)
 
-    with pytest.raises(Refused, match="did not arrive within") as raised:
+    with pytest.raises(CallRefused, match="did not arrive within") as raised:
         asyncio.run(read())
     assert (raised.value.status, raised.value.headers) == (408, {"connection": "close"})
 

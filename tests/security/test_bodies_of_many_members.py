@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from eventbridge.api.app import create_app
 from eventbridge.api.json_call import MOST_CALL_BYTES, JsonCall
-from eventbridge.api.operating import RedriveCall
+from eventbridge.api.operations import RedriveCall
 
 #: Calls with a body that a model reads.
 CALLS = (

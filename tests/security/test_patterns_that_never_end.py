@@ -16,7 +16,7 @@ import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
 
-from eventbridge.api.costly import MOST_RUNNING
+from eventbridge.api.costly_calls import MOST_RUNNING
 from eventbridge.cancelling import TimeSpent, time_limit
 from eventbridge.event.json_document import parse_document
 from eventbridge.match.explain import check_each, explain

@@ -17,8 +17,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from eventbridge.api.app import create_app
-from eventbridge.api.page.forms import acting, sent
-from eventbridge.api.payloads import HIDDEN, quality_seen, rule_on_hold_seen
+from eventbridge.api.page.forms import operator_form, submitted_form
+from eventbridge.api.payloads import HIDDEN, visible_quality, visible_rule_on_hold
 from eventbridge.event.plain import plain
 from eventbridge.model.quality import Measure, QualityRecord, Subject
 from eventbridge.model.rule_on_hold import RuleOnHold
@@ -57,7 +57,7 @@ OTHERS = frozenset(
     }
 )
 #: Routes that take a condition and apply it to an event that the caller sends along, and to no other.
-ON_OWN_EVENT = {("POST", "/rules/{rule}/test"), ("POST", "/page/rules/{name}/test")}
+OWN_EVENT_ROUTES = {("POST", "/rules/{rule}/test"), ("POST", "/page/rules/{name}/test")}
 RULES = """
 rules:
   numbers:
@@ -126,7 +126,7 @@ def names_of(dependant: Dependant) -> set[str]:
 
 def takes_form(dependant: Dependant) -> bool:
     """Return whether a route reads a form of the page, whose fields no signature names."""
-    return any(each.call in (sent, acting) or takes_form(each) for each in dependant.dependencies)
+    return any(each.call in (submitted_form, operator_form) or takes_form(each) for each in dependant.dependencies)
 
 
 def key_of(client: httpx.Client) -> str:
@@ -149,7 +149,7 @@ def test_every_condition_needs_the_right_to_payloads(held: Server, blind: httpx.
     for route in routes_of(held):
         names, form = names_of(route.dependant) & CONDITIONS, takes_form(route.dependant)
         for method in sorted(route.methods):
-            if (method, route.path) in ON_OWN_EVENT or not (names or form):
+            if (method, route.path) in OWN_EVENT_ROUTES or not (names or form):
                 continue
             asked.append((method, route.path))
             for name in names or {"sql", "pattern"}:
@@ -290,19 +290,19 @@ def test_the_check_of_an_hour_tells_no_value_of_an_event() -> None:
     rate, value = Measure(salary, "null_rate", 0.25), Measure(salary, "greatest_value", 987654.0, at_most=1000.0)
     record = QualityRecord(at, at, 1, 0, (rate, value), (value,), "")
 
-    told = json.dumps(plain(quality_seen(_request(payloads=False), record)))
+    told = json.dumps(plain(visible_quality(_request(payloads=False), record)))
 
     assert "987654" not in told
     assert told.count(HIDDEN) == 2
     assert "0.25" in told
-    assert quality_seen(_request(payloads=True), record) is record
+    assert visible_quality(_request(payloads=True), record) is record
 
 
 def test_an_expectation_that_failed_names_no_value_of_an_event() -> None:
     """The reader still sees that the rule is on hold by an expectation."""
     held = RuleOnHold("numbers", "1", "ExpectationFailed: $.data.salary: greatest_value is 987,654", datetime.now(UTC))
 
-    assert rule_on_hold_seen(_request(payloads=False), held).reason == f"ExpectationFailed: {HIDDEN}"
-    assert rule_on_hold_seen(_request(payloads=True), held) is held
+    assert visible_rule_on_hold(_request(payloads=False), held).reason == f"ExpectationFailed: {HIDDEN}"
+    assert visible_rule_on_hold(_request(payloads=True), held) is held
     of_counts = RuleOnHold("numbers", "1", "ExpectationFailed: matches is 12, expected at most 10", datetime.now(UTC))
-    assert rule_on_hold_seen(_request(payloads=False), of_counts) is of_counts
+    assert visible_rule_on_hold(_request(payloads=False), of_counts) is of_counts

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from api.server import Installation, Server, order
 
-from eventbridge.api.costly import MOST_RUNNING, MOST_WAITING
+from eventbridge.api.costly_calls import MOST_RUNNING, MOST_WAITING
 from eventbridge.errors import UserError
 from eventbridge.store import sql_sandbox
 from eventbridge.store.event_sql import COLUMNS, rows_where

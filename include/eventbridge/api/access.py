@@ -10,10 +10,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from eventbridge.api.buses import BELIEVED_SECONDS
-from eventbridge.api.owners import limit
-from eventbridge.api.payloads import show_payloads
-from eventbridge.api.refusal import Refused, believed
+from eventbridge.api.buses import CACHED_SECONDS
+from eventbridge.api.owners import limit_to_owners
+from eventbridge.api.payloads import set_payloads_right
+from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.model.api_token import PAYLOADS, PREFIX, READ, ApiToken
 from eventbridge.stages.operate.api_tokens import valid_token
 from eventbridge.stages.runtime.runtime import Runtime
@@ -34,9 +34,9 @@ class Access:
         self._known: dict[str, tuple[ApiToken, float]] = {}
 
     async def caller(self, secret: str) -> ApiToken:
-        """Return the token with this secret; raises Refused if it is unknown, revoked or expired."""
+        """Return the token with this secret; raises CallRefused if it is unknown, revoked or expired."""
         token, seen_at = self._known.get(secret, (None, 0.0))
-        if token is None or time.monotonic() - seen_at > BELIEVED_SECONDS:
+        if token is None or time.monotonic() - seen_at > CACHED_SECONDS:
             token = await asyncio.to_thread(valid_token, self._runtime, secret)
             if token is None:
                 self._known.pop(secret, None)
@@ -53,16 +53,16 @@ async def credentials_of(request: Request) -> HTTPAuthorizationCredentials | Non
 async def caller(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_SCHEME)]
 ) -> ApiToken:
-    """Return the token of a call; raises Refused if it has no valid one."""
+    """Return the token of a call; raises CallRefused if it has no valid one."""
     if credentials is None:
         raise _unauthorized("The call has no token. Send it as Authorization: Bearer ebt_...")
     access: Access = request.app.state.access
     secret = credentials.credentials
     # Where another server mounts this application, that server's users are accepted too.
     token = await (access.caller(secret) if secret.startswith(PREFIX) else _user(request, access, secret))
-    believed(request)
-    limit(request, token.owners)
-    show_payloads(request, PAYLOADS in token.scopes)
+    mark_authenticated(request)
+    limit_to_owners(request, token.owners)
+    set_payloads_right(request, PAYLOADS in token.scopes)
     return token
 
 
@@ -71,38 +71,38 @@ async def _user(request: Request, access: Access, secret: str) -> ApiToken:
     known = await request.app.state.gate.user(request)
     if known is None:
         return await access.caller(secret)
-    request.state.who = f"user {known.name}"
+    request.state.caller_name = f"user {known.name}"
     token: ApiToken = known
     return token
 
 
-def who(request: Request, token: ApiToken) -> str:
+def caller_name(request: Request, token: ApiToken) -> str:
     """Return the name of the caller, as the log of actions records it."""
-    return str(getattr(request.state, "who", f"token {token.name}"))
+    return str(getattr(request.state, "caller_name", f"token {token.name}"))
 
 
 def check_scope(token: ApiToken, action: str, bus: str) -> None:
-    """Raise Refused if the token has no scope for an action on a bus."""
+    """Raise CallRefused if the token has no scope for an action on a bus."""
     if not token.allows(action, bus):
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.FORBIDDEN,
             f"The token {token.name!r} has no scope {action}:{bus}. It has {', '.join(token.scopes)}",
         )
 
 
 async def reader(request: Request, token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
-    """Return the token of a call that only reads; raises Refused if it has no scope `read`."""
+    """Return the token of a call that only reads; raises CallRefused if it has no scope `read`."""
     check_general_scope(token, READ)
     return token
 
 
 def check_general_scope(token: ApiToken, scope: str) -> None:
-    """Raise Refused if the token lacks a scope that applies to no single bus, such as `read`."""
+    """Raise CallRefused if the token lacks a scope that applies to no single bus, such as `read`."""
     if scope not in token.scopes:
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.FORBIDDEN, f"The token {token.name!r} has no scope {scope}. It has {', '.join(token.scopes)}"
         )
 
 
-def _unauthorized(detail: str) -> Refused:
-    return Refused(HTTPStatus.UNAUTHORIZED, detail, {"www-authenticate": "Bearer"})
+def _unauthorized(detail: str) -> CallRefused:
+    return CallRefused(HTTPStatus.UNAUTHORIZED, detail, {"www-authenticate": "Bearer"})

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import EventError
 from eventbridge.event.bindings import of_binary
 from eventbridge.event.media_type import kind_of
@@ -41,14 +41,14 @@ RequestHeaders = Sequence[tuple[str, str]]
 def bodies_of_request(headers: RequestHeaders, content: bytes) -> list[bytes]:
     """Return the events of a request as JSON texts, byte for byte; they are not validated.
 
-    Raises Refused if the request is in none of the three modes, or has too many events.
+    Raises CallRefused if the request is in none of the three modes, or has too many events.
     """
     media_types = [value for name, value in headers if name == "content-type"]
     if len(media_types) > 1:
-        raise Refused(HTTPStatus.BAD_REQUEST, "The request has the header Content-Type twice. Send it once")
+        raise CallRefused(HTTPStatus.BAD_REQUEST, "The request has the header Content-Type twice. Send it once")
     media_type = kind_of(media_types[0]) if media_types else ""
     if media_type in (BATCHED, STRUCTURED) and content.startswith(_GZIP):
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.BAD_REQUEST,
             "The body is in gzip, but no header says so. Send Content-Encoding: gzip. Nothing was published",
         )
@@ -56,7 +56,7 @@ def bodies_of_request(headers: RequestHeaders, content: bytes) -> list[bytes]:
         return _elements(content)
     if media_type == STRUCTURED:
         if content.lstrip(_WHITE_SPACE).startswith(b"["):
-            raise Refused(
+            raise CallRefused(
                 HTTPStatus.BAD_REQUEST,
                 f"The body is an array, but {STRUCTURED} is for one event. Send an array as {BATCHED}",
             )
@@ -64,7 +64,7 @@ def bodies_of_request(headers: RequestHeaders, content: bytes) -> list[bytes]:
     if any(name.startswith(_PREFIX) for name, _ in headers):
         return [_from_binary(headers, content)]
     wrong = f"The content type {media_type!r} belongs to no CloudEvents mode" if media_type else "No content type"
-    raise Refused(
+    raise CallRefused(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
         f"{wrong}. Send {BATCHED} (a JSON array of events), {STRUCTURED} (one event), or binary mode: the attributes "
         "as headers ce-id, ce-source, ce-type, ce-specversion, and the data as the body",
@@ -77,11 +77,11 @@ def _elements(content: bytes) -> list[bytes]:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         one = f". Send one event as {STRUCTURED}" if content.lstrip(_WHITE_SPACE).startswith(b"{") else ""
         detail = f"The body is not a JSON array: {error}{one}. Nothing was published"
-        raise Refused(HTTPStatus.BAD_REQUEST, detail) from None
+        raise CallRefused(HTTPStatus.BAD_REQUEST, detail) from None
     if not elements:
-        raise Refused(HTTPStatus.BAD_REQUEST, "The array has no events. Send at least one")
+        raise CallRefused(HTTPStatus.BAD_REQUEST, "The array has no events. Send at least one")
     if len(elements) > MOST_EVENTS:
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"The array has {len(elements):,} events, and a call takes {MOST_EVENTS:,}. Send them in several calls. "
             "Nothing was published",
@@ -97,7 +97,7 @@ def _from_binary(headers: RequestHeaders, content: bytes) -> bytes:
         return of_binary([*given, *media_types], content or None)
     except EventError as error:
         reason = str(error).replace("header ce_", f"header {_PREFIX}", 1)  # the name that was sent
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The headers and the body do not form an event: {reason}") from None
+        raise CallRefused(HTTPStatus.BAD_REQUEST, f"The headers and the body do not form an event: {reason}") from None
 
 
 def _attribute(value: str) -> bytes:

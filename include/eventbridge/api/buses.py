@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from eventbridge.api.publish_rates import PublishRates
-from eventbridge.api.refusal import Refused
-from eventbridge.api.writer import BusWriter, Places
+from eventbridge.api.refusal import CallRefused
+from eventbridge.api.writer import BusWriter, Positions
 from eventbridge.decision.bus_pressure import Refusal, refusal
 from eventbridge.decision.watermarks import Watermarks
 from eventbridge.rule import Bus, RuleSet
@@ -21,20 +21,20 @@ from eventbridge.stages.operate.find import find_bus, find_topic
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: How long rule files and tokens are cached.
-BELIEVED_SECONDS = 2.0
+CACHED_SECONDS = 2.0
 
 
 #: How long a bus's free space and backlog are cached.
-LOOK_SECONDS = 1.0
+PRESSURE_CACHED_SECONDS = 1.0
 
 
 @dataclass
-class _Open:
+class _OpenBus:
     bus: Bus
     writer: BusWriter
     watch: BusWatch
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    looked_at: float = -LOOK_SECONDS
+    looked_at: float = -PRESSURE_CACHED_SECONDS
     refusal: Refusal | None = None
 
 
@@ -46,17 +46,17 @@ class Buses:
         self._rules: RuleSet | None = None
         self._read_at = 0.0
         self._reading = asyncio.Lock()
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenBus] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._rates = PublishRates(runtime)
 
     async def find(self, name: str, topic: str | None) -> tuple[Bus, str]:
         """Return a bus and one of its topics (None: the first).
 
-        Raises NotFoundError for an unknown name, Refused for the bus of operational events.
+        Raises NotFoundError for an unknown name, CallRefused for the bus of operational events.
         """
         if name == OPERATIONS_BUS.name:
-            raise Refused(
+            raise CallRefused(
                 HTTPStatus.FORBIDDEN,
                 f"The bus {name!r} is reserved for EventBridge's own events. Publish to another bus",
             )
@@ -65,14 +65,14 @@ class Buses:
 
     async def rules(self) -> RuleSet:
         """Return the rules in force, at most two seconds old; raises RuleFileError if no rule files were ever valid."""
-        if self._rules is None or time.monotonic() - self._read_at > BELIEVED_SECONDS:
+        if self._rules is None or time.monotonic() - self._read_at > CACHED_SECONDS:
             async with self._reading:
-                if self._rules is None or time.monotonic() - self._read_at > BELIEVED_SECONDS:
+                if self._rules is None or time.monotonic() - self._read_at > CACHED_SECONDS:
                     self._rules = await asyncio.to_thread(self._runtime.rule_set)
                     self._read_at = time.monotonic()
         return self._rules
 
-    async def publish(self, bus: Bus, topic: str, records: Sequence[tuple[bytes, str | None]]) -> Places:
+    async def publish(self, bus: Bus, topic: str, records: Sequence[tuple[bytes, str | None]]) -> Positions:
         """Publish records and return their positions once all of them are durable.
 
         A record that is too large for the topic is not published; its position is an int, the largest size in bytes.
@@ -86,31 +86,31 @@ class Buses:
         return await asyncio.wrap_future(call)
 
     async def check_pressure(self, bus: Bus) -> None:
-        """Raise Refused (429) if the bus takes no events now: disk or store are full, or its backlog is too large."""
+        """Raise CallRefused (429) if the bus takes no events now: disk or store are full, or its backlog is large."""
         bus = find_bus(await self.rules(), bus.name)
         opened = self._opened(bus)
         async with opened.looking:
-            if time.monotonic() - opened.looked_at > LOOK_SECONDS:
+            if time.monotonic() - opened.looked_at > PRESSURE_CACHED_SECONDS:
                 rules = await self.rules()
                 runners = [runner for runner, name in rules.runners().items() if name == bus.name]
                 look = await asyncio.to_thread(opened.watch.look, runners, rules)
                 opened.refusal = refusal(look, self._watermarks, bus.max_backlog, opened.refusal)
                 opened.looked_at = time.monotonic()
         if opened.refusal is not None:
-            raise Refused(
+            raise CallRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 f"The bus {bus.name!r} takes no events now: {opened.refusal.reason}. Nothing was published",
                 {"retry-after": str(opened.refusal.retry_seconds)},
             )
 
     async def check_rate(self, bus: Bus, events: int) -> None:
-        """Count the events against the publishing quota of the bus's owner; raises Refused (429) if it is used up."""
+        """Count the events against the quota of the bus's owner; raises CallRefused (429) if it is used up."""
         quota = (await self.rules()).quotas.get(bus.owner or "")
         if bus.owner is None or quota is None or quota.published_per_second is None or not events:
             return
         wait = await self._rates.wait_seconds(bus.owner, quota.published_per_second, events)
         if wait:
-            raise Refused(
+            raise CallRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 f"The owner {bus.owner!r} has used up its quota of {quota.published_per_second:g} events a second. "
                 "Nothing was published",
@@ -127,13 +127,13 @@ class Buses:
         settings = self._runtime.settings
         return Watermarks(settings.disk_min_free_size, settings.disk_resume_free_size)
 
-    def _opened(self, bus: Bus) -> _Open:
+    def _opened(self, bus: Bus) -> _OpenBus:
         """Return a bus of the current rules, opened; without an await, so that the bus cannot be closed meanwhile."""
         known = self._open.get(bus.name)
         if known is not None and known.bus == bus:
             return known
         writer = BusWriter(bus.name, lambda: self._runtime.open_publisher(bus))
-        made = self._open[bus.name] = _Open(bus, writer, BusWatch(self._runtime, bus))
+        made = self._open[bus.name] = _OpenBus(bus, writer, BusWatch(self._runtime, bus))
         if known is not None:  # its rule file changed
             closing = asyncio.create_task(_close(known))
             self._closing.add(closing)
@@ -141,7 +141,7 @@ class Buses:
         return made
 
 
-async def _close(opened: _Open) -> None:
+async def _close(opened: _OpenBus) -> None:
     await asyncio.to_thread(opened.writer.close)
     async with opened.looking:
         opened.looked_at = math.inf  # a thread that still waits for the lock uses the last result, and reopens nothing

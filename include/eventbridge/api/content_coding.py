@@ -9,7 +9,7 @@ from typing import Final
 from starlette.datastructures import Headers
 
 from eventbridge.api.bodies import MOST_BYTES
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 
 #: zlib's numbers of the formats (RFC 9110, 8.4.1); `deflate` is the format of zlib, RFC 1950.
 _FORMATS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
@@ -22,15 +22,15 @@ _MOST_MEMBERS: Final = 1_000
 
 
 def check_content_coding(headers: Headers) -> None:
-    """Raise Refused (415) if the body has an unsupported content coding, or several codings."""
+    """Raise CallRefused (415) if the body has an unsupported content coding, or several codings."""
     _coding_of(headers)
 
 
 def unpacked(headers: Headers, content: bytes) -> bytes:
     """Return a request's body, decompressed.
 
-    Raises Refused: 415 for an unsupported coding, 413 for a body that decompresses to more than the limit (never more
-    than the limit is held in memory), 400 for a body that is not in its coding.
+    Raises CallRefused: 415 for an unsupported coding, 413 for a body that decompresses to more than the limit (no more
+    than the limit is ever in memory), 400 for a body that is not in its coding.
     """
     coding = _coding_of(headers)
     return _inflated(content, coding) if coding and content else content
@@ -43,7 +43,7 @@ def _coding_of(headers: Headers) -> str:
     if not codings:
         return ""
     if len(codings) > 1 or codings[0] not in _FORMATS:
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"The content coding {', '.join(codings)[:100]!r} is not supported. Send the body without one, or with "
             f"{_ACCEPTED}. Nothing was published",
@@ -67,7 +67,7 @@ def _inflated(content: bytes, coding: str) -> bytes:
                     member = zlib.decompressobj(_FORMATS[coding])
                 found += member.decompress(piece, MOST_BYTES + 1 - len(found))
                 if len(found) > MOST_BYTES:
-                    raise Refused(
+                    raise CallRefused(
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                         f"The body decompresses to more than {MOST_BYTES:,} bytes. Send the events in several calls. "
                         "Nothing was published",
@@ -80,8 +80,8 @@ def _inflated(content: bytes, coding: str) -> bytes:
     return bytes(found)
 
 
-def _broken(coding: str, what: str) -> Refused:
-    return Refused(
+def _broken(coding: str, what: str) -> CallRefused:
+    return CallRefused(
         HTTPStatus.BAD_REQUEST,
         f"The body is not valid {coding}, which Content-Encoding names: {what}. Nothing was published",
     )

@@ -15,7 +15,7 @@ from eventbridge.api.buses import Buses
 from eventbridge.api.content_coding import unpacked
 from eventbridge.api.hook_event import event_of_call
 from eventbridge.api.publish import RESPONSES, content_of, publish_response
-from eventbridge.api.refusal import Refused, believed
+from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.decision.webhook_signature import keys_of, signature_problem
 from eventbridge.errors import ConnectionUnusable, EventError
@@ -46,7 +46,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-class _Rejected(Exception):
+class _CallRejected(Exception):
     """A rejected call, with the reason for the log. The caller does not even learn whether the webhook exists."""
 
 
@@ -72,11 +72,11 @@ async def take(
         bus, webhook = _find(await buses.rules(), name)
         # In a thread: the clock and the secret may come from a database, and megabytes take a while to hash and parse.
         now = await asyncio.to_thread(_verified_at, runtime, webhook, headers, content)
-    except _Rejected as rejected:
+    except _CallRejected as rejected:
         log.warning("a call to the webhook %.100r is rejected: %s", name, rejected)
         await asyncio.sleep(response_at - asyncio.get_running_loop().time())
-        raise Refused(HTTPStatus.FORBIDDEN, _REJECTED) from None
-    believed(request)
+        raise CallRefused(HTTPStatus.FORBIDDEN, _REJECTED) from None
+    mark_authenticated(request)
     await buses.check_pressure(bus)
 
     def read() -> list[Submission]:
@@ -90,19 +90,19 @@ async def take(
         return publish_response([PublishResult("", error=str(error))])
     records = [each.record for each in submissions if not each.error]
     await buses.check_rate(bus, len(records))
-    places = await buses.publish(bus, bus.source.topics[0], records) if records else []
-    return publish_response(results_of(submissions, places))
+    positions = await buses.publish(bus, bus.source.topics[0], records) if records else []
+    return publish_response(results_of(submissions, positions))
 
 
 def _verified_at(runtime: Runtime, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:
-    """Return the time of a call; raises _Rejected if its signature is wrong, or cannot be checked."""
+    """Return the time of a call; raises _CallRejected if its signature is wrong, or cannot be checked."""
     now = runtime.clock()
     try:
         keys = _keys(runtime, webhook)
     except ConnectionUnusable as error:
-        raise _Rejected(str(error)) from None
+        raise _CallRejected(str(error)) from None
     if problem := signature_problem(webhook.signature, keys, headers, content, now.timestamp()):
-        raise _Rejected(problem)
+        raise _CallRejected(problem)
     return now
 
 
@@ -110,7 +110,7 @@ def _find(rules: RuleSet, name: str) -> tuple[Bus, Webhook]:
     for bus in rules.buses.values():
         if name in bus.webhooks:
             return bus, bus.webhooks[name]
-    raise _Rejected("no rule file names it")
+    raise _CallRejected("no rule file names it")
 
 
 def _keys(runtime: Runtime, webhook: Webhook) -> list[bytes]:

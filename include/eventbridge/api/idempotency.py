@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 from eventbridge.model.kept_answer import KeptResponse
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -39,12 +39,12 @@ class Idempotency:
         """Return the stored response of a caller's key, else make the call and store its response; None: make the call.
 
         A response of 400 or above is not stored: nothing was done, so a corrected call may use the same key.
-        Raises Refused if the key was used for another call (422), or a call with it is in progress (409).
+        Raises CallRefused if the key was used for another call (422), or a call with it is in progress (409).
         """
         if key is None:
             return await call()
         if (caller, key) in self._under_way:
-            raise Refused(
+            raise CallRefused(
                 HTTPStatus.CONFLICT,
                 f"A call with the key {key!r} is in progress. Send this one again after Retry-After",
                 {"retry-after": "1"},
@@ -82,10 +82,10 @@ class Idempotency:
 
 
 def key_of(request: Request) -> str | None:
-    """Return the idempotency key of a call, None if it has none; raises Refused if it is empty or too long."""
+    """Return the idempotency key of a call, None if it has none; raises CallRefused if it is empty or too long."""
     key = request.headers.get(HEADER)
     if key is not None and not (0 < len(key) <= _LONGEST_KEY):
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.BAD_REQUEST, f"An {HEADER} has 1 to {_LONGEST_KEY} characters, and this one has {len(key)}"
         )
     return key
@@ -102,7 +102,7 @@ def call_hash_of(request: Request, content: bytes) -> str:
 
 def _replayed(found: KeptResponse, call_hash: str) -> Response:
     if found.call_hash != call_hash:
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             f"The key {found.key!r} was used for another call. Use a new key for each call",
         )

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
-from eventbridge.api.paging import paged
-from eventbridge.api.payloads import actions_seen, quality_seen, selection_seen, shows_payloads
-from eventbridge.api.reading import RESPONSES, Cursor, Time, document
+from eventbridge.api.documents import RESPONSES, Cursor, Time, document_response
+from eventbridge.api.paging import page_of
+from eventbridge.api.payloads import can_see_payloads, visible_actions, visible_quality, visible_selection
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.event.plain import plain
 from eventbridge.stages.operate.actions import action_page
@@ -41,13 +41,13 @@ _Limit = Annotated[int, Query(ge=1, le=MOST, description="Items to return at mos
 @router.get("/batches", summary="List batches")
 def batches(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
     """Return batches, the newest first. Send `cursor` of the response to get the next page."""
-    return document(request, lambda runtime: batch_page(runtime, limit, cursor))
+    return document_response(request, lambda runtime: batch_page(runtime, limit, cursor))
 
 
 @router.get("/batches/{batch}", summary="Get a batch")
 def batch(request: Request, batch: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
     """Return the batch's ranges, its chunks, the time that each stage took and, once committed, its reconciliation."""
-    return document(request, lambda runtime: batch_account(runtime, batch))
+    return document_response(request, lambda runtime: batch_account(runtime, batch))
 
 
 @router.get("/replays", summary="List replays")
@@ -55,16 +55,19 @@ def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
     """Return replays with their progress, the newest first. Send `cursor` of the response to get the next page."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
-        some, following = paged(seen_replays(runtime), lambda each: (each.replay_id,), limit, cursor)
-        return {"replays": [selection_seen(request, replay_line(runtime, each)) for each in some], "cursor": following}
+        some, following = page_of(seen_replays(runtime), lambda each: (each.replay_id,), limit, cursor)
+        return {
+            "replays": [visible_selection(request, replay_line(runtime, each)) for each in some],
+            "cursor": following,
+        }
 
-    return document(request, found)
+    return document_response(request, found)
 
 
 @router.get("/replays/{replay}", summary="Get a replay")
 def replay(request: Request, replay: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
     """Return the request, its progress, and the outcomes of its deliveries."""
-    return document(request, lambda runtime: selection_seen(request, replay_document(runtime, replay)))
+    return document_response(request, lambda runtime: visible_selection(request, replay_document(runtime, replay)))
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Respon
 
     One call reads at most 50 files, and stops after 100,000 events: it may return few events, or none, with a cursor.
     """
-    return document(request, query.page)
+    return document_response(request, query.page)
 
 
 @router.get("/buses", summary="List buses")
@@ -115,7 +118,7 @@ def buses(request: Request) -> Response:
         fields = status_fields(status(runtime, batches=0))
         return [_bus(runtime, name, fields) for name in sorted(runtime.rule_set().buses)]
 
-    return document(request, found)
+    return document_response(request, found)
 
 
 @router.get("/buses/{bus}", summary="Get a bus")
@@ -126,13 +129,13 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
         find_bus(runtime.rule_set(), bus)
         return _bus(runtime, bus, status_fields(status(runtime, batches=0)))
 
-    return document(request, found)
+    return document_response(request, found)
 
 
 @router.get("/actions", summary="List the actions of operators")
 def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
     """Return every change that somebody requested by API, page or command line, and by whom, the newest first."""
-    return document(request, lambda runtime: actions_seen(request, action_page(runtime, limit, cursor)))
+    return document_response(request, lambda runtime: visible_actions(request, action_page(runtime, limit, cursor)))
 
 
 @router.get("/quality/{hour}", summary="Get the quality check of an hour")
@@ -140,7 +143,7 @@ def quality_of_hour(
     request: Request, hour: Annotated[str, Path(description="Any time in that hour, in UTC.")]
 ) -> Response:
     """Return every measure of a checked hour, with its bounds. Values of events need the scope `payloads`."""
-    return document(request, lambda runtime: quality_seen(request, found_in_hour(runtime, hour)))
+    return document_response(request, lambda runtime: visible_quality(request, found_in_hour(runtime, hour)))
 
 
 @router.get("/chunks", summary="List chunks of the newest batches")
@@ -155,10 +158,10 @@ def chunks(
 
     def found(runtime: Runtime) -> Any:
         if failures:
-            return chunk_failures(runtime, limit=20, payloads=shows_payloads(request))
+            return chunk_failures(runtime, limit=20, payloads=can_see_payloads(request))
         return chunk_statuses(runtime, batches=batches)
 
-    return document(request, found)
+    return document_response(request, found)
 
 
 @router.get("/schemas", summary="List event types")
@@ -169,7 +172,7 @@ def schemas(
     cursor: Cursor = None,
 ) -> Response:
     """Return event types by bus and name, with the number of known fields. Send `cursor` to get the next page."""
-    return document(request, lambda runtime: schema_page(runtime, limit, cursor, bus))
+    return document_response(request, lambda runtime: schema_page(runtime, limit, cursor, bus))
 
 
 @router.get("/schemas/{type:path}", summary="Get the schema of an event type")
@@ -179,7 +182,9 @@ def schema(
     bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
 ) -> Response:
     """Return the fields of the type on each bus: types and null rates, and examples with the scope `payloads`."""
-    return document(request, lambda runtime: schemas_named(runtime, type, bus, examples=shows_payloads(request)))
+    return document_response(
+        request, lambda runtime: schemas_named(runtime, type, bus, examples=can_see_payloads(request))
+    )
 
 
 def _bus(runtime: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:

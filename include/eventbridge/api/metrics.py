@@ -35,7 +35,7 @@ async def metrics(
 ) -> Response:
     """Return the metrics in the text format of Prometheus, or in OpenMetrics if the caller accepts it."""
     check_general_scope(token, METRICS)
-    runtime: Runtime = request.app.state.looking
+    runtime: Runtime = request.app.state.reader
 
     def render() -> tuple[bytes, str]:
         return exposition(metrics_of(runtime, of_targets=targets), accept)

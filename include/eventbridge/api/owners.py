@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from fastapi import Request
 
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 from eventbridge.model.api_token import PUBLISH, ApiToken
 from eventbridge.rule import Bus
 from eventbridge.stages.runtime.runtime import Runtime
@@ -15,7 +15,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 _RULE = "/rules/{rule}"
 _TARGET = "/targets/{rule}/{target}"
 #: Routes that leave out everything of other owners. All other routes cover every owner, and are refused.
-NARROWED = frozenset(
+OWNER_ROUTES = frozenset(
     {
         *("/status", "/buses", "/buses/{bus}", "/stats", "/schemas", "/schemas/{type:path}"),
         *(
@@ -42,19 +42,19 @@ NARROWED = frozenset(
 )
 
 
-def limit(request: Request, owners: Collection[str] | None) -> None:
+def limit_to_owners(request: Request, owners: Collection[str] | None) -> None:
     """Record the owners whose rules and buses the caller of a request may see; None: all."""
     request.state.owners = owners
 
 
-def seen(request: Request, runtime: Runtime) -> Runtime:
-    """Return the installation as the caller may see it; raises Refused on a route that covers every owner."""
+def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
+    """Return the installation as the caller may see it; raises CallRefused on a route that covers every owner."""
     owners: Collection[str] | None = getattr(request.state, "owners", None)
     if owners is None:
         return runtime
-    if getattr(request.scope.get("route"), "path", "") not in NARROWED:
+    if getattr(request.scope.get("route"), "path", "") not in OWNER_ROUTES:
         named = ", ".join(sorted(owners)) or "nobody"
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.FORBIDDEN,
             f"This covers the rules of every owner, and you may only see those of {named}. Use a token without owners "
             "or, in Airflow, ask for the right to see all rules",
@@ -63,7 +63,7 @@ def seen(request: Request, runtime: Runtime) -> Runtime:
 
 
 def check_publishes(token: ApiToken, bus: Bus) -> None:
-    """Raise Refused if a token that is limited to owners may not publish to a bus.
+    """Raise CallRefused if a token that is limited to owners may not publish to a bus.
 
     It may publish to buses of its owners and, if its scope names the bus, to buses without an owner.
     """
@@ -71,7 +71,7 @@ def check_publishes(token: ApiToken, bus: Bus) -> None:
         return
     if bus.owner is None and f"{PUBLISH}:{bus.name}" in token.scopes:
         return
-    raise Refused(
+    raise CallRefused(
         HTTPStatus.FORBIDDEN,
         f"The token {token.name!r} belongs to {', '.join(token.owners)}, and the bus {bus.name!r} to "
         f"{bus.owner or 'no owner. Name the bus in the scope of the token'}",

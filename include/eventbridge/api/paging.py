@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request, Response
 
-from eventbridge.api.reading import run_for_caller, written
+from eventbridge.api.documents import json_response, run_for_caller
 from eventbridge.errors import UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.stages.runtime.runtime import Runtime
@@ -21,7 +21,7 @@ Limit = Annotated[
 MOST = 500
 
 
-def paged(
+def page_of(
     items: Sequence[Item], name: Callable[[Item], Sequence[str]], limit: int, cursor: str | None
 ) -> tuple[Sequence[Item], str | None]:
     """Return the items after the one that the cursor names, and the cursor of the next page (None: this is the last).
@@ -38,10 +38,10 @@ def paged(
     return items[first:last], write_name_cursor(*name(items[last - 1])) if last < len(items) else None
 
 
-def page(request: Request, find: Callable[[Runtime], tuple[Any, str | None]]) -> Response:
+def page_response(request: Request, find: Callable[[Runtime], tuple[Any, str | None]]) -> Response:
     """Return the items of `find` as JSON, with a header `Link` made of its cursor."""
     found, cursor = run_for_caller(request, find)
-    response = written(request, found)
+    response = json_response(request, found)
     if cursor is not None:
         following = request.url.include_query_params(cursor=cursor)
         response.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'

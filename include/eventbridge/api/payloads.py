@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fastapi import Request
 
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 from eventbridge.decision.ordering import delivery_on_hold_at
 from eventbridge.decision.quality import VALUE_MEASURES
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED
@@ -31,56 +31,56 @@ HIDDEN = f"hidden: needs {NEEDED}"
 #: Fields of queries, bodies and forms with a condition on payloads. No list shows the subject of an event.
 CONDITIONS: Final = ("sql", "pattern", "subject")
 #: The routes that test a pattern only on an event that the caller sends along.
-ON_OWN_EVENT: Final = frozenset({"/rules/{rule}/test", "/page/rules/{name}/test"})
+OWN_EVENT_ROUTES: Final = frozenset({"/rules/{rule}/test", "/page/rules/{name}/test"})
 
-_OF_DEAD_LETTER = ("event", "request", "request_headers")
+_DEAD_LETTER_PAYLOADS = ("event", "request", "request_headers")
 #: Finds recorded actions with a condition on payloads, or with text to find in them.
-_ASKED_OF_PAYLOADS = re.compile(r'"(?:sql|pattern|error)"|--(?:sql|pattern|error)\b')
+_PAYLOAD_CONDITION = re.compile(r'"(?:sql|pattern|error)"|--(?:sql|pattern|error)\b')
 
 
-def show_payloads(request: Request, shown: bool) -> None:
+def set_payloads_right(request: Request, shown: bool) -> None:
     """Record whether the caller of a request may see payloads, and check the conditions in its query.
 
-    Raises Refused for a condition on payloads if the caller may not see them.
+    Raises CallRefused for a condition on payloads if the caller may not see them.
     """
     request.state.payloads = shown
     check_conditions(request, request.query_params)
 
 
-def shows_payloads(request: Request) -> bool:
+def can_see_payloads(request: Request) -> bool:
     """Return whether the caller of a request may see payloads."""
     return bool(getattr(request.state, "payloads", False))
 
 
-def check_payloads(request: Request) -> None:
-    """Raise Refused if the caller may not see payloads."""
-    if not shows_payloads(request):
-        raise Refused(HTTPStatus.FORBIDDEN, f"An archived event is a payload. You need {NEEDED}")
+def require_payloads(request: Request) -> None:
+    """Raise CallRefused if the caller may not see payloads."""
+    if not can_see_payloads(request):
+        raise CallRefused(HTTPStatus.FORBIDDEN, f"An archived event is a payload. You need {NEEDED}")
 
 
 def check_conditions(request: Request, asked: Mapping[str, Any]) -> None:
-    """Raise Refused if the caller may not see payloads and sends a condition on them."""
-    if shows_payloads(request) or getattr(request.scope.get("route"), "path", "") in ON_OWN_EVENT:
+    """Raise CallRefused if the caller may not see payloads and sends a condition on them."""
+    if can_see_payloads(request) or getattr(request.scope.get("route"), "path", "") in OWN_EVENT_ROUTES:
         return
     for name in CONDITIONS:
         if asked.get(name):
             detail = f"A condition on payloads reveals their content: {name} needs {NEEDED}"
-            raise Refused(HTTPStatus.FORBIDDEN, f"{detail}. Nothing was changed")
+            raise CallRefused(HTTPStatus.FORBIDDEN, f"{detail}. Nothing was changed")
 
 
-def response_head_seen(request: Request, head: str) -> str:
+def visible_response_head(request: Request, head: str) -> str:
     """Return the beginning of a target's response, hidden if the caller may not see payloads; "" stays ""."""
-    return head if shows_payloads(request) or not head else HIDDEN
+    return head if can_see_payloads(request) or not head else HIDDEN
 
 
-def dead_letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
+def visible_dead_letter(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
     """Return a dead letter, whole or not, as the caller may see it.
 
     Without the right to see payloads, event, request, responses, and details that may quote the event are hidden.
     """
-    if shows_payloads(request):
+    if can_see_payloads(request):
         return letter
-    hidden = {name: HIDDEN for name in _OF_DEAD_LETTER if letter.get(name) is not None}
+    hidden = {name: HIDDEN for name in _DEAD_LETTER_PAYLOADS if letter.get(name) is not None}
     quotes = letter["reason"] in QUOTING_REASONS
     if quotes and letter["detail"]:
         hidden["detail"] = HIDDEN
@@ -93,20 +93,20 @@ def dead_letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]
     return letter | hidden | {"attempts": attempts}
 
 
-def groups_seen(letters: Iterable[Mapping[str, Any]]) -> list[DeadLetterGroup]:
-    """Return the groups of dead letters that `dead_letter_seen` returned; hidden text does not separate groups."""
+def visible_groups(letters: Iterable[Mapping[str, Any]]) -> list[DeadLetterGroup]:
+    """Return the groups of dead letters that `visible_dead_letter` returned; hidden text does not separate groups."""
     return dead_letter_groups(each if each["detail"] != HIDDEN else {**each, "detail": None} for each in letters)
 
 
-def error_seen(request: Request, reason: str | None, error: str | None) -> str:
+def visible_error(request: Request, reason: str | None, error: str | None) -> str:
     """Return the error of an attempt as the caller may see it: hidden if it may quote the event; "" for none."""
     error = error or ""
-    return HIDDEN if error and reason in QUOTING_REASONS and not shows_payloads(request) else error
+    return HIDDEN if error and reason in QUOTING_REASONS and not can_see_payloads(request) else error
 
 
-def why_seen(request: Request, found: Why) -> Why:
+def visible_trace(request: Request, found: Why) -> Why:
     """Return the trace of an event as the caller may see it: without field values and responses, or whole."""
-    return found if shows_payloads(request) else replace(found, events=tuple(map(_event_hidden, found.events)))
+    return found if can_see_payloads(request) else replace(found, events=tuple(map(_event_hidden, found.events)))
 
 
 def _event_hidden(event: EventResult) -> EventResult:
@@ -130,12 +130,12 @@ def _event_hidden(event: EventResult) -> EventResult:
     return replace(event, rules=rules, steps=tuple(map(seen, event.steps)), reason=reason)
 
 
-def rule_on_hold_seen(request: Request, held: RuleOnHold) -> RuleOnHold:
+def visible_rule_on_hold(request: Request, held: RuleOnHold) -> RuleOnHold:
     """Return a rule that is on hold as the caller may see it.
 
     Spark's error may quote an event, and a failed expectation on a field's value names a value.
     """
-    if shows_payloads(request) or delivery_on_hold_at(held.reason) is not None:
+    if can_see_payloads(request) or delivery_on_hold_at(held.reason) is not None:
         return held
     if not held.reason.startswith(EXPECTATION_FAILED):
         return replace(held, reason=HIDDEN)
@@ -143,9 +143,9 @@ def rule_on_hold_seen(request: Request, held: RuleOnHold) -> RuleOnHold:
     return replace(held, reason=f"{EXPECTATION_FAILED}: {HIDDEN}") if names_value else held
 
 
-def quality_seen(request: Request, record: QualityRecord) -> QualityRecord | dict[str, Any]:
+def visible_quality(request: Request, record: QualityRecord) -> QualityRecord | dict[str, Any]:
     """Return the quality check of an hour as the caller may see it: without values of events, or whole."""
-    if shows_payloads(request):
+    if can_see_payloads(request):
         return record
 
     def seen(measures: Iterable[Measure]) -> list[dict[str, Any]]:
@@ -155,18 +155,18 @@ def quality_seen(request: Request, record: QualityRecord) -> QualityRecord | dic
     return vars(record) | {"measures": seen(record.measures), "failures": seen(record.failures)}
 
 
-def selection_seen(request: Request, document: dict[str, Any]) -> dict[str, Any]:
+def visible_selection(request: Request, document: dict[str, Any]) -> dict[str, Any]:
     """Return a replay or redrive as the caller may see it: a condition may quote a payload."""
-    if shows_payloads(request):
+    if can_see_payloads(request):
         return document
     selection: dict[str, Any] = dict(document["selection"])
     names = CONDITIONS if selection.get("payloads") is False else (*CONDITIONS, "error")
     return document | {"selection": selection | {name: HIDDEN for name in names if name in selection}}
 
 
-def actions_seen(request: Request, page: ActionPage) -> ActionPage:
+def visible_actions(request: Request, page: ActionPage) -> ActionPage:
     """Return recorded actions as the caller may see them: without conditions on payloads, or whole."""
-    if shows_payloads(request):
+    if can_see_payloads(request):
         return page
-    hidden = (replace(each, asked=HIDDEN) if _ASKED_OF_PAYLOADS.search(each.asked) else each for each in page.actions)
+    hidden = (replace(each, asked=HIDDEN) if _PAYLOAD_CONDITION.search(each.asked) else each for each in page.actions)
     return replace(page, actions=tuple(hidden))

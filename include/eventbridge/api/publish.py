@@ -18,7 +18,7 @@ from eventbridge.api.buses import Buses
 from eventbridge.api.content_coding import check_content_coding, unpacked
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
 from eventbridge.api.owners import check_publishes
-from eventbridge.api.refusal import PROBLEM, Refused
+from eventbridge.api.refusal import PROBLEM, CallRefused
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.model.api_token import PUBLISH, ApiToken
 from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of
@@ -132,8 +132,8 @@ async def publish(
         submissions = await asyncio.to_thread(read, name)  # in a thread: megabytes take a while to parse
         records = [each.record for each in submissions if not each.error]
         await buses.check_rate(found, len(records))
-        places = await buses.publish(found, chosen, records) if records else []
-        return publish_response(results_of(submissions, places))
+        positions = await buses.publish(found, chosen, records) if records else []
+        return publish_response(results_of(submissions, positions))
 
     idempotency: Idempotency = request.app.state.idempotency
     return await idempotency.once(token.name, key, call_hash, call)
@@ -161,30 +161,30 @@ def _result_document(result: PublishResult) -> dict[str, object]:
         status = {"status": int(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)} if result.too_large else {}
         return document | {"error": error} | status
     topic, broker, number = result.partition
-    place = {"topic": topic, "broker": broker} if broker else {"topic": topic}
-    return {"id": result.event_id, **place, "partition": number, "offset": result.offset}
+    position = {"topic": topic, "broker": broker} if broker else {"topic": topic}
+    return {"id": result.event_id, **position, "partition": number, "offset": result.offset}
 
 
 async def content_of(request: Request) -> bytes:
-    """Return the body of a call; raises Refused as soon as it is too large or too late, whatever its headers say."""
+    """Return the body of a call; raises CallRefused once it is too large or too late, whatever its headers say."""
     content = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 content += part
                 if len(content) > MOST_BYTES:
-                    raise Refused(
+                    raise CallRefused(
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                         f"The body has more than {MOST_BYTES:,} bytes. Send the events in several calls. "
                         "Nothing was published",
                     )
     except TimeoutError:
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.REQUEST_TIMEOUT,
             f"The body did not arrive within {BODY_SECONDS:g} seconds. Send fewer events in a call. "
             "Nothing was published",
             {"connection": "close"},
         ) from None
     except ClientDisconnect:  # nobody reads this response; it avoids a traceback in the log
-        raise Refused(HTTPStatus.BAD_REQUEST, "The body ended early. Nothing was published") from None
+        raise CallRefused(HTTPStatus.BAD_REQUEST, "The body ended early. Nothing was published") from None
     return bytes(content)

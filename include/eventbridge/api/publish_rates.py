@@ -10,7 +10,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass
-class _Known:
+class _Allowance:
     per_second: float
     events: int = 0  # allowance that is left
     refused_until: float = 0.0
@@ -22,7 +22,7 @@ class PublishRates:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _Allowance] = {}
 
     async def wait_seconds(self, owner: str, per_second: float, events: int) -> float:
         """Count the events and return 0, or return the seconds after which the owner may publish again.
@@ -31,7 +31,7 @@ class PublishRates:
         """
         known = self._known.get(owner)
         if known is None or known.per_second != per_second:
-            known = self._known[owner] = _Known(per_second)
+            known = self._known[owner] = _Allowance(per_second)
         async with known.asking:
             if known.events < events:
                 left = known.refused_until - time.monotonic()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from eventbridge.errors import EventBridgeError, SettingsError
 from eventbridge.stages.operate.metrics import metrics
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.telemetry.chosen import sends
+from eventbridge.telemetry.selection import is_exported
 
 if TYPE_CHECKING:
     from eventbridge.telemetry.otlp_metrics import MetricsSender
@@ -28,7 +28,7 @@ def pushed_metrics(runtime: Runtime) -> Iterator[None]:
 
     Raises SettingsError for an invalid interval, ModuleNotFoundError if the extra `otel` is missing.
     """
-    if not sends("metrics", os.environ):
+    if not is_exported("metrics", os.environ):
         yield
         return
     seconds = _seconds()

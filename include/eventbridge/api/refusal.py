@@ -43,7 +43,7 @@ class Problem(BaseModel):
 PROBLEM: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}}
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A refused call; its response is a problem."""
 
     def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
@@ -53,12 +53,12 @@ class Refused(Exception):
         self.headers = dict(headers or {})
 
 
-def believed(request: Request) -> None:
+def mark_authenticated(request: Request) -> None:
     """Record that the caller is authenticated, and may see errors of the installation."""
-    request.state.believed = True
+    request.state.is_authenticated = True
 
 
-def refused(request: Request, error: Exception) -> Response:
+def problem_response(request: Request, error: Exception) -> Response:
     """Return the problem response for an error; raises the error if no status but 500 fits."""
     refusal = refusal_of(request, error)
     problem = {"title": refusal.status.phrase, "status": int(refusal.status), "detail": refusal.detail}
@@ -66,24 +66,24 @@ def refused(request: Request, error: Exception) -> Response:
     return Response(write_document(problem), refusal.status, refusal.headers, MEDIA_TYPE)
 
 
-def refusal_of(request: Request, error: Exception) -> Refused:
+def refusal_of(request: Request, error: Exception) -> CallRefused:
     """Return the refusal for an error; raises the error itself if no status but 500 fits."""
-    if isinstance(error, Refused):
+    if isinstance(error, CallRefused):
         return error
     if isinstance(error, RequestValidationError):
-        return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, _wrong(error))
+        return CallRefused(HTTPStatus.UNPROCESSABLE_ENTITY, _wrong(error))
     if isinstance(error, HTTPException):  # from the framework: an unknown path or method
         detail = _NO_CALL if error.status_code in (404, 405) else error.detail
-        return Refused(HTTPStatus(error.status_code), detail, error.headers)
-    known = getattr(request.state, "believed", False)
+        return CallRefused(HTTPStatus(error.status_code), detail, error.headers)
+    known = getattr(request.state, "is_authenticated", False)
     if isinstance(error, NotFoundError) and known:
-        return Refused(HTTPStatus.NOT_FOUND, str(error))
+        return CallRefused(HTTPStatus.NOT_FOUND, str(error))
     # a UserError here is an error in the server's configuration: a rule file, a connection
     if isinstance(error, InfrastructureError | OperatorError | UserError):
         if not known:
             log.error("%s %s: %s", request.method, request.url.path, error)
         detail = without_host_paths(request, str(error)) if known else _WITHHELD
-        return Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(RETRY_SECONDS)})
+        return CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(RETRY_SECONDS)})
     raise error
 
 

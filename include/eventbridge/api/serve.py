@@ -10,7 +10,7 @@ from types import FrameType
 import uvicorn
 
 from eventbridge.api.app import create_app
-from eventbridge.api.costly import Costly
+from eventbridge.api.costly_calls import CostlyCalls
 from eventbridge.api.long_lived import long_lived_set_aside
 from eventbridge.api.pushed_metrics import pushed_metrics
 from eventbridge.errors import UserError
@@ -26,7 +26,7 @@ MOST_CONNECTIONS = 256
 class _Server(uvicorn.Server):
     """Reports when it listens, and cancels costly calls when it is asked to stop."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], object], costly: Costly) -> None:
+    def __init__(self, config: uvicorn.Config, started: Callable[[], object], costly: CostlyCalls) -> None:
         super().__init__(config)
         self._report_started = started
         self._costly = costly

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.access import reader
-from eventbridge.api.paging import MOST, Limit, page, paged
-from eventbridge.api.payloads import selection_seen
-from eventbridge.api.reading import RESPONSES, Cursor
+from eventbridge.api.documents import RESPONSES, Cursor
+from eventbridge.api.paging import MOST, Limit, page_of, page_response
+from eventbridge.api.payloads import visible_selection
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.event.json_document import parse_document
 from eventbridge.stages.operate.quality import checked_hour_page
@@ -34,17 +34,17 @@ def rules(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Respo
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
         document: Any = parse_document(runtime.rule_set().to_json())
-        names, following = paged(sorted(document["rules"]), lambda each: (each,), limit, cursor)
+        names, following = page_of(sorted(document["rules"]), lambda each: (each,), limit, cursor)
         return document | {"rules": {name: document["rules"][name] for name in names}}, following
 
-    return page(request, found)
+    return page_response(request, found)
 
 
 @router.get("/targets", summary="List targets")
 def targets(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
     """Return each target of the rules in force: its state, since when and why, and its number of pending deliveries."""
-    return page(
-        request, lambda runtime: paged(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
+    return page_response(
+        request, lambda runtime: page_of(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
     )
 
 
@@ -53,11 +53,11 @@ def redrives(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Re
     """Return redrives, the newest first, with the outcomes of their dead letters."""
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
-        some, following = paged(seen_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
+        some, following = page_of(seen_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
         marks = Marks(runtime)
-        return [selection_seen(request, redrive_document(each, marks.counts(each))) for each in some], following
+        return [visible_selection(request, redrive_document(each, marks.counts(each))) for each in some], following
 
-    return page(request, found)
+    return page_response(request, found)
 
 
 @router.get("/rule-changes", summary="List rule changes")
@@ -68,7 +68,7 @@ def rule_changes(
     cursor: Cursor = None,
 ) -> Response:
     """Return when rules were added, changed and removed, the newest first; a new batch records the changes."""
-    return page(request, lambda runtime: rule_change_page(runtime, rule, limit, cursor))
+    return page_response(request, lambda runtime: rule_change_page(runtime, rule, limit, cursor))
 
 
 @router.get("/pools", summary="List pools")
@@ -77,15 +77,15 @@ def pools(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Respo
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
         by_name = sorted(runtime.ledger.applied_slots().values(), key=lambda each: each.pool)
-        return paged(by_name, lambda each: (each.pool,), limit, cursor)
+        return page_of(by_name, lambda each: (each.pool,), limit, cursor)
 
-    return page(request, found)
+    return page_response(request, found)
 
 
 @router.get("/quality", summary="List quality checks")
 def quality(request: Request, limit: Limit = 24, cursor: Cursor = None) -> Response:
     """Return the hours that Great Expectations checked, the latest first, with their numbers of failed measures."""
-    return page(request, lambda runtime: checked_hour_page(runtime, limit, cursor))
+    return page_response(request, lambda runtime: checked_hour_page(runtime, limit, cursor))
 
 
 @router.get("/stats", summary="List stats by rule and bus")
@@ -97,4 +97,4 @@ def stats(
     cursor: Cursor = None,
 ) -> Response:
     """Return deliveries, bytes and CPU time by day and rule, and events landed by day and bus. `limit` counts rules."""
-    return page(request, lambda runtime: stats_page(runtime, days, rule, limit, cursor))
+    return page_response(request, lambda runtime: stats_page(runtime, days, rule, limit, cursor))

@@ -22,15 +22,15 @@ MOST_JOINED = 5_000
 #: Body and key.
 Record = tuple[bytes, str | None]
 #: The position of a record; an int if its topic takes at most this many bytes of body and key.
-Place = tuple[Partition, int] | int
-Places = list[Place]
+Position = tuple[Partition, int] | int
+Positions = list[Position]
 
 
 @dataclass(frozen=True)
 class _Call:
     records: Sequence[Record]
     topic: str
-    places: Future[Places] = field(default_factory=Future)
+    positions: Future[Positions] = field(default_factory=Future)
 
 
 class BusWriter:
@@ -44,7 +44,7 @@ class BusWriter:
         self._thread = threading.Thread(target=self._run, name=f"bus-{name}", daemon=True)
         self._thread.start()
 
-    def publish(self, records: Sequence[Record], topic: str) -> Future[Places]:
+    def publish(self, records: Sequence[Record], topic: str) -> Future[Positions]:
         """Return a future of the records' positions; it is done once all of them are durable, or fails with BusError.
 
         A record that is too large for its topic is left out; the others are published.
@@ -55,7 +55,7 @@ class BusWriter:
             if self._closed:
                 raise BusError("the bus was closed before the events were published. Nothing was published")
             self._calls.put(call)
-        return call.places
+        return call.positions
 
     def close(self) -> None:
         """Publish the queued calls, then close the bus."""
@@ -72,14 +72,14 @@ class BusWriter:
             for topic, joined in _by_topic(calls).items():
                 try:
                     publisher = publisher or self._open()
-                    places = _publish(publisher, topic, [each for call in joined for each in call.records])
+                    positions = _publish(publisher, topic, [each for call in joined for each in call.records])
                 except BaseException as error:  # whatever it is, every caller needs a result
                     _close(publisher)
                     publisher = None
                     for call in joined:
-                        call.places.set_exception(error)
+                        call.positions.set_exception(error)
                 else:
-                    _set_results(joined, places)
+                    _set_results(joined, positions)
         _close(publisher)
 
     def _waiting(self) -> tuple[list[_Call], bool]:
@@ -88,7 +88,7 @@ class BusWriter:
         calls: list[_Call] = []
         count = 0
         while call is not None:
-            if call.places.set_running_or_notify_cancel():  # from here on it cannot be cancelled
+            if call.positions.set_running_or_notify_cancel():  # from here on it cannot be cancelled
                 calls.append(call)
                 count += len(call.records)
             if count >= MOST_JOINED:
@@ -100,12 +100,12 @@ class BusWriter:
         return calls, False
 
 
-def _publish(publisher: Publisher, topic: str, records: Sequence[Record]) -> Places:
+def _publish(publisher: Publisher, topic: str, records: Sequence[Record]) -> Positions:
     most = publisher.most_bytes(topic) if isinstance(publisher, SizeLimitedPublisher) else None
     fits = [most is None or _bytes_of(record) <= most for record in records]
     fitting = [record for record, fit in zip(records, fits, strict=True) if fit]
-    places = iter(publisher.publish(fitting, topic=topic) if fitting else ())
-    return [next(places) if fit else most or 0 for fit in fits]
+    positions = iter(publisher.publish(fitting, topic=topic) if fitting else ())
+    return [next(positions) if fit else most or 0 for fit in fits]
 
 
 def _bytes_of(record: Record) -> int:
@@ -120,11 +120,11 @@ def _by_topic(calls: Sequence[_Call]) -> dict[str, list[_Call]]:
     return grouped
 
 
-def _set_results(calls: Sequence[_Call], places: Places) -> None:
+def _set_results(calls: Sequence[_Call], positions: Positions) -> None:
     start = 0
     for call in calls:
         end = start + len(call.records)
-        call.places.set_result(places[start:end])
+        call.positions.set_result(positions[start:end])
         start = end
 
 

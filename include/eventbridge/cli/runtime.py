@@ -42,7 +42,7 @@ def open_runtime(*, looking: bool = False, acting: bool = False, writing: bool =
     """
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.stages.runtime.runtime import Runtime
-    from eventbridge.telemetry.chosen import chosen_telemetry
+    from eventbridge.telemetry.selection import telemetry_from_environment
 
     chosen = settings()
     path = Path(chosen.ledger_url.removeprefix(_SQLITE)) if chosen.ledger_url.startswith(_SQLITE) else None
@@ -52,7 +52,9 @@ def open_runtime(*, looking: bool = False, acting: bool = False, writing: bool =
             note(f"there is no ledger at {path}, and none is made. EVENTBRIDGE_HOME says where yours is")
             chosen = _without_traces(chosen, Path(stack.enter_context(TemporaryDirectory(prefix="eventbridge-"))))
             missing = False
-        runtime = Runtime.open(chosen, connections_from_environment(os.environ), telemetry=chosen_telemetry(os.environ))
+        runtime = Runtime.open(
+            chosen, connections_from_environment(os.environ), telemetry=telemetry_from_environment(os.environ)
+        )
         stack.callback(runtime.close)
         if missing:
             note(f"{path} was not there: this is a new, empty ledger. EVENTBRIDGE_HOME says where yours is")

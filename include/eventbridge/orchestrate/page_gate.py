@@ -21,8 +21,8 @@ from airflow.utils.types import DagRunTriggeredByType
 from fastapi import HTTPException, Request
 from fastapi.security import HTTPBearer
 
-from eventbridge.api.page.session import AirflowRun, Asked, NotLoggedIn, Viewer
-from eventbridge.api.refusal import Refused
+from eventbridge.api.page.session import AirflowRun, NotLoggedIn, RequestKind, Viewer
+from eventbridge.api.refusal import CallRefused
 from eventbridge.model.api_token import OPERATE, OWNER, PAYLOADS, READ, ApiToken
 from eventbridge.model.batch import Batch
 from eventbridge.orchestrate.batch_runs import batch_of, runs_of
@@ -31,7 +31,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-_DAGS: dict[Asked, str] = {"redrive": REDRIVE_DAG, "replay": REPLAY_DAG}
+_DAGS: dict[RequestKind, str] = {"redrive": REDRIVE_DAG, "replay": REPLAY_DAG}
 
 #: The DAG ids that stand for owners in Airflow's permissions: one for all owners, and the prefix of those for one
 #: owner.
@@ -53,7 +53,7 @@ class AirflowGate:
     recorded = ""  # a request is triggered as soon as it is recorded
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return Airflow's user; raises NotLoggedIn if there is none, and Refused if the user may not see the page."""
+        """Return Airflow's user; raises NotLoggedIn if there is none, CallRefused if the user may not see the page."""
         try:
             user = await get_user(request, None, await _BEARER(request))
         except HTTPException as error:
@@ -61,7 +61,7 @@ class AirflowGate:
             raise NotLoggedIn(f"Log in to Airflow: {error.detail}", login) from None
         may = _Rights(user)
         if not await asyncio.to_thread(may.look):
-            raise Refused(
+            raise CallRefused(
                 HTTPStatus.FORBIDDEN,
                 f"{user.get_name()} may not see this page: it needs the permission to see runs of {REDRIVE_DAG}",
             )
@@ -95,7 +95,7 @@ class AirflowGate:
 
     async def carry_out(self, asked: Asked, name: str, by: str) -> str:
         """Trigger the DAG that delivers it, in the name of the user; return the error, "" if there is none."""
-        trouble = await _triggered(_DAGS[asked], f"{asked}__{name}", {f"{asked}_id": name}, by)
+        trouble = await _triggered(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
         return trouble and f"{trouble}. Trigger it by hand, with the id in *{asked.capitalize()} id* and *Dry run* off"
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:

@@ -72,7 +72,7 @@ class EventBridgePlugin(AirflowPlugin):
 
 
 def _application() -> Any:
-    from eventbridge.api.mounted import create_mounted_app
+    from eventbridge.api.mounted_app import create_mounted_app
     from eventbridge.orchestrate.page_gate import AirflowGate
 
     return create_mounted_app(_open_runtime, AirflowGate())

@@ -57,13 +57,13 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     from eventbridge.orchestrate.connections import airflow_connection
     from eventbridge.scan.progress import telling_progress
     from eventbridge.stages.runtime.runtime import Runtime
-    from eventbridge.telemetry.chosen import chosen_telemetry
+    from eventbridge.telemetry.selection import telemetry_from_environment
 
     # The process ends with its task, so garbage collection need not scan the existing objects, which takes 0.3 s.
     gc.freeze()
     try:
         look_up = connections or airflow_connection
-        runtime = Runtime.open(airflow_settings(), look_up, telemetry=chosen_telemetry(os.environ))
+        runtime = Runtime.open(airflow_settings(), look_up, telemetry=telemetry_from_environment(os.environ))
         try:
             with telling_progress(log.info):
                 yield runtime

@@ -18,10 +18,10 @@ from stages.delivering import RunningClock, Sending, http
 
 from eventbridge.errors import SettingsError
 from eventbridge.stages.operate.metrics import metrics
-from eventbridge.telemetry.chosen import chosen_telemetry, sends
 from eventbridge.telemetry.ids import trace_of
 from eventbridge.telemetry.otlp_metrics import MetricsSender
 from eventbridge.telemetry.protocol import NO_TELEMETRY, Telemetry
+from eventbridge.telemetry.selection import is_exported, telemetry_from_environment
 from eventbridge.testing.receiver import Receiver
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -89,7 +89,7 @@ def telemetry(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Telemetr
     }
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    return chosen_telemetry(environ)
+    return telemetry_from_environment(environ)
 
 
 def test_an_event_is_one_trace_from_published_to_delivered(
@@ -167,12 +167,13 @@ def test_the_usual_variables_name_the_service_of_the_metrics(
     assert {each.key: each.value.string_value for each in sent.resource.attributes}["service.name"] == told
 
 
-def test_without_an_endpoint_nothing_of_opentelemetry_is_made() -> None:
-    """Not even imported, by a process that opens the command line's runtime."""
-    assert chosen_telemetry({}) is NO_TELEMETRY
+def test_opentelemetry_is_not_imported_without_an_endpoint() -> None:
+    """Neither by the stages nor by the server."""
+    assert telemetry_from_environment({}) is NO_TELEMETRY
     code = (
-        "import sys; from eventbridge.telemetry.chosen import chosen_telemetry; import eventbridge.stages.commit.stage;"
-        "import eventbridge.api.serve; chosen_telemetry({}); print([m for m in sys.modules if 'opentelemetry' in m])"
+        "import sys; from eventbridge.telemetry.selection import telemetry_from_environment as chosen;"
+        "import eventbridge.stages.commit.stage; import eventbridge.api.serve;"
+        "chosen({}); print([m for m in sys.modules if 'opentelemetry' in m])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
@@ -189,16 +190,16 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_made() -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"}, False),
     ],
 )
-def test_the_usual_variables_say_what_is_sent(environ: dict[str, str], wanted: Any) -> None:
-    """An endpoint, and nothing that speaks against it."""
-    assert sends("traces", environ) == wanted
+def test_the_usual_variables_decide_what_is_exported(environ: dict[str, str], wanted: Any) -> None:
+    """An endpoint has to be set, and no variable may turn the signal off."""
+    assert is_exported("traces", environ) == wanted
 
 
 def test_a_wrong_ratio_is_refused() -> None:
     """With what to write."""
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_SAMPLER": "traceidratio"}
     with pytest.raises(SettingsError, match=r"such as 0\.01"):
-        chosen_telemetry(environ | {"OTEL_TRACES_SAMPLER_ARG": "1 %"})
+        telemetry_from_environment(environ | {"OTEL_TRACES_SAMPLER_ARG": "1 %"})
 
 
 def test_a_share_of_deliveries_is_traced() -> None:

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from eventbridge.api.bodies import bodies_of_request
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 
 BINARY = [("ce-specversion", "1.0"), ("ce-id", "7"), ("ce-source", "/s"), ("ce-type", "t")]
 STRUCTURED = [("content-type", "application/cloudevents+json")]
@@ -55,7 +55,7 @@ def test_an_attribute_is_unquoted_and_then_percent_decoded(written: str, meant: 
 )
 def test_what_a_request_may_not_say_is_refused(headers: list[tuple[str, str]], content: bytes, said: str) -> None:
     """With 400, and what to do instead."""
-    with pytest.raises(Refused, match=said) as refused:
+    with pytest.raises(CallRefused, match=said) as refused:
         bodies_of_request(headers, content)
 
     assert refused.value.status == 400

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 
 from eventbridge.api.bodies import MOST_BYTES
 from eventbridge.api.content_coding import check_content_coding, unpacked
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 
 
 def coded(*codings: str) -> Headers:
@@ -44,7 +44,7 @@ def test_without_a_coding_a_body_is_as_it_was_sent() -> None:
 @pytest.mark.parametrize("codings", [("br",), ("zstd",), ("gzip, gzip",), ("deflate", "gzip"), ("aws-chunked",)])
 def test_other_codings_are_refused(codings: tuple[str, ...]) -> None:
     """415, and the header Accept-Encoding says which are taken; before a byte of the body is read."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CallRefused) as refused:
         check_content_coding(coded(*codings))
 
     assert refused.value.status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE
@@ -59,7 +59,7 @@ def test_a_bomb_is_refused_and_never_held(coding: str) -> None:
     assert len(bomb) < 2 << 20
 
     tracemalloc.start()
-    with pytest.raises(Refused, match="decompresses to more than 8,388,608 bytes") as refused:
+    with pytest.raises(CallRefused, match="decompresses to more than 8,388,608 bytes") as refused:
         unpacked(coded(coding), bomb)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -71,7 +71,7 @@ def test_a_bomb_is_refused_and_never_held(coding: str) -> None:
 def test_a_body_of_the_largest_size_is_taken() -> None:
     """The limit is that of what it unpacks to, to the byte."""
     assert len(unpacked(coded("gzip"), gzip.compress(bytes(MOST_BYTES), mtime=0))) == MOST_BYTES
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         unpacked(coded("gzip"), gzip.compress(bytes(MOST_BYTES + 1), mtime=0))
 
 
@@ -89,7 +89,7 @@ def test_a_body_of_the_largest_size_is_taken() -> None:
 )
 def test_a_body_that_is_not_in_its_coding_is_refused(coding: str, content: bytes, said: str) -> None:
     """400: cut off, damaged, followed by something else, or of endless members."""
-    with pytest.raises(Refused, match=f"is not valid {coding}, .*{said}") as refused:
+    with pytest.raises(CallRefused, match=f"is not valid {coding}, .*{said}") as refused:
         unpacked(coded(coding), content)
 
     assert refused.value.status == HTTPStatus.BAD_REQUEST

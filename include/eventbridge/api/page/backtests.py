@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.costly import costly
+from eventbridge.api.costly_calls import run_costly
+from eventbridge.api.documents import run_for_caller
 from eventbridge.api.page import views
-from eventbridge.api.page.forms import Act, Acting, run_form, sent_to
+from eventbridge.api.page.forms import OperatorForm, SubmittedForm, redirect_to, run_form
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
-from eventbridge.api.payloads import check_payloads
-from eventbridge.api.reading import run_for_caller
-from eventbridge.api.refusal import Refused
+from eventbridge.api.payloads import require_payloads
+from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.stages.operate.backtest_reports import find_report, report_page
 from eventbridge.stages.operate.candidates import read_candidate
@@ -40,22 +40,22 @@ def backtest(request: Request, found: _Viewer, backtest_id: str) -> Response:
     """Return one report: what a candidate matches and sends, or how two candidates differ, with samples."""
 
     def load(runtime: Runtime) -> object:
-        check_payloads(request)
+        require_payloads(request)
         return find_report(runtime, backtest_id)
 
     return render(request, "backtest", {"viewer": found, "report": run_for_caller(request, load)})
 
 
 @router.post("/rules/{name}/backtest")
-async def begin(request: Request, act: Acting, name: str) -> Response:
+async def begin(request: Request, act: OperatorForm, name: str) -> Response:
     """Have Airflow run a rule over the archive, or compare it with a changed rule from the form."""
     if not act.viewer.backtests:
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.FORBIDDEN,
             f"{act.viewer.name} may not backtest: it needs Airflow, and the permission to trigger "
             "eventbridge_backtest_rules. Use `eventbridge rules backtest` instead",
         )
-    check_payloads(request)
+    require_payloads(request)
 
     def page(runtime: Runtime) -> dict[str, Any]:
         return {"viewer": act.viewer, "form": act} | views.rule(runtime, name, "hour")
@@ -64,14 +64,14 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
         conf: dict[str, str] = run_form(request, lambda runtime: _conf(runtime, act, name), "rule", page)
         return conf
 
-    conf = await costly(request, conf_of)
+    conf = await run_costly(request, conf_of)
     gate: Gate = request.app.state.gate
     if trouble := await gate.backtest(conf, act.viewer.name):
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, trouble)
-    return sent_to(request, "/backtests")
+        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, trouble)
+    return redirect_to(request, "/backtests")
 
 
-def _conf(runtime: Runtime, act: Act, name: str) -> dict[str, str]:
+def _conf(runtime: Runtime, act: SubmittedForm, name: str) -> dict[str, str]:
     """Return the parameters of the DAG; raises UserError for an invalid time and for a rule file with errors."""
     find_rule(runtime.rule_set(), name)
     since, until = time_range(runtime.ledger.now(), act["since"], act["until"] or None)

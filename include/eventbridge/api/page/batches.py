@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from eventbridge.api.page.forms import sent_to
+from eventbridge.api.documents import run_for_caller
+from eventbridge.api.page.forms import redirect_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import AirflowRun, Gate, Viewer, viewer
-from eventbridge.api.payloads import error_seen
-from eventbridge.api.reading import run_for_caller
-from eventbridge.api.refusal import Refused
+from eventbridge.api.payloads import visible_error
+from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import NotFoundError
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.chunk_account import ChunkAttempt, chunk_account, chunk_of_push
@@ -58,8 +58,10 @@ def batch_of_run(request: Request, found: _Viewer, dag: str, run: str) -> Respon
     """Redirect from a DAG run in Airflow to its batch."""
     batch_id = _gate(request).batch_of(AirflowRun(dag, run))
     if batch_id is None:
-        raise Refused(HTTPStatus.NOT_FOUND, f"The run {run} of {dag} has no batch, or Airflow has deleted its record")
-    return sent_to(request, f"/batches/{batch_id}")
+        raise CallRefused(
+            HTTPStatus.NOT_FOUND, f"The run {run} of {dag} has no batch, or Airflow has deleted its record"
+        )
+    return redirect_to(request, f"/batches/{batch_id}")
 
 
 @router.get("/chunk")
@@ -79,12 +81,12 @@ def chunk_of_run(
         return chunk_of_push(runtime, batch_id, number)
 
     chunk_id = run_for_caller(request, chunk_of_task)
-    return sent_to(request, f"/batches/{batch_id}/chunks/{chunk_id}")
+    return redirect_to(request, f"/batches/{batch_id}/chunks/{chunk_id}")
 
 
 def _seen(request: Request, attempt: ChunkAttempt) -> ChunkAttempt:
     row = attempt.row
-    return replace(attempt, row=row | {"error": error_seen(request, row["reason"], row["error"])})
+    return replace(attempt, row=row | {"error": visible_error(request, row["reason"], row["error"])})
 
 
 def _gate(request: Request) -> Gate:

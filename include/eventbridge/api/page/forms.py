@@ -13,13 +13,13 @@ from urllib.parse import parse_qs
 
 from fastapi import Depends, Request, Response
 
-from eventbridge.api.once import note_status
-from eventbridge.api.owners import limit
+from eventbridge.api.documents import run_for_caller
+from eventbridge.api.operator_calls import record_status
+from eventbridge.api.owners import limit_to_owners
 from eventbridge.api.page.render import FormRefused
 from eventbridge.api.page.session import Viewer, check_origin, root, viewer
-from eventbridge.api.payloads import check_conditions, check_payloads
-from eventbridge.api.reading import run_for_caller
-from eventbridge.api.refusal import Refused, refusal_of
+from eventbridge.api.payloads import check_conditions, require_payloads
+from eventbridge.api.refusal import CallRefused, refusal_of
 from eventbridge.stages.operate.actions import note_action
 from eventbridge.stages.operate.event_body import body_of_event
 from eventbridge.stages.runtime.runtime import Runtime
@@ -31,7 +31,7 @@ _MOST_FIELDS = 100
 
 
 @dataclass(frozen=True)
-class Act:
+class SubmittedForm:
     """A form that was sent, by the names of its fields; a missing field is ""."""
 
     viewer: Viewer
@@ -47,83 +47,83 @@ def run_form(
 ) -> Any:
     """Return the result of `do`; raises FormRefused for a wrong value, with the page of `template` and `values`.
 
-    Raises Refused for any other refusal.
+    Raises CallRefused for any other refusal.
     """
     try:
         return run_for_caller(request, do)
-    except Refused as reason:
+    except CallRefused as reason:
         if reason.status != HTTPStatus.BAD_REQUEST:
             raise
         raise FormRefused(reason, template, run_for_caller(request, values)) from None
 
 
-async def sent(request: Request) -> Act:
-    """Return a form of the page; raises Refused unless it demonstrably comes from the page and from this login."""
+async def submitted_form(request: Request) -> SubmittedForm:
+    """Return a form of the page; raises CallRefused unless it demonstrably comes from the page and from this login."""
     check_origin(request, proven=True)
     found = await viewer(request)
     fields = await read_form(request, MOST_FORM_BYTES)
     if not hmac.compare_digest(fields.get("key", "").encode(), found.form_key.encode()):
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.FORBIDDEN,
             "This form belongs to another login, and nothing was changed. Load the page again",
         )
     check_conditions(request, fields)
-    return Act(found, fields)
+    return SubmittedForm(found, fields)
 
 
-async def acting(request: Request) -> AsyncIterator[Act]:
-    """Yield a form of a user who may make changes, and record its result as an action; raises Refused."""
-    act = await sent(request)
+async def operator_form(request: Request) -> AsyncIterator[SubmittedForm]:
+    """Yield a form of a user who may make changes, and record its result as an action; raises CallRefused."""
+    act = await submitted_form(request)
     if not act.viewer.operates:
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.FORBIDDEN,
             f"{act.viewer.name} has read-only access: changes need the scope operate or, in Airflow, the permission to "
             "trigger eventbridge_redrive_dead_letters. Nothing was changed",
         )
-    limit(request, act.viewer.acts_for)
+    limit_to_owners(request, act.viewer.acts_for)
     call = f"{request.method} {request.url.path}"
     note = partial(note_action, by=f"page, {act.viewer.name}", call=call, asked=act.fields)
     number = await asyncio.to_thread(run_for_caller, request, note)
     try:
         yield act
     except Exception as error:
-        await asyncio.to_thread(note_status, request, number, refusal_of(request, error).status)
+        await asyncio.to_thread(record_status, request, number, refusal_of(request, error).status)
         raise
-    await asyncio.to_thread(note_status, request, number, HTTPStatus.OK)
+    await asyncio.to_thread(record_status, request, number, HTTPStatus.OK)
 
 
 #: The result is recorded before the response is sent, so that the next page shows it.
-Acting = Annotated[Act, Depends(acting, scope="function")]
+OperatorForm = Annotated[SubmittedForm, Depends(operator_form, scope="function")]
 
 
 async def read_form(request: Request, most: int) -> dict[str, str]:
-    """Return the fields of a form; raises Refused if it is larger than `most` bytes, or has too many fields."""
+    """Return the fields of a form; raises CallRefused if it is larger than `most` bytes, or has too many fields."""
     content = bytearray()
     async for part in request.stream():
         content += part
         if len(content) > most:
             detail = f"The form has more than {most:,} bytes. Nothing was changed"
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+            raise CallRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     try:
         found = parse_qs(content.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
     except ValueError:
         detail = f"The form has more than {_MOST_FIELDS} fields. Nothing was changed"
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail) from None
+        raise CallRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail) from None
     # the last value: a ticked box follows its hidden field
     return {name: values[-1] for name, values in found.items()}
 
 
-def landed_body(request: Request, runtime: Runtime, event_id: str) -> str:
+def archived_event(request: Request, runtime: Runtime, event_id: str) -> str:
     """Return the archived event to fill a form with; "" for no id.
 
-    Raises Refused if the user may not see payloads.
+    Raises CallRefused if the user may not see payloads.
     """
     if not event_id:
         return ""
-    check_payloads(request)
+    require_payloads(request)
     return body_of_event(runtime, event_id) or ""
 
 
-def sent_to(request: Request, path: str) -> Response:
+def redirect_to(request: Request, path: str) -> Response:
     """Return a redirect to a path below the page's root."""
     return Response(status_code=HTTPStatus.SEE_OTHER, headers={"location": f"{root(request)}{path}"})

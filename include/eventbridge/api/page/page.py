@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from eventbridge.api.documents import DeadLetterQuery, run_for_caller
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import views
-from eventbridge.api.page.forms import read_form, sent_to
+from eventbridge.api.page.forms import read_form, redirect_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
-from eventbridge.api.reading import DeadLetterQuery, run_for_caller
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.timeline import Span
 
@@ -122,7 +122,7 @@ async def log_in(request: Request) -> Response:
     check_origin(request)
     secret = (await read_form(request, _MOST_FORM_BYTES)).get("token", "").strip()
     await token_of(request, secret)
-    response = sent_to(request, "")
+    response = redirect_to(request, "")
     keep(response, request, secret)
     return response
 
@@ -131,7 +131,7 @@ async def log_in(request: Request) -> Response:
 def log_out(request: Request) -> Response:
     """Delete the cookie with the token."""
     check_origin(request)
-    response = sent_to(request, "/login")
+    response = redirect_to(request, "/login")
     forget(response, request)
     return response
 

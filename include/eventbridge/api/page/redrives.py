@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.costly import costly
-from eventbridge.api.page.forms import Acting, run_form, sent_to
+from eventbridge.api.costly_calls import run_costly
+from eventbridge.api.documents import run_for_caller
+from eventbridge.api.page.forms import OperatorForm, redirect_to, run_form
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
-from eventbridge.api.paging import paged
-from eventbridge.api.payloads import selection_seen, shows_payloads
-from eventbridge.api.reading import run_for_caller
-from eventbridge.api.refusal import Refused
+from eventbridge.api.paging import page_of
+from eventbridge.api.payloads import can_see_payloads, visible_selection
+from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import UserError
 from eventbridge.stages.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.stages.redrive.account import find_redrive, redrive_document, seen_redrives, survey_document
@@ -31,7 +31,7 @@ _LISTED = 50
 
 
 @dataclass(frozen=True)
-class Chosen:
+class RedriveForm:
     """The form of a redrive: which dead letters, and how they are delivered again; "": not filled in."""
 
     rule: str = ""
@@ -51,7 +51,7 @@ class Chosen:
         names = (self.name,) if self.name else ()
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, names)
-        found = wanted.read(runtime.ledger.now(), payloads=shows_payloads(request))
+        found = wanted.read(runtime.ledger.now(), payloads=can_see_payloads(request))
         if not found.chooses and not self.everything:
             raise UserError("no filter given. Fill in a filter, or tick All")
         return found
@@ -65,14 +65,16 @@ class Chosen:
 
 
 @router.get("/redrive")
-async def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends()]) -> Response:
+async def preview(request: Request, found: _Viewer, chosen: Annotated[RedriveForm, Depends()]) -> Response:
     """Return the preview of a redrive with the form that starts it; changes nothing."""
 
-    values = await costly(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, request, chosen)))
+    values = await run_costly(
+        request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, request, chosen))
+    )
     return render(request, "redrive", {"viewer": found} | values)
 
 
-def _preview(runtime: Runtime, request: Request, chosen: Chosen) -> dict[str, Any]:
+def _preview(runtime: Runtime, request: Request, chosen: RedriveForm) -> dict[str, Any]:
     how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
     seen = survey(runtime, chosen.selection(runtime, request), **how)
     values = {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
@@ -84,9 +86,9 @@ def _preview(runtime: Runtime, request: Request, chosen: Chosen) -> dict[str, An
 
 
 @router.post("/redrive")
-async def begin(request: Request, act: Acting) -> Response:
+async def begin(request: Request, act: OperatorForm) -> Response:
     """Record a redrive and, where Airflow mounts the page, have Airflow deliver it."""
-    chosen = Chosen(**{each.name: act[each.name] for each in fields(Chosen)})
+    chosen = RedriveForm(**{each.name: act[each.name] for each in fields(RedriveForm)})
     gate: Gate = request.app.state.gate
 
     def begun(runtime: Runtime) -> str:
@@ -101,11 +103,11 @@ async def begin(request: Request, act: Acting) -> Response:
         values.pop("said", None)  # the refusal shows the same reason
         return values
 
-    redrive_id: str = await costly(request, lambda: run_form(request, begun, "redrive", page))
+    redrive_id: str = await run_costly(request, lambda: run_form(request, begun, "redrive", page))
     trouble = await gate.carry_out("redrive", redrive_id, act.viewer.name)
     if trouble:
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {trouble}")
-    return sent_to(request, "/redrives")
+        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {trouble}")
+    return redirect_to(request, "/redrives")
 
 
 @router.get("/redrives")
@@ -114,9 +116,9 @@ def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
     def listed(runtime: Runtime) -> dict[str, Any]:
         marks = Marks(runtime)
-        some, following = paged(seen_redrives(runtime), lambda each: (each.redrive_id,), _LISTED, cursor or None)
+        some, following = page_of(seen_redrives(runtime), lambda each: (each.redrive_id,), _LISTED, cursor or None)
         return {
-            "redrives": [selection_seen(request, redrive_document(each, marks.counts(each))) for each in some],
+            "redrives": [visible_selection(request, redrive_document(each, marks.counts(each))) for each in some],
             "cursor": following,
         }
 
@@ -124,11 +126,11 @@ def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
 
 @router.post("/redrives/{redrive_id}/cancel")
-def cancel(request: Request, act: Acting, redrive_id: str) -> Response:
+def cancel(request: Request, act: OperatorForm, redrive_id: str) -> Response:
     """Cancel a redrive."""
 
     def done(runtime: Runtime) -> None:
         runtime.ledger.end_redrive(find_redrive(runtime, redrive_id).redrive_id, "cancelled")
 
     run_for_caller(request, done)
-    return sent_to(request, "/redrives")
+    return redirect_to(request, "/redrives")

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from eventbridge.api.host_paths import response_without_host_paths
 from eventbridge.api.page.distance import distance
 from eventbridge.api.page.session import NotLoggedIn, root
-from eventbridge.api.refusal import Refused, refusal_of, refused
+from eventbridge.api.refusal import CallRefused, problem_response, refusal_of
 
 #: Nothing is loaded from other hosts; only the page's own server may frame it, as Airflow does.
 _POLICY = (
@@ -29,10 +29,10 @@ _HEADERS = {
 }
 
 
-class FormRefused(Refused):
+class FormRefused(CallRefused):
     """A form with a wrong value; its page is shown again, with the reason."""
 
-    def __init__(self, reason: Refused, template: str, values: dict[str, Any]) -> None:
+    def __init__(self, reason: CallRefused, template: str, values: dict[str, Any]) -> None:
         super().__init__(reason.status, reason.detail, reason.headers)
         self.template = template
         self.values = values
@@ -52,7 +52,7 @@ def render(request: Request, name: str, values: dict[str, Any], status: HTTPStat
     return Response(text.encode("utf-8", "replace"), status, headers, "text/html; charset=utf-8")
 
 
-def asked_to_log_in(request: Request, error: Exception) -> Response:
+def login_response(request: Request, error: Exception) -> Response:
     """Return the login form with the reason, for a browser without a valid token."""
     said, login = (error.said, error.login) if isinstance(error, NotLoggedIn) else ("", "")
     if login:
@@ -60,10 +60,10 @@ def asked_to_log_in(request: Request, error: Exception) -> Response:
     return render(request, "login", {"said": said}, HTTPStatus.UNAUTHORIZED)
 
 
-def refused_in_words(request: Request, error: Exception) -> Response:
+def refusal_response(request: Request, error: Exception) -> Response:
     """Return a refused request of the page as a page, a form with a wrong value as its own page; else a problem."""
     if not f"{request.url.path}/".startswith(f"{root(request)}/"):
-        return refused(request, error)
+        return problem_response(request, error)
     refusal = refusal_of(request, error)
     if isinstance(refusal, FormRefused):
         return render(request, refusal.template, refusal.values | {"refused": refusal.detail}, refusal.status)

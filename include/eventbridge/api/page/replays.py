@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.costly import costly
-from eventbridge.api.page.forms import Act, Acting, run_form, sent_to
+from eventbridge.api.costly_calls import run_costly
+from eventbridge.api.documents import run_for_caller
+from eventbridge.api.page.forms import OperatorForm, SubmittedForm, redirect_to, run_form
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
-from eventbridge.api.paging import paged
-from eventbridge.api.payloads import selection_seen
-from eventbridge.api.reading import run_for_caller
-from eventbridge.api.refusal import Refused
+from eventbridge.api.paging import page_of
+from eventbridge.api.payloads import visible_selection
+from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import UserError
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, replay_document, replay_progress, seen_replays
@@ -35,7 +35,7 @@ _LISTED = 100
 
 
 @dataclass(frozen=True)
-class Form:
+class ReplayForm:
     """The form of a replay; "": not filled in. `rules` and `targets`: names, separated by commas or blanks."""
 
     bus: str = ""
@@ -51,7 +51,7 @@ class Form:
     rate: str = ""
 
     @classmethod
-    def of(cls, act: Act) -> Form:
+    def of(cls, act: SubmittedForm) -> ReplayForm:
         """Return the form with the fields that were sent."""
         return cls(**{each.name: act[each.name] for each in fields(cls)})
 
@@ -81,14 +81,14 @@ def _names(text: str) -> list[str]:
 
 
 @router.get("/replay")
-async def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) -> Response:
+async def preview(request: Request, found: _Viewer, form: Annotated[ReplayForm, Depends()]) -> Response:
     """Return the form and, once it names a bus, the preview of the replay; changes nothing."""
 
-    values = await costly(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, form)))
+    values = await run_costly(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, form)))
     return render(request, "replay_form", {"viewer": found} | values)
 
 
-def _preview(runtime: Runtime, form: Form) -> dict[str, Any]:
+def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
     values: dict[str, Any] = {"form": asdict(form), "buses": sorted(runtime.rule_set().buses)}
     if not form.bus:
         return values
@@ -100,10 +100,10 @@ def _preview(runtime: Runtime, form: Form) -> dict[str, Any]:
 
 
 @router.post("/replay")
-async def begin(request: Request, act: Acting) -> Response:
+async def begin(request: Request, act: OperatorForm) -> Response:
     """Record a replay and, where Airflow mounts the page, have Airflow deliver it."""
     _check(act)
-    form = Form.of(act)
+    form = ReplayForm.of(act)
     gate: Gate = request.app.state.gate
 
     def begun(runtime: Runtime) -> str:
@@ -117,7 +117,7 @@ async def begin(request: Request, act: Acting) -> Response:
         values.pop("said", None)  # the refusal shows the same reason
         return values
 
-    replay_id: str = await costly(request, lambda: run_form(request, begun, "replay_form", page))
+    replay_id: str = await run_costly(request, lambda: run_form(request, begun, "replay_form", page))
     return await _carried_out(request, act, replay_id)
 
 
@@ -126,7 +126,7 @@ def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Return replays, the newest first."""
 
     def listed(runtime: Runtime) -> dict[str, Any]:
-        some, following = paged(seen_replays(runtime), lambda each: (each.replay_id,), _LISTED, cursor or None)
+        some, following = page_of(seen_replays(runtime), lambda each: (each.replay_id,), _LISTED, cursor or None)
         return {"replays": [replay_progress(runtime, each) for each in some], "cursor": following}
 
     return render(request, "replays", {"viewer": found} | run_for_caller(request, listed))
@@ -135,13 +135,13 @@ def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
 @router.get("/replays/{replay_id}")
 def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
     """Return one replay: the request, its progress, and the outcomes of its deliveries."""
-    document = run_for_caller(request, lambda runtime: selection_seen(request, replay_document(runtime, replay_id)))
+    document = run_for_caller(request, lambda runtime: visible_selection(request, replay_document(runtime, replay_id)))
     values = {"since" if name == "from" else name: value for name, value in document.items()}
     return render(request, "replay", {"viewer": found} | values)
 
 
 @router.post("/replays/{replay_id}/{word}")
-async def change(request: Request, act: Acting, replay_id: str, word: Word) -> Response:
+async def change(request: Request, act: OperatorForm, replay_id: str, word: Word) -> Response:
     """Pause, resume or cancel a replay; the batch in progress is finished."""
     _check(act)
 
@@ -153,21 +153,21 @@ async def change(request: Request, act: Acting, replay_id: str, word: Word) -> R
     name, is_changed = await asyncio.to_thread(run_for_caller, request, changed)
     if word == "resume" and is_changed:
         return await _carried_out(request, act, name)
-    return sent_to(request, f"/replays/{name}")
+    return redirect_to(request, f"/replays/{name}")
 
 
-def _check(act: Act) -> None:
+def _check(act: SubmittedForm) -> None:
     if not act.viewer.replays:
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.FORBIDDEN,
             f"{act.viewer.name} may not replay: it needs the permission to trigger eventbridge_replay_events. "
             "Nothing was changed",
         )
 
 
-async def _carried_out(request: Request, act: Act, replay_id: str) -> Response:
+async def _carried_out(request: Request, act: SubmittedForm, replay_id: str) -> Response:
     gate: Gate = request.app.state.gate
     trouble = await gate.carry_out("replay", replay_id, act.viewer.name)
     if trouble:
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The replay {replay_id} is recorded, but {trouble}")
-    return sent_to(request, f"/replays/{replay_id}")
+        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The replay {replay_id} is recorded, but {trouble}")
+    return redirect_to(request, f"/replays/{replay_id}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from eventbridge.api.page import actions, acts, backtests, batches, page, redrives, replays, schemas, tries
+from eventbridge.api.page import actions, backtests, batches, operations, page, redrives, replays, schemas, target_tests
 
-ROUTERS = tuple(part.router for part in (page, actions, acts, backtests, batches, redrives, replays, schemas, tries))
+ROUTERS = tuple(
+    part.router for part in (page, actions, operations, backtests, batches, redrives, replays, schemas, target_tests)
+)

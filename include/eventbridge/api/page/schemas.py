@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from eventbridge.api.documents import run_for_caller
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
-from eventbridge.api.payloads import HIDDEN, shows_payloads
-from eventbridge.api.reading import run_for_caller
+from eventbridge.api.payloads import HIDDEN, can_see_payloads
 from eventbridge.stages.operate.schemas import MOST_RULES, field_users, schema_page, schemas_named
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import visibility_of
@@ -39,8 +39,8 @@ def schema(request: Request, found: _Viewer, type: str) -> Response:
     """Return the fields of a type on each bus: types, null rates, examples, and the rules that use them."""
 
     def load(runtime: Runtime) -> dict[str, Any]:
-        known = schemas_named(runtime, type, examples=shows_payloads(request))
+        known = schemas_named(runtime, type, examples=can_see_payloads(request))
         return {"schemas": [(each, *field_users(runtime, each)) for each in known]}
 
-    values = {"viewer": found, "type": type, "hidden": "" if shows_payloads(request) else HIDDEN, "most": MOST_RULES}
+    values = {"viewer": found, "type": type, "hidden": "" if can_see_payloads(request) else HIDDEN, "most": MOST_RULES}
     return render(request, "schema", values | run_for_caller(request, load))

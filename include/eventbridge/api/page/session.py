@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 from fastapi import Request, Response
 
 from eventbridge.api.access import Access, check_general_scope
-from eventbridge.api.owners import limit
-from eventbridge.api.payloads import show_payloads
-from eventbridge.api.refusal import Refused, believed
+from eventbridge.api.owners import limit_to_owners
+from eventbridge.api.payloads import set_payloads_right
+from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.model.api_token import OPERATE, PAYLOADS, READ, ApiToken
 from eventbridge.model.batch import Batch
 from eventbridge.model.recorded import RECORDED
 
 COOKIE = "eventbridge_token"
 #: A request that is recorded first and then delivered batch by batch.
-Asked = Literal["redrive", "replay"]
+RequestKind = Literal["redrive", "replay"]
 #: How long a browser keeps the token, unless it is revoked before.
 KEPT_SECONDS = 12 * 3600
 
@@ -80,13 +80,13 @@ class Gate(Protocol):
         ...
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return the user; raises NotLoggedIn, Refused for a user who may not see the page."""
+        """Return the user; raises NotLoggedIn, CallRefused for a user who may not see the page."""
         ...
 
     async def user(self, request: Request) -> ApiToken | None:
         """Return the rights of a bearer token of the server that mounts this one; None: there is no such server.
 
-        Raises Refused, HTTPException for an invalid token.
+        Raises CallRefused, HTTPException for an invalid token.
         """
         ...
 
@@ -94,7 +94,7 @@ class Gate(Protocol):
         """Start a backtest of a candidate, or of `a` and `b` compared; return the error, or ""."""
         ...
 
-    async def carry_out(self, asked: Asked, name: str, by: str) -> str:
+    async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
         """Start the delivery of a recorded redrive or replay; return the error, or ""."""
         ...
 
@@ -132,19 +132,19 @@ class TokenGate:
         """Return an error: this server has neither Airflow nor Spark."""
         return "This server has no Spark. Use `eventbridge rules backtest`"
 
-    async def carry_out(self, asked: Asked, name: str, by: str) -> str:
+    async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
         """Do nothing: this server never delivers, and the page shows the command that does."""
         return ""
 
 
 async def viewer(request: Request) -> Viewer:
-    """Return the user of the page; raises NotLoggedIn, Refused."""
+    """Return the user of the page; raises NotLoggedIn, CallRefused."""
     gate: Gate = request.app.state.gate
     found = await gate.viewer(request)
-    believed(request)
+    mark_authenticated(request)
     request.state.viewer = found
-    limit(request, found.owners)
-    show_payloads(request, found.payloads)
+    limit_to_owners(request, found.owners)
+    set_payloads_right(request, found.payloads)
     return found
 
 
@@ -154,21 +154,21 @@ async def token_of(request: Request, secret: str) -> ApiToken:
     try:
         token = await access.caller(secret)
         check_general_scope(token, READ)
-    except Refused as error:
+    except CallRefused as error:
         raise NotLoggedIn(error.detail) from None
-    believed(request)
+    mark_authenticated(request)
     return token
 
 
 def check_origin(request: Request, *, proven: bool = False) -> None:
-    """Raise Refused for a form that another site sent, by the headers in which browsers name the origin.
+    """Raise CallRefused for a form that another site sent, by the headers in which browsers name the origin.
 
     `proven`: also refuse a form without such a header.
     """
     site = request.headers.get("sec-fetch-site")
     is_stated = site is not None or "origin" in request.headers or not proven
     if not is_stated or (site != "same-origin" if site is not None else not _is_own(request)):
-        raise Refused(HTTPStatus.FORBIDDEN, "This form was sent by another site. Nothing was changed")
+        raise CallRefused(HTTPStatus.FORBIDDEN, "This form was sent by another site. Nothing was changed")
 
 
 def _is_own(request: Request) -> bool:

@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 from fastapi import Request
 
+from eventbridge.api.documents import DeadLetterQuery, dead_letter_place, rule_document, with_name
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.api.payloads import (
     HIDDEN,
-    dead_letter_seen,
-    error_seen,
-    groups_seen,
-    rule_on_hold_seen,
-    shows_payloads,
-    why_seen,
+    can_see_payloads,
+    visible_dead_letter,
+    visible_error,
+    visible_groups,
+    visible_rule_on_hold,
+    visible_trace,
 )
-from eventbridge.api.reading import DeadLetterQuery, dead_letter_place, named, rule_document
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
@@ -52,7 +52,7 @@ _COST_DAYS = 7
 
 
 @dataclass(frozen=True)
-class Waiting:
+class RunnerLag:
     """The lag of a runner on its bus, in events; None if its offsets do not apply to the log."""
 
     runner: str
@@ -67,10 +67,10 @@ class Waiting:
 def overview(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
     """Return the status of the installation, and its throughput in the last hour or day."""
     found = status(runtime, batches=_NEWEST_BATCHES)
-    found = replace(found, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in found.rules_on_hold))
+    found = replace(found, rules_on_hold=tuple(visible_rule_on_hold(request, each) for each in found.rules_on_hold))
     values: dict[str, Any] = {
         "status": found,
-        "waiting": _waiting(found),
+        "waiting": _runner_lags(found),
         "reconciliation": None,
         "charts": [],
         "span": span,
@@ -104,17 +104,17 @@ def lag(runtime: Runtime) -> dict[str, Any]:
             "in_flight": each.in_flight,
             "available": each.available,
         }
-        for each in _waiting(found)
+        for each in _runner_lags(found)
     ]
     return {"buses": lines, "targets": len(found.targets), "pending": sum(each.count for each in found.pending)}
 
 
-def _waiting(found: Status) -> list[Waiting]:
-    waiting: dict[tuple[str, str], Waiting] = {}
+def _runner_lags(found: Status) -> list[RunnerLag]:
+    waiting: dict[tuple[str, str], RunnerLag] = {}
     for partition in found.partitions:
         key = partition.runner, partition.bus
-        before = waiting.get(key, Waiting(*key, 0, 0, 0, "", _drains(found, *key)))
-        waiting[key] = Waiting(
+        before = waiting.get(key, RunnerLag(*key, 0, 0, 0, "", _caught_up_text(found, *key)))
+        waiting[key] = RunnerLag(
             *key,
             _sum(before.lag, partition.lag),
             _sum(before.in_flight, partition.in_flight),
@@ -131,12 +131,12 @@ def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool
     `every_rule`: include all rules that do not match, instead of only some.
     """
     try:
-        found = why_seen(request, why(runtime, event_id, most_unmatched=None if every_rule else _LISTED_RULES))
+        found = visible_trace(request, why(runtime, event_id, most_unmatched=None if every_rule else _LISTED_RULES))
     except NotFoundError as error:
         return {"event_id": event_id, "said": str(error)}
 
     def body_of(message: EventResult) -> str | None:
-        return archived_body(runtime, message) if shows_payloads(request) else HIDDEN
+        return archived_body(runtime, message) if can_see_payloads(request) else HIDDEN
 
     event_id = found.event_id  # a delivery id finds its event
     return {
@@ -219,10 +219,10 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
         latency_chart(recent, "times", "Latency, published to delivered"),
         success_chart(recent, "success", "Success rate"),
     ]
-    shown = shows_payloads(request)
+    shown = can_see_payloads(request)
     responses = [
         (
-            replace(each, said=error_seen(request, each.reason, each.said)),
+            replace(each, said=visible_error(request, each.reason, each.said)),
             each.head if shown or not each.head else HIDDEN,
         )
         for each in recent_responses(runtime, rule, name)
@@ -241,11 +241,11 @@ def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
 def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> dict[str, Any]:
     """Return the matching dead letters with their marks, and their groups by rule, target, reason and error."""
     found, damaged = query.letters(request, runtime)
-    records = [dead_letter_seen(request, each) for each in found.records()]
+    records = [visible_dead_letter(request, each) for each in found.records()]
     marks = Marks(runtime)
-    marked = [(named(each), marks.of(letter)) for each, letter in zip(records, found.letters, strict=True)]
+    marked = [(with_name(each), marks.of(letter)) for each, letter in zip(records, found.letters, strict=True)]
     unreadable = [str(error) for error in (damaged | marks.damaged).values()]
-    shown = {"letters": marked, "groups": groups_seen(records), "unreadable": unreadable}
+    shown = {"letters": marked, "groups": visible_groups(records), "unreadable": unreadable}
     return {"query": query, "reasons": REASONS, "cursor": found.cursor} | shown
 
 
@@ -253,13 +253,13 @@ def dead_letter(runtime: Runtime, asked: Request, name: str) -> dict[str, Any]:
     """Return one dead letter with its mark; payloads are hidden from a viewer without the right to see them."""
     place = dead_letter_place(runtime, name)
     record = read_dead_letter(runtime, place.file, place.row)
-    found = dead_letter_seen(asked, named(record))
+    found = visible_dead_letter(asked, with_name(record))
     return {
         "letter": found,
         "mark": Marks(runtime).of(DeadLetter(place.file, place.row, record)),
         "event": plain(found["event"]),
         "request": plain(found["request"]),
-        "headers": _lines(found["request_headers"]) if shows_payloads(asked) else [],
+        "headers": _lines(found["request_headers"]) if can_see_payloads(asked) else [],
         "attempts": [plain(each) | {"started_at": each["started_at"]} for each in found["attempts"]],
     }
 
@@ -270,7 +270,7 @@ def search(runtime: Runtime, query: SearchQuery) -> dict[str, Any]:
     return {"query": query, "found": query.page(runtime) if asked else None}
 
 
-def _drains(found: Status, runner: str, bus: str) -> str:
+def _caught_up_text(found: Status, runner: str, bus: str) -> str:
     """Return when the lag of a runner is zero, as text: the time of its slowest partition."""
     flows = [each.flow for each in found.flows if (each.runner, each.bus) == (runner, bus)]
     if any(each.grows for each in flows):

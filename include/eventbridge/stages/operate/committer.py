@@ -36,7 +36,7 @@ from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.telemetry.chosen import chosen_telemetry
+from eventbridge.telemetry.selection import telemetry_from_environment
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ def serve() -> None:
     settings: Settings = pickle.load(sys.stdin.buffer)
     asked: SimpleQueue[tuple[str, Pools]] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, asked), daemon=True).start()
-    with closing(Runtime.open(settings, _no_connection, telemetry=chosen_telemetry(os.environ))) as runtime:
+    with closing(Runtime.open(settings, _no_connection, telemetry=telemetry_from_environment(os.environ))) as runtime:
         compile_ahead()
         while True:
             try:

@@ -11,9 +11,15 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
 from eventbridge.api.host_paths import response_without_host_paths
-from eventbridge.api.owners import seen
-from eventbridge.api.payloads import dead_letter_seen, groups_seen, rule_on_hold_seen, shows_payloads, why_seen
-from eventbridge.api.refusal import PROBLEM, Refused
+from eventbridge.api.owners import visible_to_caller
+from eventbridge.api.payloads import (
+    can_see_payloads,
+    visible_dead_letter,
+    visible_groups,
+    visible_rule_on_hold,
+    visible_trace,
+)
+from eventbridge.api.refusal import PROBLEM, CallRefused
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.errors import (
     ConnectionUnusable,
@@ -84,22 +90,22 @@ def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10
     def found(runtime: Runtime) -> dict[str, Any]:
         current = status_of(runtime, batches=batches)
         return status_fields(
-            replace(current, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in current.rules_on_hold))
+            replace(current, rules_on_hold=tuple(visible_rule_on_hold(request, each) for each in current.rules_on_hold))
         )
 
-    return document(request, found)
+    return document_response(request, found)
 
 
 @router.get("/rules/{rule}", summary="Get a rule")
 def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Return a rule in force, with its defaults filled in."""
-    return document(request, lambda runtime: rule_document(runtime, rule))
+    return document_response(request, lambda runtime: rule_document(runtime, rule))
 
 
 @router.get("/rules/{rule}/versions", summary="List the versions of a rule")
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Return its newest versions, at most 10: since when each was in force, and its diff to the one before."""
-    return document(request, lambda runtime: versions_of(runtime, find_rule(runtime.rule_set(), rule).name))
+    return document_response(request, lambda runtime: versions_of(runtime, find_rule(runtime.rule_set(), rule).name))
 
 
 Cursor = Annotated[str | None, Query(description="The cursor of the previous page; none: the first page.")]
@@ -130,7 +136,7 @@ class DeadLetterQuery:
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
         damaged: Damaged = {}
         limit = min(most, self.limit)
-        chosen = wanted.read(runtime.clock(), payloads=shows_payloads(request))
+        chosen = wanted.read(runtime.clock(), payloads=can_see_payloads(request))
         found = dead_letter_page(runtime, chosen, limit, self.cursor or None, damaged=damaged)
         return found, damaged
 
@@ -154,13 +160,14 @@ def dead_letters(
         found, damaged = query.letters(request, runtime, MOST_WHOLE if whole else MOST_DEAD_LETTERS)
         if whole:
             shown = [
-                dead_letter_seen(request, named(each)) for each in whole_dead_letters(runtime, found.letters, damaged)
+                visible_dead_letter(request, with_name(each))
+                for each in whole_dead_letters(runtime, found.letters, damaged)
             ]
         else:
-            shown = [dead_letter_seen(request, named(each)) for each in found.records()]
+            shown = [visible_dead_letter(request, with_name(each)) for each in found.records()]
         return {"dead_letters": shown, "unreadable": _unreadable(damaged)} | _following(found)
 
-    return document(request, listed)
+    return document_response(request, listed)
 
 
 @router.get("/dead-letter-groups", summary="Count dead letters by rule, target, reason and error")
@@ -172,10 +179,10 @@ def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depen
 
     def counted(runtime: Runtime) -> dict[str, Any]:
         found, damaged = query.letters(request, runtime)
-        seen = [dead_letter_seen(request, each) for each in found.records()]
-        return {"groups": groups_seen(seen), "unreadable": _unreadable(damaged)} | _following(found)
+        seen = [visible_dead_letter(request, each) for each in found.records()]
+        return {"groups": visible_groups(seen), "unreadable": _unreadable(damaged)} | _following(found)
 
-    return document(request, counted)
+    return document_response(request, counted)
 
 
 @router.get("/dead-letters/{name:path}", summary="Get a dead letter")
@@ -189,7 +196,9 @@ def dead_letter(
 
     Without the scope `payloads`, event, request and responses are hidden, and so are details that may quote the event.
     """
-    return document(request, lambda runtime: dead_letter_seen(request, named(dead_letter_document(runtime, name))))
+    return document_response(
+        request, lambda runtime: visible_dead_letter(request, with_name(dead_letter_document(runtime, name)))
+    )
 
 
 @router.get("/events/{event_id:path}", summary="Trace an event")
@@ -204,7 +213,9 @@ def event(
 
     Without the scope `payloads`, values of its fields and responses of targets are hidden.
     """
-    return document(request, lambda runtime: why_seen(request, why_between(runtime, event_id, bus, since, until)))
+    return document_response(
+        request, lambda runtime: visible_trace(request, why_between(runtime, event_id, bus, since, until))
+    )
 
 
 @router.get("/audit", summary="Recompute the reconciliation")
@@ -226,7 +237,7 @@ def audit(
             )
         return audited(runtime)
 
-    return document(request, found)
+    return document_response(request, found)
 
 
 def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
@@ -252,7 +263,7 @@ def dead_letter_place(runtime: Runtime, name: str) -> DeadLetterName:
     return newest
 
 
-def named(record: dict[str, Any]) -> dict[str, Any]:
+def with_name(record: dict[str, Any]) -> dict[str, Any]:
     """Return a dead letter with its name, its delivery id as text."""
     delivery = record.get("delivery_id")
     text = None if delivery is None else delivery_id_text(delivery)
@@ -262,28 +273,28 @@ def named(record: dict[str, Any]) -> dict[str, Any]:
 def run_for_caller(request: Request, find: Callable[[Runtime], Any]) -> Any:
     """Return the result of `find` on the installation, restricted to what the caller may see.
 
-    Raises Refused if a value of the call is wrong, or if the caller is limited to owners and may not make this call.
+    Raises CallRefused if a value of the call is wrong, or if the caller's limit to owners forbids this call.
     """
     if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:  # some databases reject it
-        raise Refused(
+        raise CallRefused(
             HTTPStatus.BAD_REQUEST, "The URL contains the character NUL, which no name and no id has. Remove it"
         )
     state = request.app.state
-    runtime = seen(request, state.looking if request.method in ("GET", "HEAD") else state.acting)
+    runtime = visible_to_caller(request, state.reader if request.method in ("GET", "HEAD") else state.operator)
     try:
         return find(runtime)
     except (NotFoundError, RuleFileError, SettingsError, PackageMissing, TypeUnusable, ConnectionUnusable):
         raise  # except for NotFoundError, these are errors in the server's configuration
     except UserError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
+        raise CallRefused(HTTPStatus.BAD_REQUEST, str(error)) from None
 
 
-def document(request: Request, find: Callable[[Runtime], Any]) -> Response:
+def document_response(request: Request, find: Callable[[Runtime], Any]) -> Response:
     """Return the result of `find` as JSON; see `run_for_caller`."""
-    return written(request, run_for_caller(request, find))
+    return json_response(request, run_for_caller(request, find))
 
 
-def written(request: Request, found: Any) -> Response:
+def json_response(request: Request, found: Any) -> Response:
     """Return a result as a JSON response."""
     text = response_without_host_paths(request, write_document(plain(found)))
     return Response(text, media_type="application/json")

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import reader
-from eventbridge.api.costly import costly
+from eventbridge.api.costly_calls import run_costly
+from eventbridge.api.documents import Time, document_response
 from eventbridge.api.json_call import JsonCall
-from eventbridge.api.once import RESPONSES, Operator, document_of, once
-from eventbridge.api.payloads import check_payloads, response_head_seen, shows_payloads
-from eventbridge.api.reading import Time, document
+from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, respond_once
+from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.check_rules import checked_file
@@ -74,7 +74,7 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
         pattern = write_document(written["pattern"]) if call.pattern is not None else ""
         return try_pattern(runtime, rule, pattern, _body(request, runtime, call, written))
 
-    return await costly(request, lambda: document(request, tried))
+    return await run_costly(request, lambda: document_response(request, tried))
 
 
 @router.post("/rules/check", summary="Check a rule file", dependencies=[Depends(reader)])
@@ -85,7 +85,7 @@ async def check_file(request: Request, call: CheckCall) -> Response:
     def checked(runtime: Runtime) -> Any:
         return checked_file(runtime, call.file, content).document()
 
-    return await costly(request, lambda: document(request, checked))
+    return await run_costly(request, lambda: document_response(request, checked))
 
 
 @router.get("/rules/{rule}/shadows", summary="Compare shadows", dependencies=[Depends(reader)])
@@ -97,8 +97,8 @@ def shadows(
     samples: Annotated[int, Query(ge=0, le=100)] = 10,
 ) -> Response:
     """Return the differences between a rule's targets and their shadows. Samples need the scope `payloads`."""
-    shown = samples if shows_payloads(request) else 0
-    return document(request, lambda runtime: shadow_reports(runtime, rule, since or "1h", until, shown))
+    shown = samples if can_see_payloads(request) else 0
+    return document_response(request, lambda runtime: shadow_reports(runtime, rule, since or "1h", until, shown))
 
 
 @router.post("/rules/{rule}/release", summary="Release a rule on hold")
@@ -109,7 +109,7 @@ async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseC
         find_rule(runtime.rule_set(), rule)
         return release_rule(runtime, rule, call.skip or None)
 
-    return await once(request, token, released)
+    return await respond_once(request, token, released)
 
 
 @router.get("/targets/{rule}/{target}", summary="Get a target", dependencies=[Depends(reader)])
@@ -120,7 +120,7 @@ def target(request: Request, rule: _Rule, target: _Target) -> Response:
         find_target(runtime.rule_set(), rule, target)
         return next((each for each in target_lines(runtime, rule) if each.target == target), None)
 
-    return document(request, found)
+    return document_response(request, found)
 
 
 @router.post("/targets/{rule}/{target}/check", summary="Check a target")
@@ -131,7 +131,7 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
         trouble = check_target(runtime, rule, target)
         return {"rule": rule, "target": target, "reached": trouble is None, "trouble": trouble}
 
-    return await once(request, token, checked)
+    return await respond_once(request, token, checked)
 
 
 @router.post("/targets/{rule}/{target}/send", summary="Send one event to a target")
@@ -150,9 +150,9 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
         except TransformFailed as error:
             raise UserError(f"The transform fails for this event: {error}") from None
         found = response_document(rule, target, response)
-        return found | {"response_head": response_head_seen(request, found["response_head"])}
+        return found | {"response_head": visible_response_head(request, found["response_head"])}
 
-    return await once(request, token, sent)
+    return await respond_once(request, token, sent)
 
 
 @router.post("/targets/{rule}/{target}/enable", summary="Enable a target")
@@ -163,7 +163,7 @@ async def enable(request: Request, token: Operator, rule: _Rule, target: _Target
         find_target(runtime.rule_set(), rule, target)
         return {"rule": rule, "target": target, "released": enable_target(runtime, rule, target)}
 
-    return await once(request, token, enabled)
+    return await respond_once(request, token, enabled)
 
 
 def _body(request: Request, runtime: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
@@ -171,7 +171,7 @@ def _body(request: Request, runtime: Runtime, call: EventCall, written: dict[str
         raise UserError("give either event, or the event_id of an archived event")
     if call.event is not None:
         return write_document(written["event"]).encode("utf-8", "surrogatepass")
-    check_payloads(request)
+    require_payloads(request)
     body = body_of_event(runtime, call.event_id)
     if body is None:
         raise NotFoundError(f"the event {call.event_id} is not in the archive any more, or cannot be read")

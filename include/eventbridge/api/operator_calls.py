@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 
-from eventbridge.api.access import caller, check_general_scope, who
-from eventbridge.api.costly import costly
+from eventbridge.api.access import caller, caller_name, check_general_scope
+from eventbridge.api.costly_calls import run_costly
+from eventbridge.api.documents import document_response, run_for_caller
 from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key_of
-from eventbridge.api.page.session import Asked, Gate
+from eventbridge.api.page.session import Gate, RequestKind
 from eventbridge.api.payloads import check_conditions
-from eventbridge.api.reading import document, run_for_caller
-from eventbridge.api.refusal import PROBLEM, Refused, refusal_of
+from eventbridge.api.refusal import PROBLEM, CallRefused, refusal_of
 from eventbridge.errors import EventBridgeError, EventError
 from eventbridge.event.json_document import parse_document
 from eventbridge.model.api_token import OPERATE, ApiToken
@@ -44,7 +44,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
-    """Return the token of a call that changes something; raises Refused if it has no scope `operate`."""
+    """Return the token of a call that changes something; raises CallRefused if it has no scope `operate`."""
     check_general_scope(token, OPERATE)
     return token
 
@@ -52,78 +52,80 @@ async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
 Operator = Annotated[ApiToken, Depends(operator)]
 
 
-async def once(request: Request, token: ApiToken, do: Callable[[Runtime], Any], *, is_costly: bool = False) -> Response:
+async def respond_once(
+    request: Request, token: ApiToken, do: Callable[[Runtime], Any], *, is_costly: bool = False
+) -> Response:
     """Run `do` and return its result as JSON; a repeated call with the same key gets the first response.
 
     `is_costly`: run it among the calls whose cost the caller chooses.
     """
     idempotency: Idempotency = request.app.state.idempotency
     content = await request.body()
-    by = who(request, token)
+    by = caller_name(request, token)
 
     async def call() -> Response:
         if is_costly:
-            return await costly(request, lambda: _noted(request, by, content, do))
-        return await asyncio.to_thread(_noted, request, by, content, do)
+            return await run_costly(request, lambda: _recorded_response(request, by, content, do))
+        return await asyncio.to_thread(_recorded_response, request, by, content, do)
 
     return await idempotency.once(by, key_of(request), call_hash_of(request, content), call)
 
 
-async def begun(
-    request: Request, token: ApiToken, asked: Asked, do: Callable[[Runtime], Any], *, is_costly: bool = False
+async def start_once(
+    request: Request, token: ApiToken, kind: RequestKind, do: Callable[[Runtime], Any], *, is_costly: bool = False
 ) -> Response:
     """Record a redrive or replay once, and start its delivery if another server that mounts this one can.
 
-    Raises Refused if the delivery cannot be started; the record stays.
+    Raises CallRefused if the delivery cannot be started; the record stays.
     """
-    response = await once(request, token, do, is_costly=is_costly)
+    response = await respond_once(request, token, do, is_costly=is_costly)
     result: Any = parse_document(bytes(response.body))
-    name = str(result.get(f"{asked}_id", ""))
+    name = str(result.get(f"{kind}_id", ""))
     if not name or result.get("changed") is False or REPLAYED in response.headers:  # a dry run, or already running
         return response
     gate: Gate = request.app.state.gate
-    if trouble := await gate.carry_out(asked, name, token.name):
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The {asked} {name} is recorded, but {trouble}")
+    if trouble := await gate.carry_out(kind, name, token.name):
+        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The {kind} {name} is recorded, but {trouble}")
     return response
 
 
-async def run_of(request: Request, token: ApiToken) -> str:
+async def record_name(request: Request, token: ApiToken) -> str:
     """Return the name under which a call records a redrive or replay; a repeated call with a key has the same name.
 
     Therefore two servers, or a server that died before it stored the response, record it only once.
     """
-    by, key = who(request, token), key_of(request)
+    by, key = caller_name(request, token), key_of(request)
     gate: Gate = request.app.state.gate
     return f"{gate.recorded}{by}, {uuid.uuid4() if key is None else key + call_hash_of(request, await request.body())}"
 
 
 def document_of(content: bytes) -> dict[str, Any]:
-    """Return the JSON object in the body of a call, with numbers as written; raises Refused if it is not one.
+    """Return the JSON object in the body of a call, with numbers as written; raises CallRefused if it is not one.
 
     It is stricter than the framework, which also accepts NaN and encodings other than UTF-8.
     """
     try:
         return dict(parse_document(content))
     except EventError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is {error}") from None
+        raise CallRefused(HTTPStatus.BAD_REQUEST, f"The body is {error}") from None
 
 
-def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], Any]) -> Response:
+def _recorded_response(request: Request, by: str, content: bytes, do: Callable[[Runtime], Any]) -> Response:
     """Record the action, run it, and record the status of its response."""
     asked = document_of(content) if content.strip() else {}
     check_conditions(request, asked)
     call = f"{request.method} {request.url.path}"
     number = run_for_caller(request, lambda runtime: note_action(runtime, by, call, asked))
     try:
-        response = document(request, do)
+        response = document_response(request, do)
     except Exception as error:
-        note_status(request, number, refusal_of(request, error).status)
+        record_status(request, number, refusal_of(request, error).status)
         raise
-    note_status(request, number, response.status_code)
+    record_status(request, number, response.status_code)
     return response
 
 
-def note_status(request: Request, number: int, status: int) -> None:
+def record_status(request: Request, number: int, status: int) -> None:
     """Record the status of an action's response; a failure is only logged, because the action is done."""
     try:
         run_for_caller(request, lambda runtime: runtime.ledger.record_action_status(number, status))

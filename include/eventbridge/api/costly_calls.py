@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from fastapi import Request
 
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 from eventbridge.cancelling import Cancelled, cancelled
 
 _T = TypeVar("_T")
@@ -33,7 +33,7 @@ _FULL: Final = (
 )
 
 
-class Costly:
+class CostlyCalls:
     """Runs the costly calls of one server, a few at a time."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Costly:
     async def run(self, request: Request, call: Callable[[], _T]) -> _T:
         """Run `call` in a thread and return its result, or raise its exception.
 
-        Raises Refused if too many calls run or wait, Cancelled if the caller disconnected.
+        Raises CallRefused if too many calls run or wait, Cancelled if the caller disconnected.
         """
         await self._enter()
         stop = threading.Event()
@@ -92,18 +92,18 @@ class Costly:
             self._waiting -= 1
 
 
-async def costly(request: Request, call: Callable[[], _T]) -> _T:
-    """Return the result of a costly call on this server; see `Costly.run`."""
-    threads: Costly = request.app.state.costly
+async def run_costly(request: Request, call: Callable[[], _T]) -> _T:
+    """Return the result of a costly call on this server; see `CostlyCalls.run`."""
+    threads: CostlyCalls = request.app.state.costly
     try:
         return await threads.run(request, call)
     except Cancelled:
         detail = "The server is stopping. Send the call again after Retry-After. Nothing was changed"
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(int(WAIT_SECONDS))}) from None
+        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(int(WAIT_SECONDS))}) from None
 
 
-def _full() -> Refused:
-    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, _FULL, {"retry-after": str(int(WAIT_SECONDS))})
+def _full() -> CallRefused:
+    return CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, _FULL, {"retry-after": str(int(WAIT_SECONDS))})
 
 
 async def _left(request: Request) -> None:

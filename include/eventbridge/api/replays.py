@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.json_call import JsonCall
-from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
+from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, replay_document
 from eventbridge.stages.replay.plan import begin_replay
@@ -61,7 +61,7 @@ class ReplayCall(BaseModel):
 @router.post("/replays", summary="Deliver archived events again")
 async def begin(request: Request, token: Operator, call: ReplayCall) -> Response:
     """Record a replay and return it, or return the dry run. A DAG run, or `eventbridge replay resume`, delivers it."""
-    run = await run_of(request, token)
+    run = await record_name(request, token)
 
     def made(runtime: Runtime) -> Any:
         replay_request = call.written().read(runtime.ledger.now(), runtime.rule_set())
@@ -69,7 +69,7 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
             return survey(runtime, replay_request, PREVIEW_FILES)
         return replay_document(runtime, begin_replay(runtime, replay_request, run).replay_id)
 
-    return await begun(request, token, "replay", made, is_costly=True)
+    return await start_once(request, token, "replay", made, is_costly=True)
 
 
 @router.post("/replays/{replay}/{word}", summary="Pause, resume or cancel a replay")
@@ -87,4 +87,6 @@ async def change(
         done = does(runtime, name)
         return {"replay_id": name, "state": find_replay(runtime, name).state, "changed": done}
 
-    return await (begun(request, token, "replay", changed) if word == "resume" else once(request, token, changed))
+    return await (
+        start_once(request, token, "replay", changed) if word == "resume" else respond_once(request, token, changed)
+    )

@@ -10,16 +10,16 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import lists, metrics, operating, reading, replaying, trying, whole_lists
+from eventbridge.api import documents, lists, metrics, operations, replays, rules_and_targets, whole_lists
 from eventbridge.api.access import Access
 from eventbridge.api.body_limit import BodyLimit
-from eventbridge.api.costly import Costly
+from eventbridge.api.costly_calls import CostlyCalls
 from eventbridge.api.head_as_get import HeadAsGet
 from eventbridge.api.idempotency import Idempotency
-from eventbridge.api.page.render import asked_to_log_in, refused_in_words
+from eventbridge.api.page.render import login_response, refusal_response
 from eventbridge.api.page.routers import ROUTERS
 from eventbridge.api.page.session import Gate, NotLoggedIn
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import CallRefused
 from eventbridge.api.safe_headers import SafeHeaders
 from eventbridge.errors import EventBridgeError
 from eventbridge.stages.runtime.runtime import Runtime
@@ -40,17 +40,17 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
             if getattr(app.state, "runtime", None) is None:
                 runtime = await asyncio.to_thread(open_work)
                 # Readers do not wait for operators: a ledger's connection runs one statement at a time.
-                app.state.looking = looking = await asyncio.to_thread(runtime.apart)
-                app.state.access = Access(looking)
+                app.state.reader = reader = await asyncio.to_thread(runtime.apart)
+                app.state.access = Access(reader)
                 app.state.idempotency = Idempotency(runtime)
-                app.state.runtime = app.state.acting = runtime
+                app.state.runtime = app.state.operator = runtime
 
     @asynccontextmanager
     async def closed(app: FastAPI) -> AsyncIterator[None]:
         yield
         app.state.costly.close()
         if (runtime := getattr(app.state, "runtime", None)) is not None:
-            app.state.looking.ledger.close()
+            app.state.reader.ledger.close()
             runtime.close()
 
     app = FastAPI(
@@ -63,17 +63,17 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
         openapi_url=None,
         dependencies=[Depends(opened)],
     )
-    app.state.costly = Costly()
+    app.state.costly = CostlyCalls()
     app.add_middleware(BodyLimit)
     app.add_middleware(HeadAsGet)
     app.add_middleware(SafeHeaders)
-    for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, refused_in_words)
-    app.add_exception_handler(NotLoggedIn, asked_to_log_in)
+    for kind in (CallRefused, EventBridgeError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, refusal_response)
+    app.add_exception_handler(NotLoggedIn, login_response)
     app.state.gate = gate
     app.state.opened = opened
     app.state.framed = True
-    for part in (metrics, lists, reading, whole_lists, operating, trying, replaying):
+    for part in (metrics, lists, documents, whole_lists, operations, rules_and_targets, replays):
         app.include_router(part.router)
     for router in ROUTERS:
         app.include_router(router)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from eventbridge.api.access import who
+from eventbridge.api.access import caller_name
 from eventbridge.api.json_call import JsonCall
-from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
-from eventbridge.api.payloads import shows_payloads
+from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
+from eventbridge.api.payloads import can_see_payloads
 from eventbridge.errors import UserError
 from eventbridge.stages.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.stages.operate.overrides import Action, operate
@@ -55,7 +55,7 @@ class RedriveCall(BaseModel):
         """Return the selection of dead letters; raises UserError."""
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, self.names)
-        found = wanted.read(runtime.ledger.now(), payloads=shows_payloads(request))
+        found = wanted.read(runtime.ledger.now(), payloads=can_see_payloads(request))
         if not found.chooses and not self.everything:
             raise UserError(
                 "no filter given. Set rule, target, reason, error, since, until or names, or set everything to true"
@@ -66,8 +66,8 @@ class RedriveCall(BaseModel):
 @router.post("/operate", summary="Pause, resume, disable, enable a rule or a target")
 async def set_override(request: Request, token: Operator, call: OverrideCall) -> Response:
     """Apply an action in the name of the token, and return its result."""
-    by = who(request, token)
-    return await once(
+    by = caller_name(request, token)
+    return await respond_once(
         request, token, lambda runtime: operate(runtime, call.action, call.rule, call.target, call.value, by=by)
     )
 
@@ -78,7 +78,7 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
 
     A DAG run, or `eventbridge dead-letters redrive --resume`, delivers it.
     """
-    run = await run_of(request, token)
+    run = await record_name(request, token)
 
     def made(runtime: Runtime) -> dict[str, Any]:
         wanted, how = call.selection(runtime, request), {"retransform": call.retransform, "again": call.again}
@@ -87,7 +87,7 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
         redrive_request = begin_redrive(runtime, wanted, run, rate=call.rate, **how)
         return redrive_document(redrive_request, Marks(runtime).counts(redrive_request))
 
-    return await begun(request, token, "redrive", made, is_costly=True)
+    return await start_once(request, token, "redrive", made, is_costly=True)
 
 
 @router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")
@@ -102,4 +102,4 @@ async def cancel(
         state = runtime.ledger.redrive(found.redrive_id).state
         return {"redrive_id": found.redrive_id, "state": state, "cancelled": changed}
 
-    return await once(request, token, cancelled)
+    return await respond_once(request, token, cancelled)

@@ -11,7 +11,7 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_{}_ENDPOINT")
 _RATIOS = ("traceidratio", "parentbased_traceidratio")
 
 
-def sends(signal: str, environ: Mapping[str, str]) -> bool:
+def is_exported(signal: str, environ: Mapping[str, str]) -> bool:
     """Return whether a signal, `traces` or `metrics`, is sent: an endpoint is set, and no variable turns it off."""
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
@@ -20,12 +20,12 @@ def sends(signal: str, environ: Mapping[str, str]) -> bool:
     return any(environ.get(name.format(signal.upper()), "").strip() for name in _ENDPOINTS)
 
 
-def chosen_telemetry(environ: Mapping[str, str]) -> Telemetry:
+def telemetry_from_environment(environ: Mapping[str, str]) -> Telemetry:
     """Return the telemetry of a process; without an endpoint, OpenTelemetry is not imported.
 
     Raises SettingsError if the sampler's argument is not a ratio, ModuleNotFoundError if the extra `otel` is missing.
     """
-    if not sends("traces", environ):
+    if not is_exported("traces", environ):
         return NO_TELEMETRY
     ratio = _ratio(environ)
     from eventbridge.telemetry.open_telemetry import OpenTelemetry

@@ -7,13 +7,20 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.costly import costly
+from eventbridge.api.costly_calls import run_costly
+from eventbridge.api.documents import run_for_caller
 from eventbridge.api.page import views
-from eventbridge.api.page.forms import Act, Acting, landed_body, run_form, sent, sent_to
+from eventbridge.api.page.forms import (
+    OperatorForm,
+    SubmittedForm,
+    archived_event,
+    redirect_to,
+    run_form,
+    submitted_form,
+)
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
-from eventbridge.api.payloads import check_payloads
-from eventbridge.api.reading import run_for_caller
+from eventbridge.api.payloads import require_payloads
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.curl import curl_call
@@ -37,7 +44,7 @@ _NEWEST_EVENTS = 8
 
 
 @router.post("/rules/{name}/operate")
-def operate_rule(request: Request, act: Acting, name: str) -> Response:
+def operate_rule(request: Request, act: OperatorForm, name: str) -> Response:
     """Apply the action of a button to a rule, or to one of its targets."""
     action, target = act["action"], act["target"]
 
@@ -60,7 +67,7 @@ def operate_rule(request: Request, act: Acting, name: str) -> Response:
 
     run_form(request, done, "target" if on_target else "rule", page)
     rule = quote(name, safe="")
-    return sent_to(request, f"/targets/{rule}/{quote(target, safe='')}" if on_target else f"/rules/{rule}")
+    return redirect_to(request, f"/targets/{rule}/{quote(target, safe='')}" if on_target else f"/rules/{rule}")
 
 
 @router.get("/request")
@@ -75,7 +82,7 @@ def request_of_delivery(
     """Return the request that a target was sent for an event, and the one by the current rule as a curl command."""
 
     def written(runtime: Runtime) -> dict[str, Any]:
-        check_payloads(request)
+        require_payloads(request)
         trace = why(runtime, event_id, most_unmatched=0, rule=rule)
         then = sent_request(runtime, (one for each in trace.events for one in each.deliveries), delivery)
         body = newest_body(runtime, trace)
@@ -102,14 +109,14 @@ def form_to_test(
     """Return the form that tests a pattern on an event, pasted or from the archive."""
 
     def filled(runtime: Runtime) -> dict[str, Any]:
-        body = landed_body(request, runtime, event_id)
+        body = archived_event(request, runtime, event_id)
         return {"pattern": _pattern_text(runtime, name), "body": body} | _of_rule(runtime, name)
 
     return _test(request, found, name, run_for_caller(request, filled))
 
 
 @router.post("/rules/{name}/test")
-async def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str) -> Response:
+async def tested(request: Request, act: Annotated[SubmittedForm, Depends(submitted_form)], name: str) -> Response:
     """Return which conditions an event meets, and what each target would be sent."""
     written = {"pattern": act["pattern"], "body": act["body"]}
 
@@ -123,7 +130,7 @@ async def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str
             return values | {"said": str(error)}
 
     # rendered in that thread too, because a large pattern makes a large page
-    return await costly(request, lambda: _test(request, act.viewer, name, written | run_for_caller(request, tried)))
+    return await run_costly(request, lambda: _test(request, act.viewer, name, written | run_for_caller(request, tried)))
 
 
 def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) -> Response:

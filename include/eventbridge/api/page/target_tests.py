@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.page.forms import Acting, landed_body
+from eventbridge.api.documents import run_for_caller
+from eventbridge.api.page.forms import OperatorForm, archived_event
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
-from eventbridge.api.payloads import response_head_seen
-from eventbridge.api.reading import run_for_caller
+from eventbridge.api.payloads import visible_response_head
 from eventbridge.errors import TransformFailed, UserError
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.try_target import check_target, send_event
@@ -29,14 +29,14 @@ def form(
 
     def filled(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, name)
-        return {"body": landed_body(request, runtime, event_id)}
+        return {"body": archived_event(request, runtime, event_id)}
 
     values = {"viewer": found, "rule": rule, "target": name}
     return render(request, "try", values | run_for_caller(request, filled))
 
 
 @router.post("/{rule}/{name}/try")
-def tried(request: Request, act: Acting, rule: str, name: str) -> Response:
+def tried(request: Request, act: OperatorForm, rule: str, name: str) -> Response:
     """Check a target, or send it an event, and return the form with the result."""
 
     def done(runtime: Runtime) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def tried(request: Request, act: Acting, rule: str, name: str) -> Response:
         except TransformFailed as error:
             return {"said": f"The transform fails for this event: {error}"}
         head = response.response_head.decode("utf-8", "replace")
-        return {"response": response, "head": response_head_seen(request, head)}
+        return {"response": response, "head": visible_response_head(request, head)}
 
     values = {"viewer": act.viewer, "rule": rule, "target": name, "body": act["body"]}
     return render(request, "try", values | run_for_caller(request, done))
