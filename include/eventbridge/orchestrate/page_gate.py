@@ -93,10 +93,10 @@ class AirflowGate:
         limits = [] if owners is None else [f"{OWNER}{each}" for each in sorted(owners) or [""]]
         return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), runtime.clock())
 
-    async def carry_out(self, asked: Asked, name: str, by: str) -> str:
+    async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
         """Trigger the DAG that delivers it, in the name of the user; return the error, "" if there is none."""
         trouble = await _triggered(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
-        return trouble and f"{trouble}. Trigger it by hand, with the id in *{asked.capitalize()} id* and *Dry run* off"
+        return trouble and f"{trouble}. Trigger it by hand, with the id in *{kind.capitalize()} id* and *Dry run* off"
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
         """Trigger the DAG that runs a rule over the archive, or compares two; return the error, "" if there is none."""
