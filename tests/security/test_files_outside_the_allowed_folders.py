@@ -115,7 +115,7 @@ def test_a_link_is_not_followed(kind: str, allowed: Path, tmp_path: Path) -> Non
     response = delivered(path, allowed)
 
     assert (response.accepted, response.error_class) == (False, "FileError")
-    assert "is a link, and file targets follow none. Name the place itself" in str(response.error)
+    assert "is a link, but file targets follow no links. Name the link's target" in str(response.error)
     assert everything(tmp_path) == before
 
 

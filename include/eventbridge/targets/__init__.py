@@ -1,1 +1,1 @@
-"""Targets: where deliveries go; each implements `protocol.Target` and passes the target contract suite."""
+"""Targets of deliveries; each implements `protocol.Target` and passes the target contract suite."""

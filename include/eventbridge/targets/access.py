@@ -1,4 +1,4 @@
-"""What a target's requests prove themselves with: of its connection, with a token where that takes one, renewed."""
+"""The credentials of a target's requests: read from its connection, with an access token if needed, and renewed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
 from eventbridge.targets.tokens import AccessToken, AccessTokens, TokenClient, TokenUnavailable, read_token, why_refused
 
-#: The tokens that this process holds.
+#: The access tokens that this process holds.
 _TOKENS = AccessTokens()
 
 
 class Access:
-    """Gives a target its credentials; `read` reads its connection, `token_endpoint` says how to reach an endpoint."""
+    """Provides a target's credentials; `read` reads its connection, `token_endpoint` says how to reach an endpoint."""
 
     def __init__(
         self,
@@ -35,20 +35,20 @@ class Access:
 
     @property
     def asks(self) -> bool:
-        """Whether `ready` may ask somebody, and take its time."""
+        """Whether `ready` may send a request to a token endpoint and block."""
         return self._held.client is not None
 
     def ready(self, until: datetime) -> Credentials:
-        """Return what to send, the same object as long as it is the same; may ask for a token until `until`.
+        """Return the credentials, the same object while unchanged; may request a token until `until`.
 
         Raises TokenUnavailable.
         """
         return self._with_token(until, refused="")
 
     def renewed(self, until: datetime) -> Credentials:
-        """Return what to send after what `ready` returned was refused: the connection is read again.
+        """Return fresh credentials after those of `ready` were refused; reads the connection again.
 
-        Raises TokenUnavailable, and whatever reading raises.
+        Raises TokenUnavailable, and the errors of `read`.
         """
         fresh = self._read()
         same_client = fresh.client == self._held.client
@@ -67,7 +67,7 @@ class Access:
         return self._current
 
     def _ask(self, client: TokenClient, seconds: float) -> AccessToken:
-        """Ask a token endpoint, by the rules that hold for targets; raises TokenUnavailable."""
+        """Request a token from its endpoint, under the same rules as targets; raises TokenUnavailable."""
         exchange = Exchange(self._token_endpoint(client, seconds))
         exchange.started_at = self._clock()
         exchange.prepare(*client.request())

@@ -1,4 +1,4 @@
-"""Where an HTTP target sends to: the rule file's url or, where the URL is a secret itself, its connection's."""
+"""The URL of an HTTP target: from the rule file or, if the URL itself is a secret, from its connection."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from eventbridge.targets.redaction import SHORTEST_MASKED, SecretForm, forms_of
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _PORTS = {"http": 80, "https": 443}
-#: Of a URL that every parser reads alike: Python's, by which it is compared, and libcurl's, by which it is sent.
+#: Characters that Python's parser, which compares URLs, and libcurl's, which sends to them, read alike.
 _NETLOC = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?", re.ASCII)
 
 
-#: This product's own account at Airflow's API (`orchestrate.pools`): of type http, and not for rule files.
+#: EventBridge's own account at Airflow's API (`orchestrate.pools`): of type http, but not for rule files.
 _AIRFLOW: Final = "eventbridge_airflow"
 
 
 def address_of(rule: str, target: HttpFields, connection: Connection | None) -> str:
-    """Return the URL that a target's requests go to: the rule's, else the extra `secret_url` of its connection.
+    """Return the URL of a target's requests: the rule's, else the extra `secret_url` of its connection.
 
-    Raises UserError (ConnectionUnusable for the connection) if there is none, are two, or it is not a URL to send to,
-    if the connection is of a type that is not for http targets, and if it is not for the URL's scheme, host and port.
-    A message shows nothing of a connection's URL but its host.
+    Raises UserError (ConnectionUnusable for the connection) if there is no URL, or two, or an invalid one, if the
+    connection has a type that is not for http targets, and if it is for another scheme, host or port. Of a connection's
+    URL messages show only the host.
     """
     if connection is not None:
         _check_connection(rule, target, connection)
@@ -45,9 +45,9 @@ def address_of(rule: str, target: HttpFields, connection: Connection | None) -> 
 
 
 def secrets_in(url: str) -> tuple[SecretForm, ...]:
-    """Return what must not be shown of a secret URL: its path with the query, path segments, query values.
+    """Return the secret parts of a secret URL: its path with the query, path segments, query values.
 
-    A segment or value of fewer than six characters, such as `v1`, is a secret only if there is no longer one.
+    A segment or value of fewer than six characters, such as `v1`, is only a secret if there is no longer one.
     """
     parts = urlsplit(url)
     values = [each.partition("=")[2] or each for each in re.split("[&;]", parts.query)]
@@ -67,20 +67,20 @@ def _secret_url(connection: Connection | None) -> str:
 
 
 def _check_connection(rule: str, target: HttpFields, connection: Connection) -> None:
-    """Refuse a connection whose secrets are not for http targets."""
+    """Reject a connection whose secrets are not for http targets."""
     if connection.id == _AIRFLOW:
         raise ConnectionUnusable(
-            f"Connection {connection.id!r} is this product's own at Airflow's API, and target {target.name!r} of rule "
+            f"Connection {connection.id!r} is EventBridge's own for Airflow's API, and target {target.name!r} of rule "
             f"{rule!r} names it. Name another connection."
         )
     require_type(connection, HTTP_TYPES, f"target {target.name!r} of rule {rule!r}")
 
 
 def _checked_url(rule: str, target: HttpFields, holder: Connection | None, url: str) -> SplitResult:
-    """Return the parts of a URL that can be sent to; `holder` is the connection that has it, None: the rule file."""
+    """Return the parts of a valid URL; `holder` is the connection that has it, None: the rule file."""
     parts = _split(rule, target, holder, url)
     if parts.scheme == "http" and not target.allow_http:
-        what = "has an http:// url, which anyone on the way can read"
+        what = "has an http:// url, which anyone on the network path can read"
         raise _error(rule, target, what, "Use https:// or set allow_http: true", holder)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         shown = f": {parts.scheme}://" if holder is None else ""
@@ -98,7 +98,7 @@ def _split(rule: str, target: HttpFields, holder: Connection | None, url: str) -
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError:  # its message may quote what is secret
+    except ValueError:  # its message may quote a secret
         what = "has a url that cannot be read (its host or port is malformed)"
         raise _error(rule, target, what, "Write https://host/path", holder) from None
     if _NOT_IN_A_URL.search(url) or not url.isascii():
@@ -108,7 +108,7 @@ def _split(rule: str, target: HttpFields, holder: Connection | None, url: str) -
 
 
 def _check_host(rule: str, target: HttpFields, connection: Connection, url: SplitResult) -> None:
-    """Refuse a URL of another scheme, host or port than those that the connection is for."""
+    """Reject a URL with another scheme, host or port than the connection's."""
     sent_to = _shown(url.scheme, url.hostname, url.port)
     sends = f"target {target.name!r} of rule {rule!r} sends to {sent_to}"
     place = place_of(connection, sent_to, f", and {sends}")
@@ -119,21 +119,21 @@ def _check_host(rule: str, target: HttpFields, connection: Connection, url: Spli
     if own != (url.scheme, _folded(url.hostname or ""), url.port or _PORTS[url.scheme]):
         raise ConnectionUnusable(
             f"Connection {connection.id!r} of type {connection.type!r} is for {_shown(scheme, host, port)}, and {sends}"
-            ". Correct the url in the rule file, or the host of the connection. Write the scheme with it: without "
-            "one it is for https."
+            ". Correct the url in the rule file, or the host of the connection. Include the scheme: the "
+            "default is https."
         )
 
 
 def place_of(
     connection: Connection, example: str = "https://crm.example", use: str = ""
 ) -> tuple[str, str, int | None] | None:
-    """Return the scheme, host and port (None: the scheme's own) that a connection is for; None: no other than its URL.
+    """Return the scheme, host and port (None: the default port) that a connection is for; None: only for its own URL.
 
-    None also for one with the extra `any_host`, which is for every host that a rule file names. `example` is a host to
-    name and `use` what follows in the message, where the connection is for nothing. Raises ConnectionUnusable.
+    Also None for a connection with the extra `any_host`, which is for every host in rule files. If the connection names
+    no host, the message suggests `example`, after the text `use`. Raises ConnectionUnusable.
 
-    The scheme is that of a host `https://...`; else Airflow's HTTP connections have it as schema; else it is https, so
-    that no rule file sends credentials in clear text where nobody wrote http.
+    The scheme comes from a host `https://...`, else from the field schema, as in Airflow's HTTP connections, else it is
+    https, so that no rule file sends credentials in clear text unless the connection says http.
     """
     any_host, holds_url = _is_for_any_host(connection), bool(_secret_url(connection))
     if any_host and (connection.host or holds_url):
@@ -155,10 +155,10 @@ def place_of(
     elif not separator:
         scheme = "https"
     try:
-        # an IPv6 address may stand there without its brackets
+        # an IPv6 address may be written without brackets
         parts = urlsplit(f"//[{rest}]" if rest.count(":") > 1 and "[" not in rest else f"//{rest}")
         host, port = parts.hostname, connection.port or parts.port
-    except ValueError:  # its message may quote what is secret
+    except ValueError:  # its message may quote a secret
         host, port = None, None
     if not host:
         raise ConnectionUnusable(

@@ -1,4 +1,4 @@
-"""What a connection lets an HTTP target prove: who sends, and that nothing was changed on the way."""
+"""The credentials and signing keys of an HTTP target, from its connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.targets.tokens import TokenClient
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _DEFAULT_API_KEY_HEADER = "x-api-key"
 
-#: Every extra of a connection that an http target reads, here or for its address and TLS.
+#: All extras of a connection that an http target reads, here or for its URL and TLS.
 EXTRAS = frozenset(
     {
         "any_host",
@@ -44,10 +44,10 @@ EXTRAS = frozenset(
 
 @dataclass(frozen=True)
 class Credentials:
-    """Header lines and a query (`name=value`) to send, keys to sign with; never shown.
+    """Header lines and a query (`name=value`) to send, and signing keys; never shown.
 
-    `client` gets a token that is to be sent too: `with_token` has it. `secrets` are what a response may repeat of all
-    this and must not be kept.
+    `client` requests an access token, which `with_token` adds. `secrets` are the values to remove from responses before
+    these are stored.
     """
 
     lines: tuple[str | bytes, ...] = field(default=(), repr=False)
@@ -58,14 +58,14 @@ class Credentials:
 
     @cached_property
     def signer(self) -> Signer | None:
-        """What signs with the keys, one for all targets that have these credentials; None: there are no keys."""
+        """The signer with these keys, shared by all targets with these credentials; None: there are no keys."""
         return Signer(self.signing_keys) if self.signing_keys else None
 
     def with_token(self, token: str) -> Credentials:
-        """Return the same with a bearer token that its client got."""
+        """Return the same credentials with a bearer token."""
         forms = forms_of([token])
         for form in forms:
-            form.prepare()  # here, where nothing else waits
+            form.prepare()  # compiled here, where nothing else waits
         return replace(self, lines=(*self.lines, _bearer(token)), secrets=(*forms, *self.secrets))
 
 
@@ -73,11 +73,11 @@ NO_CREDENTIALS = Credentials()
 
 
 def credentials_of(connection: Connection) -> Credentials:
-    """Return what a connection holds.
+    """Return the credentials of a connection.
 
     One of: login and password (basic), extra `token` (bearer), extra `api_key` (header or query), extra `token_url`
     with login and password (OAuth2 client credentials). With any of them, or alone, extra `signing_secret`.
-    Raises ConnectionUnusable, which never shows a value.
+    Raises ConnectionUnusable, whose message never shows a value.
     """
     signing = _text(connection, "signing_secret")
     keys = parse_secrets(connection.id, signing)
@@ -102,14 +102,14 @@ def credentials_of(connection: Connection) -> Credentials:
 
 
 def _refuse_strays(connection: Connection, way: str) -> None:
-    """Refuse an extra that was meant to count and would not: nearly one of ours, or without what it belongs to.
+    """Reject an extra that would have no effect: a misspelled name, or one without its counterpart.
 
-    Others are let be: a connection may serve other programs too.
+    Unrelated extras are ignored: other programs may use the connection too.
     """
     for name in sorted(set(connection.extra) - EXTRAS):
         near = similar(name.lower(), EXTRAS, cutoff=0.85)
         if near:
-            raise _unusable(connection, f"has an extra `{name}`, which means nothing. Write `{near[0]}`, or remove it")
+            raise _unusable(connection, f"has an extra `{name}`, which has no meaning. Write `{near[0]}`, or remove it")
     belongs = {"api_key": ("api_key_header", "api_key_query"), "token_url": ("scope", "audience", "client_secret_in")}
     for owner, names in belongs.items():
         for name in names:
@@ -130,7 +130,7 @@ def _of_api_key(connection: Connection) -> Credentials:
         raise _unusable(connection, "has the extras `api_key_header` and `api_key_query`. Keep one of the two")
     if parameter:
         escaped = quote(key, safe="")
-        secrets = forms_of([key, escaped])  # a server may write what was sent in base64
+        secrets = forms_of([key, escaped])  # a server may repeat the value in base64
         return Credentials(query=f"{quote(parameter, safe='')}={escaped}", secrets=secrets)
     name = name or _DEFAULT_API_KEY_HEADER
     if is_reserved(name) and name.lower() != "authorization":
@@ -157,7 +157,7 @@ def _of_client(connection: Connection) -> Credentials:
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError:  # its message may quote what is secret
+    except ValueError:  # its message may quote a secret
         parts = urlsplit("")
     if (
         parts.scheme not in ("http", "https")
@@ -190,7 +190,7 @@ def _of_login(connection: Connection) -> Credentials:
     encoded = base64.b64encode(pair.encode()).decode("ascii")
     secrets = [encoded, pair, connection.password]
     if len(connection.password) < SHORTEST_MASKED:
-        secrets.append(connection.login)  # some services take an API key as the login, with nothing or `X` as password
+        secrets.append(connection.login)  # some services accept an API key as the login, with an empty password or `X`
     return Credentials((f"authorization: Basic {encoded}",), secrets=forms_of(secrets))
 
 

@@ -1,4 +1,4 @@
-"""Where requests of one kind go, and the libcurl handle that carries them there under the installation's rules."""
+"""The endpoint that requests go to, and the libcurl handle that sends them under the installation's rules."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from eventbridge.targets.ssrf_guard import SETTING, SsrfGuard
 from eventbridge.targets.tls import Tls
 from eventbridge.version import __version__
 
-#: CURLOPT_QUICK_EXIT, for which pycurl has no name: what looks a name up when the time is over is not waited for.
-#: A libcurl older than 7.87 has it not, and waits.
+#: CURLOPT_QUICK_EXIT, for which pycurl has no name: at exit, a pending DNS lookup is not waited for.
+#: A libcurl older than 7.87 does not have it, and waits.
 _QUICK_EXIT = {322: 1} if pycurl.version_info()[2] >= 0x075700 else {}
-#: After so many seconds a connection is not used again: a streaming task keeps its connections, and a name may lead
-#: elsewhere.
+#: The maximum age of a connection, in seconds: a streaming task keeps its connections, and DNS may change.
 _LIFETIME_SECONDS = 60
-#: A connection that was idle for longer is not used again. Many servers close one after 5 s of idleness, and a request
-#: that crosses with the close fails without a response.
+#: The maximum idle time of a connection. Many servers close one after 5 s, and a request that crosses with the close
+#: fails without a response.
 _IDLE_SECONDS = 4
 
 
@@ -31,11 +30,11 @@ _SCHEME_AND_HOST = re.compile("[^:]*://[^/?#]*")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What all requests of a target share: address, time, what is verified, and where they must not go.
+    """What all requests of a target share: URL, timeouts, TLS verification, SSRF protection.
 
-    Connecting, TLS included, may take `connect_seconds` of the `timeout_seconds` of a request.
-    `secrets` are what a response may repeat of the URL and must not be kept. `whole_responses`: of a
-    response's body all that is read is there until the next request, not only what is kept of it.
+    Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`.
+    `secrets` are the parts of the URL to remove from responses before these are stored. `whole_responses`: keep
+    everything that was read of a response's body until the next request, not only its stored part.
     """
 
     url: str = field(repr=False)
@@ -49,32 +48,32 @@ class Endpoint:
 
     @property
     def kind(self) -> object:
-        """What a handle is set up with for good: one of another endpoint of this kind needs another URL only."""
+        """The settings of a handle that never change: for another endpoint of this kind only the URL is replaced."""
         secure = self.url.lower().startswith("https:")
         return secure, self.timeout_seconds, self.connect_seconds, self.allow_http, self.guard, self.tls
 
 
 class _DetachedSocket(socket.socket):
-    """A socket that pycurl makes a duplicate of and lets go: closed then, without a warning about it."""
+    """A socket that pycurl duplicates and drops: it is closed then, without a ResourceWarning."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class _SocketCount:
-    """Sockets that this process has opened: each gets the next of `numbers`."""
+    """Counts the sockets that this process has opened."""
 
     numbers = itertools.count(1)
     last = 0
 
 
 def sockets_opened() -> int:
-    """Return a number that is another one once this process has opened a socket for a connection."""
+    """Return a number that changes whenever this process opens a socket for a connection."""
     return _SocketCount.last
 
 
 class SocketGuard:
-    """Opens the sockets of one handle's connections, but none to an address that the guard refuses."""
+    """Opens the sockets of one handle's connections, except to addresses that the SSRF guard refuses."""
 
     __slots__ = ("_guard", "opened", "refusals")
 
@@ -84,7 +83,7 @@ class SocketGuard:
         self.opened = False
 
     def open(self, _purpose: int, address: pycurl.CurlSockAddr) -> socket.socket | int:
-        """Return a socket for an address that libcurl is about to connect to, the one that the name led to just now."""
+        """Return a socket for the address that libcurl is about to connect to, as just resolved."""
         refusal = self._guard.refusal(address.addr[0])
         if refusal is not None:
             self.refusals.append(refusal)
@@ -93,16 +92,16 @@ class SocketGuard:
         _SocketCount.last = next(_SocketCount.numbers)
         try:
             return _DetachedSocket(address.family, address.socktype, address.protocol)
-        except OSError:  # such as too many open files: libcurl has its words for a connection that failed
+        except OSError:  # such as too many open files: libcurl reports a failed connection
             return int(pycurl.SOCKET_BAD)
 
     def close(self) -> None:
-        """Forget what the last request met."""
+        """Reset the state of the last request."""
         self.refusals.clear()
         self.opened = False
 
     def told(self) -> str:
-        """Return what was refused, and what to do about it."""
+        """Return the refused address and the remedy."""
         shown = "; ".join(dict.fromkeys(self.refusals))
         return f"{shown}: nothing is delivered there unless {SETTING} names its block"
 
@@ -115,10 +114,10 @@ def easy_handle(
     take_header: Callable[[bytes], object],
     take_body: Callable[[bytes], int | None],
 ) -> pycurl.Curl:
-    """Return a handle that POSTs to an endpoint: TLS 1.2 at least, no redirect, no proxy, no address inside.
+    """Return a handle that POSTs to an endpoint: at least TLS 1.2, no redirect, no proxy, no private address.
 
-    `before_request` is called before each request, and before each one that libcurl repeats by itself. `take_debug` is
-    called with each line of libcurl's debugging output, over TLS: HTTP/2 needs it.
+    `before_request` is called before each request, including repetitions by libcurl. `take_debug` is called with each
+    line of libcurl's debug output over TLS, which HTTP/2 needs.
     """
     curl = pycurl.Curl()
     tls = endpoint.tls
@@ -135,7 +134,7 @@ def easy_handle(
         pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,  # at least
         pycurl.SSL_VERIFYPEER: 1,
         pycurl.SSL_VERIFYHOST: 2,
-        pycurl.PROXY: "",  # not None: http_proxy and its kin would count
+        pycurl.PROXY: "",  # not None: http_proxy and similar variables would apply
         pycurl.TCP_KEEPALIVE: 1,
         pycurl.OPENSOCKETFUNCTION: socket_guard.open,
         pycurl.PREREQFUNCTION: before_request,
@@ -143,7 +142,7 @@ def easy_handle(
         pycurl.WRITEFUNCTION: take_body,
     }
     if endpoint.url.lower().startswith("https:"):
-        # HTTP/2 where the server offers it; whoever comes second waits to see whether one connection carries both
+        # HTTP/2 if the server offers it; a second transfer waits to see whether it can share the connection
         options |= {pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS, pycurl.PIPEWAIT: 1}
         options |= {pycurl.VERBOSE: 1, pycurl.DEBUGFUNCTION: take_debug}
     else:
@@ -157,7 +156,7 @@ def easy_handle(
     for option, value in options.items():
         curl.setopt(option, value)
     send_to(curl, endpoint.url)
-    if tls.ca_certificates is not None:  # and nobody else: libcurl was built with files of its own
+    if tls.ca_certificates is not None:  # and no others: libcurl was built with certificates of its own
         curl.unsetopt(pycurl.CAINFO)
         curl.unsetopt(pycurl.CAPATH)
     return curl
@@ -166,8 +165,8 @@ def easy_handle(
 def send_to(curl: pycurl.Curl, url: str) -> None:
     """Set the URL of a handle's next requests, whose path and query are sent byte for byte.
 
-    The request target is set beside the URL, because libcurl removes dot segments and rewrites `%2f` as `%2F`: a
-    service that checks a signature over its URL would refuse that.
+    The request target is set separately, because libcurl removes dot segments and rewrites `%2f` as `%2F`: a service
+    that verifies a signature over its URL would reject that.
     """
     curl.setopt(pycurl.URL, url)
     path_and_query = _SCHEME_AND_HOST.sub("", url, count=1).partition("#")[0]

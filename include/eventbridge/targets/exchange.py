@@ -1,4 +1,4 @@
-"""One request and its response on a libcurl easy handle, used again for the next."""
+"""One request and its response on a libcurl easy handle, which is reused for the next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.targets.endpoint import Endpoint, SocketGuard, easy_handle, sen
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.redaction import SecretForm, masked, veiled
 
-#: What of a response's body is kept, and where reading stops: a target must not fill memory or a budget.
+#: How much of a response's body is stored, and where reading stops: a target must not exhaust memory or a budget.
 KEPT_BYTES = 20 * 1024
 READ_BYTES = 1024 * 1024
 
@@ -38,21 +38,21 @@ _TLS = frozenset(
         pycurl.E_USE_SSL_FAILED,
     }
 )
-#: How a transfer ends whose request went out and whose connection then closed without a response. On a connection that
-#: was used before, libcurl would repeat the request: we refuse that, or no further connection comes about.
+#: The error of a transfer whose request was sent and whose connection closed without a response. On a reused connection
+#: libcurl would repeat the request, which we refuse.
 _CLOSED = _HOST_UNKNOWN | _TLS | {pycurl.E_ABORTED_BY_CALLBACK, pycurl.E_COULDNT_CONNECT, pycurl.E_GOT_NOTHING}
 _CLOSED_TEXT = "the target closed the connection before a response came"
-#: What libcurl's debugging output says of a stream that was reset as refused, or that a GOAWAY excludes.
+#: libcurl's debug output for a stream that was reset as refused, or excluded by a GOAWAY.
 _REFUSED = b"refused by server"
 
-#: Where libcurl stops reading a response's headers, with an error that it has no number of its own for.
+#: libcurl's limit for a response's headers; its error has no number of its own.
 _HEAD_BYTES = 300 * 1024
 
 
 class Exchange:
-    """An easy handle set up for one endpoint, the request that is out on it, and what has come back.
+    """An easy handle for one endpoint, with its current request and response.
 
-    `closed_ports`: local ports of connections that must not be used again.
+    `closed_ports`: local ports of connections that must not be reused.
     """
 
     __slots__ = (
@@ -79,12 +79,12 @@ class Exchange:
         self.request: Request | None = None
         self.credentials = NO_CREDENTIALS
         self.started_at = datetime.min.replace(tzinfo=UTC)
-        self.stalled_before = 0.0  # for how long the engine had not listened when this began
+        self.stalled_before = 0.0  # the engine's stall time when this began
         self.endpoint = endpoint
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
         self._read_bytes = 0
-        self.sent = False  # the request went out, or part of it
+        self.sent = False  # the request was sent, or part of it
         self._refused = False  # the server said that it did not process it
         self._alone = False  # it gets a connection of its own
         self._hide(())
@@ -94,7 +94,7 @@ class Exchange:
         )
 
     def turn_to(self, endpoint: Endpoint) -> None:
-        """Take up another endpoint of the same kind, and no credentials."""
+        """Switch to another endpoint of the same kind, without credentials."""
         if endpoint is not self.endpoint:
             self.endpoint = endpoint
             self.credentials = NO_CREDENTIALS
@@ -102,7 +102,7 @@ class Exchange:
             self._hide(())
 
     def use(self, credentials: Credentials) -> None:
-        """Take up other credentials for the next requests."""
+        """Set the credentials of the next requests."""
         if credentials.query != self.credentials.query:
             url = self.endpoint.url
             send_to(self.curl, with_query(url, credentials.query) if credentials.query else url)
@@ -117,12 +117,12 @@ class Exchange:
         self.curl.setopt(pycurl.POSTFIELDS, payload)
 
     def connect_again(self) -> None:
-        """Let the request, of which nothing went out, have a new connection."""
+        """Use a new connection for the request, of which nothing was sent."""
         self._alone = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
     def forget(self) -> None:
-        """Let go of the request and its response, so that an idle handle holds neither."""
+        """Release the request and its response, so that an idle handle holds neither."""
         self.request = None
         self._lines.clear()
         self._parts.clear()
@@ -133,21 +133,21 @@ class Exchange:
             self.curl.setopt(pycurl.FRESH_CONNECT, 0)
 
     def close(self) -> None:
-        """Let go of the handle."""
+        """Close the handle."""
         self.curl.close()
 
     @property
     def body(self) -> bytes:
-        """What of the response's body was kept, with all that is in it."""
+        """The kept part of the response's body, secrets included."""
         return b"".join(self._parts)
 
     def content(self) -> ResponseContent:
-        """Return what the ended transfer's response says beside its status; its secrets are in it."""
+        """Return the body of the ended transfer's response, secrets included."""
         fields = self._header_fields()
         return ResponseContent(self.body, fields.get("content-type", ""), fields.get("retry-after"))
 
     def response(self, error_number: int, message: str) -> Response:
-        """Return what the ended transfer came to; `error_number` and `message` are libcurl's."""
+        """Return the result of the ended transfer; `error_number` and `message` are libcurl's."""
         if error_number and not self._cut_off(error_number):
             return self._failed(error_number, message)
         code: int = self.curl.getinfo(pycurl.RESPONSE_CODE)
@@ -169,12 +169,12 @@ class Exchange:
         return veiled(text, self._secrets) if text else text
 
     def interrupted(self, now: datetime) -> Response:
-        """Return the response of a transfer that was broken off at `now`."""
+        """Return the response of a transfer that was interrupted at `now`."""
         passed_ms = (now - self.started_at).total_seconds() * 1000
         return self._without_response("Interrupted", "the push ended before the response came", passed_ms)
 
     def _cut_off(self, error_number: int) -> bool:
-        """Return whether we ended the transfer, because the response is too large: its status counts as it is."""
+        """Return whether we ended the transfer because the response is too large: its status still counts."""
         if error_number == pycurl.E_WRITE_ERROR:
             return self._read_bytes > READ_BYTES
         if error_number != pycurl.E_RECV_ERROR or self.curl.getinfo(pycurl.RESPONSE_CODE) < 200:
@@ -186,7 +186,7 @@ class Exchange:
             return self._without_response("NetworkError", _CLOSED_TEXT, self._duration_ms())
         if self._socket_guard.refusals and not self._socket_guard.opened:
             return self._without_response("AddressRefused", self._socket_guard.told(), self._duration_ms())
-        # A status whose body breaks off is not a response (RFC 9112, 8): it must be recorded as incomplete
+        # A truncated body makes the response incomplete (RFC 9112, 8), and it must be recorded as such
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
         return self._without_response(self._error_class(error_number), detail, self._duration_ms())
@@ -197,7 +197,7 @@ class Exchange:
             started_at=self.started_at,
             duration_ms=duration_ms,
             error_class=error_class,
-            # of libcurl's or our own making: a short secret may be in it by chance only
+            # libcurl's text or ours: it contains a short secret only by chance
             error=masked(error.encode(errors="backslashreplace"), self._secrets).decode(),
             response_head=self._response_head(),
         )
@@ -222,24 +222,24 @@ class Exchange:
 
     def _hide(self, secrets: tuple[SecretForm, ...]) -> None:
         self._secrets = (*self.endpoint.secrets, *secrets)
-        # as much more of a body as a secret is long is read: half of one would not be found
+        # read beyond the limit by the length of a secret: half of one would not be found
         kept = READ_BYTES if self.endpoint.whole_responses else KEPT_BYTES
         self._room_bytes = kept + max((form.longest for form in self._secrets), default=0)
 
     def _header_fields(self) -> dict[str, str]:
         fields: dict[str, str] = {}
         for line in self._lines:
-            if line.startswith(b"HTTP/"):  # an interim response came before: only the last one counts
+            if line.startswith(b"HTTP/"):  # after an interim response: only the last one counts
                 fields.clear()
             name, _, value = line.decode("latin-1").partition(":")
             fields[name.strip().lower()] = value.strip()
         return fields
 
     def _before_request(self, _their_address: str, _our_address: str, _their_port: int, our_port: int) -> int:
-        """Let one request go out, on a connection that is open.
+        """Allow one request on an open connection.
 
-        libcurl repeats a request by itself whose connection closes without a response. Only one that an HTTP/2 server
-        refused goes out again: the server says by that that it did not process it (RFC 9113, 8.7).
+        libcurl repeats a request whose connection closes without a response. Only a request that an HTTP/2 server
+        refused is repeated: the server thereby states that it did not process it (RFC 9113, 8.7).
         """
         if self.sent and not self._refused:
             return int(pycurl.PREREQFUNC_ABORT)
@@ -247,12 +247,12 @@ class Exchange:
         if our_port in self._closed_ports:
             if not self._socket_guard.opened:
                 return int(pycurl.PREREQFUNC_ABORT)
-            self._closed_ports.discard(our_port)  # a new connection, with the port of one that is gone
+            self._closed_ports.discard(our_port)  # a new connection that reuses the port of a closed one
         self.sent = True
         return int(pycurl.PREREQFUNC_OK)
 
     def _take_debug(self, kind: int, line: bytes) -> None:
-        """Note that a server refused the request: libcurl says so nowhere else."""
+        """Note that a server refused the request: libcurl reports it only here."""
         if kind == pycurl.INFOTYPE_TEXT and _REFUSED in line:
             self._refused = True
 
@@ -264,7 +264,7 @@ class Exchange:
 
 
 def with_query(url: str, query: str) -> str:
-    """Return a URL with one more parameter, `name=value`; what the URL has stays, but for a #fragment, never sent."""
+    """Return a URL with one more parameter, `name=value`; a #fragment is removed, as it is never sent."""
     url = url.partition("#")[0]
     separator = "&" if "?" in url else "?"
     return f"{url}{separator}{query}"

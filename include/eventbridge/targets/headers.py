@@ -1,4 +1,4 @@
-"""The header lines of a delivery; what HTTP cannot carry, or must not be set from an event, is refused."""
+"""The header lines of a delivery; headers that HTTP cannot carry, or that events must not set, are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # RFC 9110, 5.5: a line break or NUL in a value would let an event write headers, or a request, of its own
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-#: Set by the target itself, or by whoever carries the request: framing, credentials, what ends at the next hop.
+#: Set by the target itself or by HTTP clients and proxies: framing, credentials, hop-by-hop headers.
 _OWN = frozenset(
     {
         "authorization",
@@ -35,17 +35,17 @@ _OWN_PREFIXES = ("proxy-", "webhook-")
 
 
 class HeaderRefused(Exception):
-    """A header that cannot be sent; the message names it, and not its value."""
+    """A header that cannot be sent; the message shows its name, not its value."""
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a header is the target's own business, in whatever case it is written."""
+    """Return whether only the target itself may set a header, in any case."""
     lower = name.lower()
     return lower in _OWN or lower.startswith(_OWN_PREFIXES)
 
 
 def header_line(name: str, value: str) -> str | bytes:
-    """Return one header as libcurl takes it (bytes if not ASCII); raises HeaderRefused."""
+    """Return one header for libcurl (bytes if not ASCII); raises HeaderRefused."""
     if not _NAME.fullmatch(name):
         raise HeaderRefused(f"{name[:100]!r} is not a header name")
     if _FORBIDDEN.search(value):
@@ -60,7 +60,7 @@ def header_line(name: str, value: str) -> str | bytes:
 
 
 def event_lines(headers: Mapping[str, str]) -> list[str | bytes]:
-    """Return the lines for headers that come from an event; `traceparent` is left to the target.
+    """Return the lines for headers of an event; `traceparent` is left to the target.
 
     Raises HeaderRefused for one that HTTP cannot carry or that the target sets itself.
     """

@@ -1,4 +1,4 @@
-"""The HTTP target: POSTs deliveries with libcurl, many at once over kept-open connections, alone or beside others."""
+"""The HTTP target: POSTs deliveries with libcurl, many at once over keep-alive connections."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from eventbridge.targets.signing import traceparent
 from eventbridge.targets.steps import BlockingCall, Step
 from eventbridge.targets.tokens import TokenUnavailable
 
-#: Longest sleep without a look at the clock.
+#: The longest sleep before the clock is checked.
 _WAIT_SECONDS = 1.0
-#: So long no credentials are looked up again after they were: a run of a streaming task lasts for many rounds of
-#: deliveries.
+#: How long credentials are not read again after they were: a streaming task makes many rounds of deliveries.
 _RENEWED = timedelta(seconds=5)
 _NO_MORE = object()
 
@@ -35,9 +34,8 @@ class HttpTarget:
     """Delivers to one URL, at most `max_in_flight` requests at a time; never follows a redirect.
 
     Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys)
-    and `traceparent`. After 401 or 407 no more are started until what is in flight has its response; then `access` is
-    renewed, each few seconds of a `deliver` at most, and if that gives other credentials, what was refused is sent once
-    more.
+    and `traceparent`. After 401 or 407 no more are started until the requests in flight have their responses; then
+    `access` is renewed, at most every few seconds, and if the credentials changed, refused requests are sent once more.
     """
 
     flush_every = 1
@@ -50,27 +48,27 @@ class HttpTarget:
         self._access = access
         self._take_up(NO_CREDENTIALS)
         self._delivering = False
-        self._renewed_at: datetime | None = None  # by the `deliver` that is under way
+        self._renewed_at: datetime | None = None  # by the current `deliver`
         self._sent_again: set[int] = set()  # in flight, after other credentials were refused
         self._endpoint = endpoint
         self._max_in_flight = max_in_flight
-        self._engine: HttpEngine | None = None  # its own, for `deliver`
+        self._engine: HttpEngine | None = None  # the engine of `deliver`
         self._slot: TransferSlot | None = None
-        self._held_back = False  # there are more requests, for which there is no room, or which must wait
-        self._refused: list[tuple[Request, Response]] = []  # for want of better credentials
+        self._held_back = False  # there are more requests, which must wait or do not fit
+        self._refused: list[tuple[Request, Response]] = []  # because the credentials did not change
         self._content_type: tuple[str, str | bytes] = ("", "content-type:")
 
     def deliver(
         self, requests: Iterable[Request | None], until: datetime
     ) -> Generator[tuple[int, Response], None, None]:
-        """Send every request as `protocol.Target` says; a response is an HTTP status, or the error in its place.
+        """Send every request as `protocol.Target` says; a response is an HTTP status or an error.
 
-        Take the responses promptly: a time-out goes on while the caller holds one.
+        Consume the responses promptly: timeouts keep running while the caller holds one.
         """
         if self._engine is None:
             self._engine = HttpEngine(self._max_in_flight)
             self._slot = TransferSlot(self._engine)
-        assert self._slot is not None, "it comes with the engine"
+        assert self._slot is not None, "the engine is created first"
         with closing(self.steps(requests, until, self._slot)) as steps:
             for step in steps:
                 if isinstance(step, BlockingCall):
@@ -121,10 +119,10 @@ class HttpTarget:
             slot.leave()
 
     def flush(self) -> None:
-        """Return at once: an HTTP response is the target's own word."""
+        """Return at once: an HTTP response is already final."""
 
     def check(self) -> str | None:
-        """Return why no connection comes about, TLS and token included; requests nothing of the target."""
+        """Return why no connection can be made, including TLS and token; sends no request to the target."""
         try:
             self._access.ready(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
         except TokenUnavailable as error:
@@ -147,7 +145,7 @@ class HttpTarget:
             self._engine = self._slot = None
 
     def _make_ready(self, until: datetime) -> Generator[Step, None, str | None]:
-        """Take up today's credentials; returns why there are none."""
+        """Set the current credentials; return why there are none, if so."""
         ready = BlockingCall(partial(self._access.ready, until))
         if self._access.asks:
             yield ready
@@ -160,7 +158,7 @@ class HttpTarget:
         return None
 
     def _unsent(self, waiting: Iterator[Request | None], failure: str, until: datetime) -> Iterator[Step]:
-        """Respond for what lacks a token to be sent; asked again for every one, its endpoint would be flooded."""
+        """Yield a failure for each request that lacks a token; asking again for each would flood the endpoint."""
         for request in waiting:
             now = self._clock()
             if now >= until:
@@ -173,7 +171,7 @@ class HttpTarget:
     def _fill(
         self, waiting: Iterator[Request | None], until: datetime, slot: TransferSlot
     ) -> Iterator[tuple[int, Response]]:
-        """Send while there is time and room in flight; yields only what could not be sent."""
+        """Send while there is time and capacity; yields only failures to send."""
         self._held_back = False
         while len(slot.flying) < self._max_in_flight and not self._refused:
             now = self._clock()
@@ -206,7 +204,7 @@ class HttpTarget:
     def _finish(
         self, slot: TransferSlot, curl: pycurl.Curl, error_number: int, message: str
     ) -> tuple[int, Response] | None:
-        """Take an ended transfer out; None if it was refused, and other credentials may help."""
+        """Remove an ended transfer and return its response; None if it was refused and new credentials may help."""
         exchange = slot.take_out(curl)
         request = exchange.request
         assert request is not None
@@ -222,13 +220,13 @@ class HttpTarget:
         return request.index, response
 
     def _read(self, exchange: Exchange, _request: Request, error_number: int, message: str) -> Response:
-        """Return what an ended transfer came to."""
+        """Return the response of an ended transfer."""
         return exchange.response(error_number, message)
 
     def _send_again(self, until: datetime, slot: TransferSlot) -> Iterator[Step]:
-        """Send once more what was refused, as many at a time as before, if there are other credentials by now.
+        """Send refused requests once more, with the same concurrency, if the credentials changed.
 
-        Nothing is in flight here: what is asked may take its time, and no request's own time goes by meanwhile.
+        Nothing is in flight here: reading credentials may block without using up a request's timeout.
         """
         before, problem = self._credentials, None
         renewed = BlockingCall(partial(self._access.renewed, until))
@@ -237,7 +235,9 @@ class HttpTarget:
             self._take_up(renewed.result())
         except TokenUnavailable as error:
             problem = str(error)
-        except EventBridgeError:  # the connection is gone or broken: what there was stays, and 401 is the response
+        except (
+            EventBridgeError
+        ):  # the connection is missing or broken: the old credentials stay, and 401 is the response
             pass
         self._renewed_at = self._clock()
         refused, self._refused = self._refused, []
@@ -251,7 +251,7 @@ class HttpTarget:
 
     @property
     def _may_renew(self) -> bool:
-        """Whether it is long enough ago that credentials were looked up again."""
+        """Whether the last renewal of credentials is long enough ago."""
         return self._renewed_at is None or self._clock() - self._renewed_at >= _RENEWED
 
     def _give_up(self, slot: TransferSlot) -> tuple[int, Response]:

@@ -1,4 +1,4 @@
-"""The HTTP target that takes several deliveries in one request: a JSON array of them, responded to item by item."""
+"""The HTTP target with batch requests: several deliveries in one JSON array, with a response per item."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from eventbridge.targets.lines import holds_json
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import Step
 
-#: What is kept of the words that a response has for one delivery.
+#: How much of a response's text for one delivery is stored.
 _ERROR_CHARACTERS = 1_000
 
 
 @dataclass(slots=True)
 class _BatchRequest(Request):
-    """A request of one or more deliveries; `joined` False: of one as it is, which fits into no array."""
+    """A request of one or more deliveries; `joined` False: a single delivery that does not fit into an array."""
 
     items: tuple[Request, ...] = ()
     joined: bool = True
@@ -40,10 +40,9 @@ class BatchingHttpTarget(HttpTarget):
     """Delivers to one URL, at most `max_in_flight` batch requests at a time, each a JSON array within `limits`.
 
     A batch request's `webhook-id` is `batch_request.batch_request_id`; `webhook-ids` lists the delivery ids in the
-    order of the items. What is not JSON in UTF-8, or has headers of its own, is sent as `HttpTarget` sends it. Nothing
-    waits for a batch request to fill.
-    `batch_request_response` says what a response means. What the target has not judged has no response in that
-    `deliver`: its caller sends it again, and finds it in other batch requests.
+    order of the items. A delivery that is not JSON in UTF-8, or has headers of its own, is sent as by `HttpTarget`. No
+    delivery waits for a batch request to fill. `batch_request_response` interprets a response. An unjudged delivery has
+    no response in that `deliver`: its caller sends it again, in other batch requests.
     """
 
     def __init__(
@@ -57,7 +56,9 @@ class BatchingHttpTarget(HttpTarget):
     ) -> None:
         super().__init__(endpoint, max_in_flight=max_in_flight, access=access, clock=clock)
         self._limits = limits
-        self._most: dict[str, int] = {}  # by delivery id: in how large a batch request it may go, after one was refused
+        self._most: dict[
+            str, int
+        ] = {}  # by delivery id: the maximum size of its next batch request, after one was refused
         self._sent: dict[int, _BatchRequest] = {}
 
     def steps(
@@ -78,9 +79,9 @@ class BatchingHttpTarget(HttpTarget):
                     yield step
 
     def _batch_requests(self, requests: Sequence[Request]) -> Iterator[_BatchRequest | None]:
-        """Yield batch requests; each is taken when there is room for it, and only what goes into it.
+        """Yield batch requests; requests are consumed only when there is capacity, and only those that fit.
 
-        None: what comes next must wait. What was taken for its batch request goes out without it.
+        None: the next request must wait. Requests already taken are sent without it.
         """
         taken = iter(requests)
         seen: dict[int, Kind | None] = {}
@@ -101,7 +102,7 @@ class BatchingHttpTarget(HttpTarget):
             first += len(items)
 
     def _candidates(self, requests: Sequence[Request], first: int, seen: dict[int, Kind | None]) -> Iterator[Candidate]:
-        """Yield what is next; `seen` has the kinds that were found out before."""
+        """Yield the next requests; `seen` holds the kinds that are already known."""
         for place in range(first, len(requests)):
             request = requests[place]
             if place not in seen:
@@ -140,7 +141,7 @@ class BatchingHttpTarget(HttpTarget):
 
 
 def _taken(requests: Iterator[Request | None], count: int) -> tuple[tuple[Request, ...], bool]:
-    """Take so many requests, and return those that may be sent now, and whether the next one must wait."""
+    """Take up to a number of requests, and return those that may be sent now and whether the next one must wait."""
     items: list[Request] = []
     for request in itertools.islice(requests, count):
         if request is None:
@@ -166,14 +167,14 @@ def _batch_request(number: int, items: tuple[Request, ...], kind: Kind | None) -
         batch_request.batch_request_id([each.delivery_id for each in items]),
         batch_request.joined([each.payload for each in items]),
         batch_request.MEDIA_TYPES[kind],
-        # of one replay, all of them: else a receiver is told nothing of it
+        # all of one replay: otherwise the replay header is left out
         items[0].headers if all(each.headers == items[0].headers for each in items) else {},
         items=items,
     )
 
 
 def _veiled(response: Response, veil: Callable[[bytes], bytes]) -> Response:
-    """Return a response that was made of a body with nothing secret in it, cut then to what is kept."""
+    """Return a response made from a body without secrets, truncated to the stored length."""
     error = None if response.error is None else veil(response.error.encode(errors="backslashreplace")).decode()
     shown = None if error is None else error[:_ERROR_CHARACTERS]
     return response._replace(error=shown, response_head=veil(response.response_head)[:KEPT_BYTES])

@@ -1,6 +1,4 @@
-"""One event loop over libcurl's multi handle for the transfers of many http targets, each of which has a transfer slot
-in it.
-"""
+"""One event loop over libcurl's multi handle for the transfers of many http targets, each with a transfer slot."""
 
 from __future__ import annotations
 
@@ -15,17 +13,18 @@ from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
 from eventbridge.targets.multi import HasFileno, Multi
 
-#: Transfers at a time in one process, all targets together: twice the open files of one may be needed for them.
+#: The maximum of concurrent transfers in one process; up to twice as many open files may be needed.
 _MOST_IN_FLIGHT = 2048
-#: From this share of them on a target that has one in flight gets no further one: many that hang leave room for others.
+#: From this share on a target with a transfer in flight gets no further one, so that hanging targets leave room for
+#: others.
 _SHARED_FREELY = 0.75
 
 
 class HttpEngine:
-    """Carries transfers side by side, at most `most_in_flight`; one thread uses it, but for `wake`.
+    """Runs up to `most_in_flight` transfers concurrently; used by one thread, except for `wake`.
 
-    From `freely` of them on (None: all) only a target that has none in flight may begin one.
-    Connections stay open, and handles are kept for whoever comes next, as both cost more than a request.
+    From `freely` transfers on (None: all) only a target with none in flight may start one.
+    Connections and handles are kept for the next use, as both cost more than a request.
     """
 
     def __init__(self, most_in_flight: int, freely: int | None = None) -> None:
@@ -34,13 +33,15 @@ class HttpEngine:
         self._multi = Multi(most_in_flight)
         self._slots: dict[pycurl.Curl, TransferSlot] = {}
         self._idle: dict[object, list[Exchange]] = defaultdict(list)
-        self._want_one: OrderedDict[TransferSlot, None] = OrderedDict()  # have nothing in flight, and there was no room
+        self._want_one: OrderedDict[TransferSlot, None] = (
+            OrderedDict()
+        )  # slots with nothing in flight that found no room
         self._want_more: OrderedDict[TransferSlot, None] = OrderedDict()
 
     def wait(self, seconds: float) -> list[TransferSlot]:
-        """Drive all transfers, waiting at most so long for news, and return the seats that have some.
+        """Run all transfers, waiting at most so long for news, and return the slots that have some.
 
-        News are transfers that ended, or room for the next one.
+        News are ended transfers, or room for the next one.
         """
         news = self._with_room()
         for curl, error_number, message in self._multi.ended(0.0 if news else seconds):
@@ -53,20 +54,20 @@ class HttpEngine:
         return list(news)
 
     def watch_fd(self, other: HasFileno) -> None:
-        """Let `wait` return, once, when something that is no transfer is readable: `fd_ready` says so then."""
+        """Let `wait` return once when another descriptor becomes readable; `fd_ready` is true then."""
         self._multi.watch_fd(other)
 
     @property
     def fd_ready(self) -> bool:
-        """Whether what is watched was readable since."""
+        """Whether the watched descriptor became readable."""
         return self._multi.fd_ready
 
     def wake(self) -> None:
-        """Let `wait` return at once; any thread may."""
+        """Let `wait` return at once; may be called by any thread."""
         self._multi.wake()
 
     def close(self) -> None:
-        """Close all connections; no transfer is in flight any more."""
+        """Close all connections; no transfer may be in flight."""
         self._multi.close()
         for exchanges in self._idle.values():
             for exchange in exchanges:
@@ -74,7 +75,7 @@ class HttpEngine:
         self._idle.clear()
 
     def has_room(self, slot: TransferSlot) -> bool:
-        """Return whether a transfer slot may start a transfer; if not, `wait` tells it when there is room."""
+        """Return whether a slot may start a transfer; if not, `wait` returns the slot once there is room."""
         in_flight = len(self._slots)
         if in_flight < self._freely or (in_flight < self._most and not slot.flying):
             return True
@@ -82,7 +83,7 @@ class HttpEngine:
         return False
 
     def exchange(self, endpoint: Endpoint) -> Exchange:
-        """Return an exchange that is set up for an endpoint."""
+        """Return an exchange for an endpoint."""
         idle = self._idle[endpoint.kind]
         if not idle:
             exchange = Exchange(endpoint, self._multi.closed_ports)
@@ -93,33 +94,33 @@ class HttpEngine:
         return exchange
 
     def keep(self, exchanges: list[Exchange]) -> None:
-        """Keep exchanges that nothing is out on for the next that need such."""
+        """Keep idle exchanges for reuse."""
         for exchange in exchanges:
             self._idle[exchange.endpoint.kind].append(exchange)
 
     def start(self, slot: TransferSlot, exchange: Exchange) -> None:
-        """Begin a transfer; it goes out with the next `wait`."""
+        """Start a transfer; it is sent by the next `wait`."""
         self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
         exchange.stalled_before = self._multi.stalled_seconds
         self._slots[exchange.curl] = slot
 
     def _connect_again(self, exchange: Exchange) -> None:
-        """Begin a transfer again of which nothing went out, because the target had closed the connection before."""
+        """Restart a transfer of which nothing was sent because the target had closed the connection before."""
         self._multi.remove(exchange.curl)
         exchange.connect_again()
         self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
 
     def stalled_ms(self, exchange: Exchange) -> float:
-        """Return for how many milliseconds since a transfer began this process did not listen."""
+        """Return for how many milliseconds this process stalled since a transfer began."""
         return (self._multi.stalled_seconds - exchange.stalled_before) * 1000
 
     def remove(self, curl: pycurl.Curl) -> None:
-        """Take a transfer out; one that has not ended is broken off and its connection closed."""
+        """Remove a transfer; an unfinished one is aborted and its connection closed."""
         self._multi.remove(curl)
         del self._slots[curl]
 
     def forget(self, slot: TransferSlot) -> None:
-        """Tell a transfer slot nothing more of room."""
+        """Stop reporting room to a transfer slot."""
         self._want_one.pop(slot, None)
         self._want_more.pop(slot, None)
 
@@ -132,9 +133,9 @@ class HttpEngine:
 
 
 class TransferSlot:
-    """The place of one target in an engine: its transfers in flight, by handle, and those that ended since.
+    """One target's share of an engine: its transfers in flight, by handle, and those that ended.
 
-    `holder` is whatever the engine's owner knows it by.
+    `holder` identifies it for the engine's owner.
     """
 
     __slots__ = ("_engine", "_idle", "ended", "flying", "holder")
@@ -148,7 +149,7 @@ class TransferSlot:
 
     @property
     def has_room(self) -> bool:
-        """Whether the engine takes one more transfer of this target."""
+        """Whether the engine accepts one more transfer of this target."""
         return self._engine.has_room(self)
 
     def exchange(self, endpoint: Endpoint) -> Exchange:
@@ -156,27 +157,27 @@ class TransferSlot:
         return self._idle.pop() if self._idle else self._engine.exchange(endpoint)
 
     def start(self, exchange: Exchange) -> None:
-        """Begin a transfer."""
+        """Start a transfer."""
         self._engine.start(self, exchange)
         self.flying[exchange.curl] = exchange
 
     def take_out(self, curl: pycurl.Curl) -> Exchange:
-        """Take out a transfer that ended, or break it off; what it met is to be read before it is freed."""
+        """Remove a transfer, aborting it if unfinished; read its result before it is freed."""
         exchange = self.flying.pop(curl)
         self._engine.remove(curl)
         return exchange
 
     def stalled_ms(self, exchange: Exchange) -> float:
-        """Return for how many milliseconds since a transfer began this process did not listen."""
+        """Return for how many milliseconds this process stalled since a transfer began."""
         return self._engine.stalled_ms(exchange)
 
     def free(self, exchange: Exchange) -> None:
-        """Let go of an exchange's request and response, and keep it for the next."""
+        """Release an exchange's request and response, and keep it for reuse."""
         exchange.forget()
         self._idle.append(exchange)
 
     def leave(self) -> None:
-        """Let go of all that is not in flight: the target has nothing more to send for now."""
+        """Release everything that is not in flight: the target has nothing more to send for now."""
         self.ended.clear()
         self._engine.forget(self)
         self._engine.keep(self._idle)
@@ -184,7 +185,7 @@ class TransferSlot:
 
 
 def engine_of_push() -> HttpEngine:
-    """Return an engine for all http targets of a push, as large as the process may have open files."""
+    """Return an engine for all http targets of a push, sized by the process's limit of open files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(1, min(_MOST_IN_FLIGHT, files // 2))
     return HttpEngine(most, freely=math.ceil(most * _SHARED_FREELY))

@@ -23,7 +23,7 @@ from eventbridge.targets.tokens import TokenClient
 
 
 def open_http(opening: Opening[HttpFields]) -> Target:
-    """Return an http target; raises UserError for one that cannot be used (ConnectionUnusable for its connection).
+    """Return an http target; raises UserError for an unusable one (ConnectionUnusable for its connection).
 
     Its connection is read now, and again after 401 or 407.
     """
@@ -41,7 +41,7 @@ def open_http(opening: Opening[HttpFields]) -> Target:
         whole_responses=target.batch is not None,
         connect_seconds=target.connect_seconds,
     )
-    unread = [first]  # its first reading is that of this very moment
+    unread = [first]  # the first read is the one just made
 
     def read() -> Credentials:
         if target.connection is None:
@@ -66,13 +66,13 @@ def open_http(opening: Opening[HttpFields]) -> Target:
 
 @dataclass(frozen=True)
 class _ConnectionSecrets:
-    """What a connection says that has nothing to do with the target that names it."""
+    """The parts of a connection that do not depend on the target that names it."""
 
     tls: Tls
     credentials: Credentials
 
 
-#: Of connections that somebody holds, by what `id` says: a push reads one once for all its targets.
+#: By `id` of live connections: a push reads each connection once for all its targets.
 _proofs: dict[int, _ConnectionSecrets] = {}
 
 
@@ -92,7 +92,7 @@ def _credentials(rule: str, target: HttpFields, connection: Connection) -> Crede
     found = _proof_of(connection).credentials
     if found.client is not None and found.client.url.startswith("http:") and not target.allow_http:
         raise ConnectionUnusable(
-            f"Connection {connection.id!r}: its extra `token_url` is http:, which anyone on the way can read. "
+            f"Connection {connection.id!r}: its extra `token_url` is http:, which anyone on the network path can read. "
             f"Use https:, or set allow_http: true for target {target.name!r} of rule {rule!r}."
         )
     return found

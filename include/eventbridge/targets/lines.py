@@ -1,4 +1,4 @@
-"""Payloads as lines of a JSON lines file."""
+"""Converts payloads to lines of a JSON lines file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Reads over a value without making anything of it.
+#: Validates a value without building it.
 _PASSED_OVER = msgspec.json.Decoder(msgspec.Raw)
-#: So many payloads take as long one by one as the calls of Arrow for any number of them.
+#: Up to this number, converting payloads one by one is as fast as Arrow's calls for all of them.
 _FEW = 16
 
 
 def json_lines(payloads: pa.Array) -> bytes | memoryview:
-    """Return `json_line` of every payload of an Arrow array of binaries, one after the other; a null is not bytes.
+    """Return the concatenated `json_line` of every payload of an Arrow array of binaries; nulls are skipped.
 
-    What needs no change, as nearly all does, is looked at and joined where it lies; a few are quicker one by one.
+    Payloads that need no change, nearly all of them, are checked and joined in Arrow; a few are faster one by one.
     """
     if len(payloads) < _FEW or not _are_lines(payloads):
         return b"".join(json_line(payload or b"") for payload in payloads.to_pylist())
@@ -29,7 +29,7 @@ def json_lines(payloads: pa.Array) -> bytes | memoryview:
 
 
 def _are_lines(payloads: pa.Array) -> bool:
-    """Return whether every payload is surely JSON, and none has a line break."""
+    """Return whether every payload is certainly JSON without a line break."""
     if payloads.null_count or _bytes_of(payloads).min(initial=0xFF) < ord(" "):
         return False
     try:
@@ -42,7 +42,7 @@ def _are_lines(payloads: pa.Array) -> bool:
 
 
 def _bytes_of(payloads: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the bytes of all payloads, side by side as they lie in memory."""
+    """Return the bytes of all payloads, as they are adjacent in memory."""
     _, ends, data = payloads.buffers()
     if data is None:
         return np.zeros(0, np.uint8)
@@ -53,7 +53,7 @@ def _bytes_of(payloads: pa.Array) -> npt.NDArray[np.uint8]:
 def json_line(payload: bytes) -> bytes:
     """Return one JSON value and a line end.
 
-    JSON is kept as it is, byte for byte, but for line breaks between its tokens, which become spaces.
+    JSON is kept byte for byte, except that line breaks between tokens become spaces.
     Other text becomes a JSON string, other bytes `{"data_base64": "..."}` (as CloudEvents 1.0 writes them).
     """
     if not _is_surely_json(payload):
@@ -65,7 +65,7 @@ def json_line(payload: bytes) -> bytes:
         if not is_json(text):
             return json.dumps(text, ensure_ascii=False).encode() + b"\n"
     if b"\n" in payload or b"\r" in payload:
-        # JSON allows no raw line break inside a string: those there are stand between tokens
+        # JSON allows no raw line break inside a string: all of them are between tokens
         payload = payload.replace(b"\r", b" ").replace(b"\n", b" ")
     return payload + b"\n"
 
@@ -81,12 +81,12 @@ def holds_json(payload: bytes) -> bool:
 
 
 def _is_surely_json(payload: bytes) -> bool:
-    """Return whether a decoder that builds nothing takes it; what it refuses may be JSON all the same.
+    """Return whether a validating decoder accepts it; a rejected text may still be JSON.
 
-    It knows no half of a surrogate pair.
+    It rejects half of a surrogate pair.
     """
     try:
-        _PASSED_OVER.decode(payload.decode())  # of bytes it does not say whether they are UTF-8
+        _PASSED_OVER.decode(payload.decode())  # it does not check that bytes are UTF-8
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return False
     return True

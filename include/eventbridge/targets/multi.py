@@ -1,4 +1,4 @@
-"""Drives libcurl transfers side by side; the engine hands them in and takes them out when they have ended."""
+"""Runs libcurl transfers concurrently; the engine adds them and removes them when they have ended."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ from eventbridge.targets.endpoint import sockets_opened
 _EVENTS = {pycurl.POLL_IN: select.EPOLLIN, pycurl.POLL_OUT: select.EPOLLOUT}
 _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
 _EVENTS[pycurl.POLL_NONE] = 0
-#: Of a descriptor that may be another socket by now.
+#: For a descriptor that may be another socket by now.
 _UNSURE = (-1, -1)
-#: How often the sockets are read once more before a transfer whose time is over is given up: a response of 1 MiB, or
-#: those of thousands, lie there in parts.
+#: How often the sockets are read again before an overdue transfer is aborted: a response of 1 MiB, or thousands of
+#: them, arrive in parts.
 _LAST_ROUNDS = 16
-#: Between two looks at the sockets so much time passes in ordinary work; in more, this process did not listen.
+#: The normal time between two polls of the sockets; after a longer one, this process was stalled.
 _STALL_SECONDS = 0.1
 
 
 class HasFileno(Protocol):
-    """What has a descriptor."""
+    """An object with a file descriptor."""
 
     def fileno(self) -> int:
         """Return the descriptor."""
 
 
 class Multi:
-    """A libcurl multi handle and the epoll that wakes it; connections stay open and are used again.
+    """A libcurl multi handle and the epoll that wakes it; connections are kept and reused.
 
-    libcurl's own `select` is cheaper (17 us a request instead of 22) but knows no descriptor above 1023,
-    and a push task with many targets has more.
-    The time that a transfer may take is kept here, not by libcurl, which looks at its clock before its sockets: where
-    this thread stood still, what was responded to in time would have no response. Time in which it stood still is not a
-    transfer's: a request that could not go out in it was no target's to response.
+    libcurl's own `select` is cheaper (17 us a request instead of 22) but supports no descriptor above 1023, and a push
+    task with many targets has more. Timeouts are kept here, not by libcurl, which checks its clock before its sockets:
+    after a stall of this thread, a response that arrived in time would be lost. Stall time does not count towards a
+    timeout, because the target could not have received or answered the request in it.
     """
 
     def __init__(self, max_connections: int) -> None:
@@ -50,38 +49,38 @@ class Multi:
         self._closing = threading.Lock()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._other_fd: HasFileno | None = None
-        self._watched_fd = -1  # a duplicate of its descriptor, whose number nobody else gets
-        self.fd_ready = False  # what is watched was readable
+        self._watched_fd = -1  # a duplicate of its descriptor, whose number is not reused
+        self.fd_ready = False  # the watched descriptor was readable
         self._epoll.register(self._wakeup, select.EPOLLIN)
-        self._watched: dict[int, tuple[int, int]] = {}  # for what events, and the last socket opened before
-        self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
-        #: Local ports of kept connections that their servers closed: libcurl looks for that once a second at most.
+        self._watched: dict[int, tuple[int, int]] = {}  # watched events, and the last socket opened before
+        self._resting: set[int] = set()  # sockets that libcurl does not use at the moment
+        #: Local ports of idle connections that their servers closed: libcurl checks for that at most once a second.
         self.closed_ports: set[int] = set()
-        self.stalled_seconds = 0.0  # in all, in which nobody looked at the sockets
+        self.stalled_seconds = 0.0  # total stall time
         self._looked_at = time.monotonic()
         self._timer_at = math.inf
-        self._fresh: dict[pycurl.Curl, float] = {}  # not begun yet, and how many seconds each may take
-        self._under_way: dict[float, dict[pycurl.Curl, float]] = {}  # by seconds: when each is over, in order
+        self._fresh: dict[pycurl.Curl, float] = {}  # not started yet, with their timeouts in seconds
+        self._under_way: dict[float, dict[pycurl.Curl, float]] = {}  # by timeout: when each is due, in order
         self._among: dict[pycurl.Curl, dict[pycurl.Curl, float]] = {}
-        self._over_at = math.inf  # not before this is the time of any over
+        self._over_at = math.inf  # no transfer is due before this time
         self._given_up: set[pycurl.Curl] = set()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         self._multi.setopt(pycurl.M_MAXCONNECTS, max_connections)
 
     def start(self, curl: pycurl.Curl, seconds: float) -> None:
-        """Begin a transfer that may take so long; it goes out with the next call of `ended`.
+        """Start a transfer with a timeout; it is sent by the next call of `ended`.
 
-        The handle has no time-out of its own but that of connecting.
+        The handle itself has only a connect timeout.
         """
         self._note_stall()
         self._multi.add_handle(curl)
         self._fresh[curl] = seconds
 
     def ended(self, timeout_seconds: float) -> list[tuple[pycurl.Curl, int, str]]:
-        """Drive all transfers, waiting at most `timeout_seconds` for news, and return those that ended since.
+        """Run all transfers, waiting at most `timeout_seconds` for news, and return those that ended.
 
-        With each comes libcurl's error number (0: a response came) and message. They are to be removed.
+        Each has libcurl's error number (0: a response came) and message. The caller must remove them.
         """
         over_at = self._over_at + self.stalled_seconds
         drove = self._drive(max(0.0, min(timeout_seconds, min(self._timer_at, over_at) - time.monotonic())))
@@ -93,7 +92,7 @@ class Multi:
         return self._news() + self._overdue()
 
     def _drive(self, wait: float) -> bool:
-        """Do what sockets and timers ask for, waiting at most so many seconds, and return whether they did."""
+        """Serve sockets and timers, waiting at most so many seconds, and return whether there was anything to do."""
         drove = False
         self._note_stall()
         found = self._epoll.poll(wait)
@@ -117,7 +116,7 @@ class Multi:
         return drove
 
     def _note_begun(self) -> None:
-        """Let the time of what was handed in begin: libcurl sends it with whatever it is asked to do next."""
+        """Start the timeouts of new transfers: libcurl sends them with its next action."""
         now = self._listened()
         for curl, seconds in self._fresh.items():
             self._among[curl] = among = self._under_way.setdefault(seconds, {})
@@ -126,7 +125,7 @@ class Multi:
         self._fresh.clear()
 
     def _overdue(self) -> list[tuple[pycurl.Curl, int, str]]:
-        """Break off what has taken its time, and return it."""
+        """Abort overdue transfers, and return them."""
         now, found = self._listened(), []
         for seconds, among in list(self._under_way.items()):
             while among and among[curl := next(iter(among))] <= now:
@@ -142,24 +141,24 @@ class Multi:
         return found
 
     def _note_stall(self, expected: float = 0.0) -> None:
-        """Count the time since the sockets were looked at last, of which so much was meant to pass, if it is long."""
+        """Add the time since the last poll to the stall time, if it is much longer than planned."""
         now = time.monotonic()
         if (stall := now - self._looked_at - expected) > _STALL_SECONDS:
             self.stalled_seconds += stall
         self._looked_at = now
 
     def _listened(self) -> float:
-        """Return a clock that stands still while nobody looks at the sockets."""
+        """Return a clock that stops while this process is stalled."""
         return time.monotonic() - self.stalled_seconds
 
     def wake(self) -> None:
-        """Let `ended` return at once; any thread may."""
+        """Let `ended` return at once; may be called by any thread."""
         with self._closing:
             if not self._epoll.closed:
                 os.eventfd_write(self._wakeup, 1)
 
     def watch_fd(self, other: HasFileno) -> None:
-        """Let `ended` return, once, when something that is no transfer is readable: `fd_ready` is set then."""
+        """Let `ended` return once when another descriptor becomes readable; `fd_ready` is set then."""
         self.fd_ready = False
         if other is self._other_fd:
             self._epoll.modify(self._watched_fd, select.EPOLLIN | select.EPOLLONESHOT)
@@ -174,7 +173,7 @@ class Multi:
         self._other_fd, self._watched_fd = None, -1
 
     def remove(self, curl: pycurl.Curl) -> None:
-        """Take a transfer out; one that has not ended is broken off and its connection closed."""
+        """Remove a transfer; an unfinished one is aborted and its connection closed."""
         if curl in self._given_up:
             self._given_up.remove(curl)
             return
@@ -201,7 +200,7 @@ class Multi:
             queued, good, bad = self._multi.info_read()
             ended += [(curl, 0, "") for curl in good]
             ended += bad
-            if bad:  # what their names were looked up by is closed, and may come again under another number
+            if bad:  # the resolver's socket is closed, and may come back with another number
                 self._watched = dict.fromkeys(self._watched, _UNSURE)
         for curl, _, _ in ended:
             self._no_longer_under_way(curl)
@@ -209,24 +208,24 @@ class Multi:
 
     def _on_socket(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
         if what == pycurl.POLL_REMOVE:
-            # Watched on: mostly the next request goes over the same connection, and to stop and begin again is a call
-            # of the system more. If anything happens there meanwhile, it is forgotten.
+            # Still watched: the next request mostly uses the same connection, and unwatching costs a system call. An
+            # event that arrives meanwhile removes the watch.
             self._resting.add(descriptor)
             return
         self._resting.discard(descriptor)
-        wanted = (_EVENTS[what], sockets_opened())  # after a new one the same number may be another socket
+        wanted = (_EVENTS[what], sockets_opened())  # after a new socket was opened, the same number may be another one
         known = self._watched.get(descriptor)
         if known == wanted:
             return
         self._watched[descriptor] = wanted
         if known is not None:
-            with suppress(FileNotFoundError):  # closed, and epoll forgot it: another socket of this number
+            with suppress(FileNotFoundError):  # closed and removed from epoll: another socket with this number
                 self._epoll.modify(descriptor, wanted[0])
                 return
         self._epoll.register(descriptor, wanted[0])
 
     def _look_at_kept(self, descriptor: int) -> None:
-        """Note a kept connection as closed if its server closed it; watch one that brought anything else for that."""
+        """Note an idle connection as closed if its server closed it; otherwise keep watching it for that."""
         try:
             port = _closed_port(descriptor)
             if port is None:  # such as a TLS session ticket, which libcurl reads with the next response
@@ -234,7 +233,7 @@ class Multi:
                 self._epoll.modify(descriptor, select.EPOLLRDHUP)
                 return
             self.closed_ports.add(port)
-        except OSError:  # libcurl closed it meanwhile
+        except OSError:  # closed by libcurl meanwhile
             pass
         self._resting.discard(descriptor)
         self._watched.pop(descriptor, None)
@@ -246,7 +245,7 @@ class Multi:
 
 
 def _closed_port(descriptor: int) -> int | None:
-    """Return the local port of a connection that its other side closed; None: it did not."""
+    """Return the local port of a connection that its peer closed; None: it is open."""
     poll = select.poll()
     poll.register(descriptor, select.POLLRDHUP)
     if not poll.poll(0):

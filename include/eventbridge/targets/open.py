@@ -1,4 +1,4 @@
-"""Opens the target that a rule names, by the opener of its type; called by push for each target of a chunk."""
+"""Opens a rule's target by the opener of its type; called by push for each target of a chunk."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def open_target(
     allow_addresses: Sequence[Network] = (),
     file_folders: Sequence[Path] = (),
 ) -> Target:
-    """Return a target ready to deliver; what the arguments are, `Opening` says.
+    """Return a target ready to deliver; `Opening` describes the arguments.
 
-    Raises UserError for a target that cannot be used as it is written (ConnectionUnusable for its connection);
-    whether the target is there, only delivering shows.
+    Raises UserError for a target that the rule file makes unusable (ConnectionUnusable for its connection); whether the
+    target is reachable, only delivering shows.
     """
     return _opener(target.type)(Opening(rule, target, connections, clock, allow_addresses, file_folders))
 

@@ -1,4 +1,4 @@
-"""What the opener of a target's type is given."""
+"""The arguments of a target type's opener."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ AnyTarget = TypeVar("AnyTarget", bound=rules.Target, covariant=True)
 class Opening(Generic[AnyTarget]):
     """One target of a rule, to be opened for one push task.
 
-    `connections` finds a connection by its name, each time as it is then. What connects by itself connects to public
-    addresses and to those in `allow_addresses` only (`ssrf_guard`). What writes files writes them below
-    `file_folders` only. `clock` gives aware times.
+    `connections` returns the current connection of a name. A target that opens connections itself connects only to
+    public addresses and to those in `allow_addresses` (`ssrf_guard`). One that writes files writes only below
+    `file_folders`. `clock` returns aware times.
     """
 
     rule: str
@@ -33,5 +33,5 @@ class Opening(Generic[AnyTarget]):
     file_folders: Sequence[Path] = ()
 
     def error(self, what: str, remedy: str) -> UserError:
-        """Return the error to raise for a target that cannot be used as it is written."""
+        """Return the error to raise for a target that the rule file makes unusable."""
         return UserError(f"Target {self.target.name!r} of rule {self.rule!r} {what}. {remedy}.")

@@ -1,4 +1,4 @@
-"""Keeps secrets out of everything that is recorded about an exchange."""
+"""Removes secrets from everything that is recorded about an exchange."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from typing import Any, Final
 
 import re2
 
-#: A shorter secret is not masked: asterisks in its place in every other word would show where it stands.
+#: A shorter secret is not masked: asterisks in place of common text would reveal it.
 SHORTEST_MASKED: Final = 6
 
-#: Stands for a text that repeats a secret that is too short to be masked.
+#: Replaces a text that repeats a secret too short to be masked.
 WITHHELD: Final = b"withheld: it repeats a secret of fewer than six characters"
 
-#: No encoder of URLs, JSON or HTML writes these in another way.
+#: No encoder of URLs, JSON or HTML escapes these.
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-_.")
 #: The `&` of an entity, as JSON inside or outside of HTML writes it.
 _AMPERSAND: Final = r"(?:&(?:amp;)?|\\{1,4}[uU]0026)"
 #: Bytes that `_escaped` lets a byte take: backslashes, an ampersand, `#x`, zeros, digits and `;`.
 _LONGEST_FORM: Final = 22
-#: Characters of a secret that one expression finds: 1,000 that are all escaped take 1 MB.
+#: The maximum characters of a secret per expression: 1,000 that are all escaped take 1 MB.
 LONGEST_PIECE: Final = 1_000
-#: With fewer characters, nothing of a secret is certain in base64 that begins anywhere.
+#: With fewer characters, no base64 character of a secret is determined if it begins anywhere.
 _SHORTEST_IN_BASE64: Final = 3
 
 
 @dataclass(frozen=True)
 class SecretForm:
-    """A secret value, found in a text in any form that a server's response may give it.
+    """A secret value, and a search for it in any form in which a server's response may repeat it.
 
-    As it is, escaped for URLs, JSON or HTML, once or twice, read from a header as Latin-1 before, or as a part of what
-    is written in base64.
+    Forms are the value itself, escaped for URLs, JSON or HTML once or twice, decoded as Latin-1 from a header, or part
+    of a base64 text.
     """
 
     value: str = field(repr=False)
 
     @property
     def is_masked(self) -> bool:
-        """Whether asterisks take its place; else a text that repeats it is withheld."""
+        """Whether it is replaced by asterisks; otherwise a text that repeats it is withheld."""
         return len(self.value) >= SHORTEST_MASKED
 
     @cached_property
     def longest(self) -> int:
-        """Return how many bytes it takes at most."""
+        """Return the maximum length of a form, in bytes."""
         return max(sum(_longest(character) for character in text) for text in self._texts)
 
     @cached_property
@@ -60,7 +60,7 @@ class SecretForm:
         options.encoding = re2.Options.Encoding.LATIN1
         options.log_errors = False
         options.never_capture = True
-        options.max_mem = 64 << 20  # one piece of characters outside the BMP takes a quarter
+        options.max_mem = 64 << 20  # a piece of characters outside the BMP takes a quarter
         value, *others = self._texts
         forms = ["".join(map(_any_form, value)), *("".join(map(_any_form_in_base64, text)) for text in others)]
         return re2.compile("|".join(forms).encode("latin-1"), options)
@@ -70,18 +70,18 @@ class SecretForm:
         _ = self._pattern
 
     def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Yield where it stands in a text: begin and end."""
+        """Yield its positions in a text: begin and end."""
         for found in self._pattern.finditer(text):
             yield found.span()
 
 
 def forms_of(values: Iterable[str]) -> tuple[SecretForm, ...]:
-    """Return what finds secret values in a response; an empty value is none, and a long one is found in pieces."""
+    """Return the forms of secret values; an empty value has none, and a long one is split into pieces."""
     return tuple(SecretForm(piece) for value in sorted({*values}) for piece in _pieces(value))
 
 
 def masked(text: bytes, forms: Iterable[SecretForm]) -> bytes:
-    """Return a text with asterisks for every secret of six characters or more; no byte moves."""
+    """Return a text of the same length with asterisks for every secret of six characters or more."""
     if len(text) < SHORTEST_MASKED:
         return text
     spans = [span for form in forms if form.is_masked for span in form.spans(text)]
@@ -94,7 +94,7 @@ def masked(text: bytes, forms: Iterable[SecretForm]) -> bytes:
 
 
 def veiled(text: bytes, forms: Iterable[SecretForm]) -> bytes:
-    """Return a text `masked`, or WITHHELD in its place if it repeats a shorter secret."""
+    """Return a text `masked`, or WITHHELD if it repeats a shorter secret."""
     listed = list(forms)
     shown = masked(text, listed)
     return WITHHELD if any(not form.is_masked and any(form.spans(shown)) for form in listed) else shown
@@ -142,9 +142,9 @@ def _longest(character: str) -> int:
 
 
 def _in_base64(value: str) -> tuple[str, ...]:
-    """Return the characters that are certain in base64 of a text that holds a value, for each place it may begin at.
+    """Return the determined characters in the base64 of a text that holds a value, for each possible alignment.
 
-    Those at its edges hold bits of what stands beside it, and at most four bits of it each.
+    Those at the edges hold bits of the surrounding text, and at most four bits of the value each.
     """
     encoded = value.encode(errors="surrogatepass")
     if len(encoded) < _SHORTEST_IN_BASE64:

@@ -1,4 +1,4 @@
-"""What lets a receiver trust and trace a delivery: Standard Webhooks signatures and W3C trace context."""
+"""Signs deliveries by Standard Webhooks, and creates W3C trace context."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _HMAC, _ED25519, _PUBLIC = "whsec_", "whsk_", "whpk_"
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A key and what it signs by: `v1` (HMAC-SHA256, any bytes) or `v1a` (ed25519, its 32 bytes of seed)."""
+    """A key and its scheme: `v1` (HMAC-SHA256, any bytes) or `v1a` (ed25519, a seed of 32 bytes)."""
 
     version: Literal["v1", "v1a"]
     key: bytes = field(repr=False)
 
 
 class Signer:
-    """Signs deliveries as Standard Webhooks says, over `id.timestamp.payload`, in base64.
+    """Signs deliveries by Standard Webhooks, over `id.timestamp.payload`, in base64.
 
     `v1` is HMAC-SHA256 (2 us with 1 KiB), `v1a` ed25519 (some 40 us).
-    Every key gives a signature of its own, so that a receiver finds the one it knows while a secret is rotated.
+    Every key adds a signature, so that a receiver finds the one it knows while a secret is rotated.
     """
 
     def __init__(self, keys: Sequence[SigningKey]) -> None:
@@ -49,9 +49,9 @@ class Signer:
 
 
 class _KeyedHash:
-    """HMAC-SHA256 with one key (RFC 2104): its two hashes begun, which are copied for each message.
+    """HMAC-SHA256 with one key (RFC 2104): its two initial hash states are copied for each message.
 
-    Half of what it takes to begin them again, and two thirds of a copy of an object of the module `hmac`.
+    That takes half as long as hashing the key again, and two thirds of copying an object of the module `hmac`.
     """
 
     __slots__ = ("_inner", "_outer")
@@ -73,7 +73,7 @@ class _KeyedHash:
 def parse_secrets(connection_id: str, text: str) -> tuple[SigningKey, ...]:
     """Return the keys in `whsec_<base64>` (HMAC) and `whsk_<base64>` (ed25519) secrets, separated by spaces.
 
-    No text, no keys. Raises ConnectionUnusable, which names the connection and never the secret.
+    An empty text has no keys. Raises ConnectionUnusable, whose message names the connection and never the secret.
     """
     keys = []
     for number, secret in enumerate(text.split(), start=1):
@@ -99,20 +99,20 @@ def parse_secrets(connection_id: str, text: str) -> tuple[SigningKey, ...]:
 
 
 def _seed(where: str, key: bytes) -> bytes:
-    """Return the seed of an ed25519 key: 32 bytes, which others write with the 32 of its public key behind them."""
+    """Return the seed of an ed25519 key: 32 bytes, which some tools write followed by the 32 of the public key."""
     seed, public = key[:32], key[32:]
     if len(key) not in (32, 64):
         raise ConnectionUnusable(f"{where} has {len(key)} bytes; an ed25519 key has 32 or 64. Copy the whole secret.")
     if public and Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw() != public:
-        raise ConnectionUnusable(f"{where} has a public half that is not that of its private half. Copy it again.")
+        raise ConnectionUnusable(f"{where} has a public half that does not match its private half. Copy it again.")
     return seed
 
 
 def traceparent(delivery_id: str, headers: Mapping[str, str]) -> str:
-    """Return the W3C `traceparent` of a delivery: the one its event brought, else one made of its id.
+    """Return the W3C `traceparent` of a delivery: its event's, else one derived from its id.
 
-    Made of the id, it is the same at every attempt, so that attempts join one trace;
-    it is marked as sampled, or a receiver that follows its parent would stop to record what it records today.
+    Derived from the id, it is the same at every attempt, so that attempts share one trace; it is marked as sampled, or
+    a receiver with parent-based sampling would stop recording.
     """
     brought = headers.get(TRACEPARENT)
     if brought is not None and is_traceparent(brought):

@@ -1,7 +1,7 @@
-"""Which addresses an HTTP target may connect to: nothing inside, unless the installation allows it.
+"""SSRF protection: an HTTP target may only connect to public addresses, unless the installation allows others.
 
-What a rule file names may be a name that leads inside, today or only at the moment of the delivery. So the address
-itself is looked at, the one that a connection is about to be made to, and never a name.
+A host name in a rule file may resolve to a private address, now or only at the moment of the delivery. So the guard
+checks the address that a connection is about to be made to, never the name.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ Network = IPv4Network | IPv6Network
 
 SETTING = "EVENTBRIDGE_ALLOW_ADDRESSES"
 
-#: Addresses that are public by their number, and yet the inside of a cloud: Azure's wire server.
+#: Publicly numbered addresses that are internal to a cloud: Azure's wire server.
 _METADATA: tuple[Network, ...] = (ip_network("168.63.129.16/32"), ip_network("169.254.169.254/32"))
 
-#: Blocks that are for special purposes (RFC 6890, 7526, 9637), whatever this Python's own list knows of them.
+#: Special-purpose blocks (RFC 6890, 7526, 9637), independent of this Python's list.
 _SPECIAL: tuple[Network, ...] = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 
-#: The forms in which an IPv6 address carries an IPv4 address in its last 32 bits: IPv4-mapped, IPv4-compatible,
-#: IPv4-translated (RFC 2765), NAT64 (RFC 6052). NAT64 with a prefix of one's own cannot be told from other addresses.
+#: Prefixes of IPv6 addresses with an IPv4 address in the last 32 bits: IPv4-mapped, IPv4-compatible, IPv4-translated
+#: (RFC 2765), NAT64 (RFC 6052). NAT64 with a custom prefix cannot be recognised.
 _LAST_32_BITS = tuple(map(IPv6Network, ("::ffff:0:0/96", "::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
 _SIX_TO_FOUR = IPv6Network("2002::/16")  # RFC 3056: the 32 bits after the prefix
-#: `::` and `::1` lie among the IPv4-compatible addresses and carry none. Python 3.13's is_loopback looks inside others.
+#: `::` and `::1` are in the IPv4-compatible block, but carry no IPv4 address. Python 3.13's is_loopback looks inside
+#: others.
 _OF_IPV6_ITSELF = frozenset(map(IPv6Address, ("::", "::1")))
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
-#: How an address that is not for the public is called, the first that fits.
+#: Descriptions of non-public addresses; the first that fits is used.
 _KINDS = (
     ("is_unspecified", "the unspecified address"),
     ("is_loopback", "a loopback address"),
@@ -39,7 +40,7 @@ _KINDS = (
 
 
 class SsrfGuard:
-    """Refuses every address that is not public; `allowed` are the blocks that may be connected to all the same."""
+    """Refuses every non-public address, except those in the blocks `allowed`."""
 
     def __init__(self, allowed: Sequence[Network] = ()) -> None:
         self._allowed = tuple(allowed)
@@ -53,7 +54,7 @@ class SsrfGuard:
     def refusal(self, text: str) -> str | None:
         """Return why an address must not be connected to, e.g. `10.0.0.7 is a private address`; None: it may.
 
-        An IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64) counts as that one too.
+        An IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64) is checked as that one too.
         """
         address = ip_address(text.partition("%")[0])
         inner = _carried(address)
@@ -78,7 +79,7 @@ def _carried(address: Address) -> Address:
 
 def _kind(address: Address) -> str | None:
     if any(address in block for block in _METADATA if block.version == address.version):
-        return "where clouds serve metadata"
+        return "a cloud's metadata address"
     if any(address in block for block in _SPECIAL if block.version == address.version):
         return "no public address"  # first, since versions of Python differ in which of them are private
     for name, kind in _KINDS:

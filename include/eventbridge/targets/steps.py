@@ -1,6 +1,4 @@
-"""What a delivery that shares its thread with others does between two responses: it waits, or has a call made in
-another thread.
-"""
+"""Steps of a delivery that shares its thread with others: a response, a wait, or a blocking call in another thread."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from eventbridge.targets.protocol import Request, Target
 
 
 class BlockingCall:
-    """A call that may take its time: whoever drives a delivery has it made, in any thread, before it goes on."""
+    """A call that may block: the driver of a delivery runs it in any thread before it continues."""
 
     __slots__ = ("_call", "_error", "_result")
 
@@ -27,7 +25,7 @@ class BlockingCall:
         """Make the call; raises nothing."""
         try:
             self._result = self._call()
-        except BaseException as error:  # raised where its result is asked for
+        except BaseException as error:  # raised by `result`
             self._error = error
 
     def result(self) -> Any:
@@ -38,23 +36,25 @@ class BlockingCall:
 
 
 #: A response and the index of its request; None: there is nothing to do until the transfer slot has news or the time is
-#: over.
+#: up.
 Step = tuple[int, Response] | BlockingCall | None
 
 
 class MultiplexedTarget(Target, Protocol):
-    """A target that delivers without holding a thread: many of them share one event loop."""
+    """A target that delivers without a thread of its own: many of them share one event loop."""
 
     def steps(
         self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
     ) -> Generator[Step, None, None]:
-        """Deliver as `deliver` does, and yield what is to be waited for too.
+        """Deliver as `deliver` does, and also yield what to wait for.
 
-        A request that is None is none: the next may be sent once whoever drives this has done something for it.
-        A target that sends batch requests looks ahead, and takes nothing but a sequence.
+        A request of None means that the next one is not ready: the driver must act first.
+        A target with batch requests looks ahead, and requires a sequence.
         """
 
 
 def is_multiplexed(target: Target) -> TypeGuard[MultiplexedTarget]:
     """Return whether a target can share an event loop."""
-    return hasattr(target, "steps")  # to ask a runtime-checkable protocol takes 0.3 ms, as long as two deliveries
+    return hasattr(
+        target, "steps"
+    )  # isinstance of a runtime-checkable protocol takes 0.3 ms, as long as two deliveries

@@ -1,4 +1,4 @@
-"""What a connection says about TLS: the CA certificates that vouch for a target's server, and who we are."""
+"""The TLS settings of a connection: CA certificates for the target's server, and our client certificate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PEM = "-----BEGIN "
 
 @dataclass(frozen=True)
 class Tls:
-    """How a target's servers are verified and what they are shown; PEM throughout.
+    """CA certificates and client certificate of a target, as PEM.
 
     `ca_certificates` None: those of the system, in `system_file` (None: libcurl's own). `certificate`, its chain
     included, and `private_key` come together or not at all.
@@ -40,7 +40,7 @@ class Tls:
 def tls_of(connection: Connection | None) -> Tls:
     """Return what the extras `ca_certificate`, `client_certificate`, `private_key`, `private_key_password` say.
 
-    Each holds PEM, or the path of a file that does. Raises ConnectionUnusable, which shows nothing of a key.
+    Each holds PEM, or the path of a PEM file. Raises ConnectionUnusable, whose message shows nothing of a key.
     """
     system_file = _system_file(os.environ.get("SSL_CERT_FILE"))
     if connection is None:
@@ -51,7 +51,7 @@ def tls_of(connection: Connection | None) -> Tls:
     certificate, key = _pem(connection, "client_certificate"), _pem(connection, "private_key")
     if (certificate is None) != (key is None):
         missing = "private_key" if key is None else "client_certificate"
-        raise _unusable(connection, f"has no extra `{missing}`, and a client proves itself with both. Add it.")
+        raise _unusable(connection, f"has no extra `{missing}`, and a client certificate needs both. Add it.")
     if certificate is None or key is None:
         if connection.extra.get("private_key_password"):
             raise _unusable(connection, "has an extra `private_key_password` and no `private_key`. Remove it.")
@@ -77,7 +77,7 @@ def _pem(connection: Connection, name: str) -> bytes | None:
         return None
     if text.startswith(_PEM):
         return text.encode() + b"\n"
-    if "\n" in text or len(text) > 4096:  # a key without its first line is not to be shown as a path
+    if "\n" in text or len(text) > 4096:  # a key without its first line must not be shown as a path
         raise _unusable(connection, f"has an extra `{name}`, neither PEM nor a path. Copy it from -----BEGIN on.")
     try:
         return Path(text).read_bytes()
@@ -99,7 +99,7 @@ def _certificates(connection: Connection, name: str, pem: bytes) -> list[x509.Ce
 
 
 def _unlocked(connection: Connection, certificate: bytes, pem: bytes) -> bytes:
-    """Return the private key as libcurl reads it at every handshake: without its password, which stays here."""
+    """Return the private key without a password, for libcurl's handshakes."""
     password = connection.extra.get("private_key_password") or None
     if password is not None and not isinstance(password, str):
         raise _unusable(connection, "has an extra `private_key_password` that is not text. Write it in quotes.")
@@ -109,14 +109,14 @@ def _unlocked(connection: Connection, certificate: bytes, pem: bytes) -> bytes:
     except TypeError:
         what = "is locked: add its extra `private_key_password`" if password is None else "has no password: remove that"
         raise _unusable(connection, f"has an extra `private_key` that {what}.") from None
-    except ValueError:  # its message says nothing that helps
+    except ValueError:  # its message does not help
         what = "cannot be unlocked by `private_key_password`" if password else "is not a PEM private key"
         raise _unusable(connection, f"has an extra `private_key` that {what}. Copy both again.") from None
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if own.public_key().public_bytes(*form) != key.public_key().public_bytes(*form):
         raise _unusable(
             connection,
-            "has a `private_key` that is not that of the first certificate in `client_certificate`. "
+            "has a `private_key` that does not match the first certificate in `client_certificate`. "
             "Put the client's own certificate first, and its key.",
         )
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,4 +1,4 @@
-"""OAuth2 client credentials (RFC 6749, 4.4): a token for a target, kept by the process until shortly before its end."""
+"""OAuth2 client credentials (RFC 6749, 4.4): access tokens, cached by the process until shortly before expiry."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from eventbridge.errors import EventBridgeError
 from eventbridge.targets.redaction import SecretForm, forms_of
 
-#: A token is not used for the last part of its life, so that it outlasts the requests that are sent with it.
+#: A token is not used in the last part of its lifetime, so that it outlasts the requests sent with it.
 _MARGIN = timedelta(seconds=60)
 _MARGIN_SHARE = 0.2
-#: How long a token is taken for good of which its issuer says nothing (RFC 6749, 5.1, leaves it open).
+#: The assumed lifetime of a token without expires_in, which RFC 6749, 5.1, makes optional.
 _UNSAID_SECONDS = 300.0
 _LONGEST_SECONDS = 86_400.0
 
-#: Servers take header lines of about so many bytes.
+#: The usual maximum length of a header line.
 LONGEST_TOKEN = 8_192
 
 
 class TokenUnavailable(EventBridgeError):
-    """A token endpoint gave no token; the deliveries that need it are tried again."""
+    """A token endpoint returned no token; the deliveries that need it are retried."""
 
 
 @dataclass(frozen=True)
 class TokenClient:
-    """Who asks for tokens, and where; equal clients share a token. Nothing secret is shown."""
+    """An OAuth2 client and its token endpoint; equal clients share a token. Its repr shows no secret."""
 
     connection: str
     url: str = field(repr=False)
@@ -44,18 +44,18 @@ class TokenClient:
 
     @property
     def place(self) -> str:
-        """Return where the endpoint is, as far as it may be shown."""
+        """Return the endpoint without secret parts."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
 
     @property
     def secrets(self) -> tuple[SecretForm, ...]:
-        """Return what a response must not repeat."""
+        """Return the values to remove from responses."""
         return forms_of([self.client_secret, quote_plus(self.client_secret), self._pair, self.basic])
 
     @property
     def basic(self) -> str:
-        """Return id and secret as the header takes them: each form-encoded first (RFC 6749, 2.3.1)."""
+        """Return id and secret for HTTP basic authentication, form-encoded (RFC 6749, 2.3.1)."""
         return base64.b64encode(self._pair.encode()).decode("ascii")
 
     @property
@@ -75,7 +75,7 @@ class TokenClient:
 
 @dataclass(frozen=True)
 class AccessToken:
-    """What a token endpoint gave, and how many seconds it is good for."""
+    """An access token, and its lifetime in seconds."""
 
     text: str = field(repr=False)
     seconds: float
@@ -92,7 +92,7 @@ class _Held:
 
 
 class AccessTokens:
-    """The tokens of one process, a token for each client; threads that need the same one ask once.
+    """The access tokens of one process, one for each client; threads that need the same one request it once.
 
     `clock` gives seconds that only grow.
     """
@@ -110,7 +110,7 @@ class AccessTokens:
         until: datetime,
         refused: str = "",
     ) -> str:
-        """Return a token that is good for a while; `ask(seconds)` fetches one, in that time. Not the `refused` one.
+        """Return a token that is valid for a while, but not `refused`; `ask(seconds)` requests one within that time.
 
         Raises TokenUnavailable if there is none before `until`. A failure counts for all threads that waited, and
         for as long as it took: if hundreds of targets share an endpoint that hangs, they would block others.
@@ -145,7 +145,7 @@ class AccessTokens:
 
 
 def read_token(client: TokenClient, body: bytes) -> AccessToken:
-    """Return the token in a response (RFC 6749, 5.1); raises TokenUnavailable, which shows none of it."""
+    """Return the token in a response (RFC 6749, 5.1); raises TokenUnavailable, whose message shows none of it."""
     where = f"{client.place} (token_url of connection {client.connection!r})"
     try:
         response = json.loads(body)
@@ -160,14 +160,14 @@ def read_token(client: TokenClient, body: bytes) -> AccessToken:
         what = f"responded with an access_token of {len(text):,} characters; the limit is {LONGEST_TOKEN:,}"
         raise TokenUnavailable(f"{where} {what}. Ask for fewer scopes or claims.")
     if str(response.get("token_type", "bearer")).lower() != "bearer":
-        raise TokenUnavailable(f"{where} gives tokens of another type than bearer, which cannot be sent.")
+        raise TokenUnavailable(f"{where} returned a token of another type than bearer, which cannot be sent.")
     return AccessToken(text, _seconds(response.get("expires_in")))
 
 
 def why_refused(body: bytes, veil: Callable[[bytes], bytes]) -> str:
-    """Return what an error response says (RFC 6749, 5.2), e.g. `invalid_client: no such client`; empty if nothing.
+    """Return the error of a response (RFC 6749, 5.2), e.g. `invalid_client: no such client`; empty if it has none.
 
-    `veil` hides what is secret, before anything is cut: the beginning of a secret would not be found.
+    `veil` removes secrets before the text is truncated: the beginning of a secret would not be found.
     """
     try:
         response = json.loads(body)

@@ -122,7 +122,7 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "told"), [("/proc", "the disk is full, /proc has 0 bytes left"), ("/", "disk I/O error. Look at")]
+    ("folder", "told"), [("/proc", "the disk is full, /proc has 0 bytes left"), ("/", "disk I/O error. Check")]
 )
 def test_an_io_error_of_a_full_disk_is_told_as_one(folder: str, told: str) -> None:
     """SQLite calls a full disk an I/O error too; where there is room it is a fault of the disk."""
@@ -134,7 +134,7 @@ def test_an_io_error_of_a_full_disk_is_told_as_one(folder: str, told: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("number", "remedy"), [(errno.ENOSPC, "Free some"), (errno.EACCES, "Let the user"), (errno.EIO, "Look at")]
+    ("number", "remedy"), [(errno.ENOSPC, "Free some"), (errno.EACCES, "Give the user"), (errno.EIO, "Check the")]
 )
 def test_what_the_system_refuses_is_a_bus_error(tmp_path: Path, number: int, remedy: str) -> None:
     """An OSError gets the file and a remedy, and stays the cause."""

@@ -14,7 +14,7 @@ from eventbridge.targets.file.place import PathRefused, place_of
 
 
 class FileFields(Target):
-    """A file that deliveries are appended to, each as a line; a relative `path` is below the first allowed folder."""
+    """A file to which deliveries are appended as lines; a relative `path` is below the first allowed folder."""
 
     type: Literal["file"] = "file"
     path: str = ""

@@ -1,4 +1,4 @@
-"""Syncs folders that many files were made in: one sync serves all that asked before it began."""
+"""Syncs folders in which many files were created: one sync serves all requests that arrived before it began."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class _Folder:
     turn: threading.Lock = field(default_factory=threading.Lock)
     asked: int = 0
     synced: int = 0
-    #: Askers, as first and last, whose sync failed: the kernel tells that once, so each of them must hear of it.
+    #: Ranges of requests whose sync failed: the kernel reports that once, so each requester must be told.
     failed: list[tuple[int, int, OSError]] = field(default_factory=list)
 
 
 class FolderSyncs:
-    """Folders that threads of this process want on disk: a push to ten thousand new files asks as often."""
+    """Folders to be synced by threads of this process: a push to ten thousand new files requests ten thousand syncs."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._folders: dict[Path, _Folder] = {}
 
     def sync(self, folder: Path) -> None:
-        """Return once every name that stands in the folder now is on disk; raises OSError where it may not be."""
+        """Return once every current entry of the folder is on disk; raises OSError if one may not be."""
         with self._guard:
             state = self._folders.setdefault(folder, _Folder())
             state.asked += 1

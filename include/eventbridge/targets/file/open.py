@@ -10,12 +10,12 @@ from eventbridge.targets.opening import Opening
 
 
 def open_file(opening: Opening[FileFields]) -> FileTarget:
-    """Return a file target; raises UserError for one that cannot be used as it is written, or must not be."""
+    """Return a file target; raises UserError for an unusable or forbidden one."""
     target = opening.target
     if not target.path:
-        raise opening.error("has no path", "Name a file, best by its absolute path")
+        raise opening.error("has no path", "Name a file, preferably by its absolute path")
     if target.content_mode == "binary":
-        what = "has content_mode binary, and a file has no headers"
+        what = "has content_mode binary, but a file has no headers"
         raise opening.error(what, "Use content_mode structured or data")
     try:
         place = place_of(target.path, opening.file_folders)

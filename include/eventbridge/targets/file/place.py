@@ -1,4 +1,4 @@
-"""Where a file target may write: below the folders that the installation allows, through no link, to no dot file."""
+"""The location of a file target: below a folder that the installation allows, through no link, not a dot file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Final
 
 SETTING: Final = "EVENTBRIDGE_FILE_TARGET_FOLDERS"
 
-#: Folders and files are for whoever reads what arrives, too: a group, never others.
+#: Folders and files are readable for the group, never for others.
 _FOLDER_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
-#: For reading too: the tail is looked at, and a named pipe does not wait for its reader.
+#: Also for reading: the tail is checked, and opening a named pipe does not wait for its reader.
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class PathRefused(OSError):
-    """A path that a file target must not write to: what is wrong with it, and what to do."""
+    """A path that a file target must not write to: the reason and the remedy."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(0, f"{what}. {remedy}")
@@ -31,20 +31,20 @@ class PathRefused(OSError):
 
 @dataclass(frozen=True)
 class FileLocation:
-    """A file below an allowed folder: that folder, which may be reached by links, and the names below it."""
+    """A file below an allowed folder: the folder, which may be reached through links, and the names below it."""
 
     root: str
     names: tuple[str, ...]
 
     @property
     def path(self) -> str:
-        """The path as the operating system takes it."""
+        """The path for the operating system."""
         return os.path.join(self.root, *self.names)  # noqa: PTH118  # a Path takes as long as an open file
 
     def open(self) -> tuple[int, list[str]]:
-        """Return the descriptor of the file, made if it is missing, and the folders that were made for it.
+        """Return the descriptor of the file, which is created if missing, and the folders that were created for it.
 
-        Each name is looked up in the folder before it, so that no link is followed, whoever makes one meanwhile.
+        Each name is opened relative to its folder, so that no link is followed, even one created meanwhile.
         Raises OSError.
         """
         made = [str(each) for each in _made_root(Path(self.root))]
@@ -81,30 +81,30 @@ class FileLocation:
                 try:
                     os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
                     is_new = True
-                except FileExistsError:  # another target made it
+                except FileExistsError:  # another target created it
                     pass
                 return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder), is_new
         except OSError as error:
             raise self._named(error, number) from None
 
     def _named(self, error: OSError, number: int) -> OSError:
-        """Return an error that says so where a link was refused."""
+        """Return a clearer error if a link was refused."""
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(self._to(number)):
             return _link_refused(self._to(number))
         return error
 
 
 def place_of(path: str, folders: Sequence[Path]) -> FileLocation:
-    """Return where a path of a rule file leads; a relative one counts from the first folder. Raises PathRefused."""
+    """Return the location of a path in a rule file; a relative one is below the first folder. Raises PathRefused."""
     written = PurePosixPath(path)
     if not folders:
-        raise PathRefused("no folder is allowed for file targets", f"Name some by {SETTING}")
+        raise PathRefused("no folder is allowed for file targets", f"List them in {SETTING}")
     root, names = folders[0], written.parts
     if written.is_absolute():
         around = next((each for each in folders if written.is_relative_to(each)), None)
         if around is None:
             raise PathRefused(
-                f"{path!r} lies in none of the folders that file targets may write below",
+                f"{path!r} is not below any of the folders for file targets",
                 f"Name a path relative to the first of them, or add its folder to {SETTING}",
             )
         root, names = around, written.relative_to(around).parts
@@ -114,12 +114,12 @@ def place_of(path: str, folders: Sequence[Path]) -> FileLocation:
         raise PathRefused(f"{path!r} goes up by '..'", "Write the path without it")
     hidden = next((name for name in names if name.startswith(".")), None)
     if hidden is not None:
-        raise PathRefused(f"{path!r} has the part {hidden!r}, and file targets write no hidden files", "Name another")
+        raise PathRefused(f"{path!r} contains {hidden!r}, but file targets write no hidden files", "Name another")
     return FileLocation(str(root), names)
 
 
 def _link_refused(path: str) -> PathRefused:
-    return PathRefused(f"{path!r} is a link, and file targets follow none", "Name the place itself")
+    return PathRefused(f"{path!r} is a link, but file targets follow no links", "Name the link's target")
 
 
 def _made_root(root: Path) -> list[Path]:

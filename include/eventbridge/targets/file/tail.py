@@ -11,7 +11,7 @@ _FIRST_OF_JSON = frozenset('{["-0123456789tfn')
 
 
 def repaired(descriptor: int, size: int) -> int:
-    """Finish or cut off a last line without line end, and return the size of the file, which was `size`."""
+    """Complete or truncate a last line without line end, and return the new size of the file, which was `size`."""
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return size
     start = _line_start(descriptor, size)
@@ -23,7 +23,7 @@ def repaired(descriptor: int, size: int) -> int:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of it, in as many calls as that takes."""
+    """Write all bytes, in as many calls as needed."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -41,7 +41,7 @@ def _line_start(descriptor: int, size: int) -> int:
 
 
 def _is_torn(line: bytes) -> bool:
-    """Return whether an unfinished line is the beginning of one of ours; what a person wrote only gets its line end."""
+    """Return whether an unfinished line is the beginning of one of ours; another only gets its line end."""
     if b"\0" in line:  # a power loss left a hole
         return True
     try:

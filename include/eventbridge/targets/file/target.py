@@ -24,25 +24,25 @@ from eventbridge.targets.file.tail import repaired, write_all
 from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.protocol import Request
 
-#: What is written under one hold of the lock, of requests and of payloads side by side.
+#: The maximum written while holding the lock: requests, and payloads of a block.
 _BLOCK_REQUESTS = 256
 _BLOCK_PAYLOADS = 2_000
-#: How long a block waits for the lock; a holder keeps it for one write.
+#: How long a block waits for the lock, which is held for one write.
 _LOCK_SECONDS = 5.0
 _LOCK_POLL_SECONDS = 0.005
-#: A write of so many bytes is handed to the disk at once; to hand over less costs more than `flush` has to wait.
+#: From this size on a write is sent to the disk at once; for less, that costs more than it saves in `flush`.
 _WRITTEN_AT_ONCE = 256 * 1024
 
 
 class FileTarget:
     """Appends each payload as one line (`lines.json_line` says how); its folder is made. No link is followed.
 
-    A line that a crash left unfinished is cut off before the next is written: its delivery never got a response
-    and comes again. Lines may come twice, but are never torn or mixed.
-    Writers lock the file itself. A file that was renamed or removed meanwhile is made again.
+    A line that a crash left unfinished is truncated before the next is written: its delivery never got a response and
+    is sent again. Lines may be duplicated, but are never torn or mixed. Writers lock the file itself. A file that was
+    renamed or removed meanwhile is created again.
     """
 
-    #: To sync, and to write down that it was, takes as long as to write some thousand lines.
+    #: A sync and its record take as long as writing some thousand lines.
     flush_every = 20_000
     more_of_response = 0
 
@@ -75,22 +75,21 @@ class FileTarget:
             yield start + len(block), self._response(block, until)
 
     def flush(self) -> None:
-        """Return once all lines responded to so far survive a power loss; raises InfrastructureError if not."""
+        """Return once all lines with a response survive a power loss; raises InfrastructureError otherwise."""
         lost = self.flush_together([self])[0]
         if lost is not None:
             raise InfrastructureError(lost)
 
     @property
     def disk(self) -> Hashable | None:
-        """The file system of the file that is open."""
+        """The file system of the open file."""
         return ("file", self._identity[0]) if self._file is not None else None
 
     @staticmethod
     def flush_together(targets: Sequence[FileTarget]) -> list[str | None]:
-        """Do as `flush` does for each, and return what was lost.
+        """Flush all targets, and return what each of them lost.
 
-        All files are handed to the disk before the first is waited for: the file system then commits what it notes
-        of them at once, and not of each by itself.
+        Writeback of all files starts before the first fsync: the file system then commits their metadata at once.
         """
         waiting = [each for each in targets if each._lost is None and each._file is not None]
         if len(waiting) > 1:
@@ -105,7 +104,7 @@ class FileTarget:
         return lost
 
     def check(self) -> str | None:
-        """Return why this process cannot write the file; makes neither it nor its folder."""
+        """Return why this process cannot write the file; creates neither the file nor its folder."""
         if (found := path_obstacle(self._path)) is not None:
             return f"{found[0]}. {found[1]}"
         try:
@@ -114,7 +113,7 @@ class FileTarget:
             return error.strerror
         path = Path(self._path)
         nearest = next(each for each in (path, *path.parents) if each.exists())
-        return None if os.access(nearest, os.W_OK) else f"{str(nearest)!r} may not be written by this user"
+        return None if os.access(nearest, os.W_OK) else f"{str(nearest)!r} is not writable for this user"
 
     def close(self) -> None:
         """Close the file."""
@@ -132,7 +131,7 @@ class FileTarget:
         return Response(error is None, started_at, duration_ms, error_class=kind, error=error)
 
     def _append(self, lines: bytes | memoryview, patience_seconds: float) -> str | None:
-        """Append whole lines or nothing; returns what went wrong."""
+        """Append whole lines or nothing; return the error, if any."""
         try:
             descriptor, size = self._locked(patience_seconds)
             try:
@@ -148,7 +147,7 @@ class FileTarget:
         try:
             write_all(descriptor, lines)
         except OSError:
-            with suppress(OSError):  # else the next writer repairs it
+            with suppress(OSError):  # otherwise the next writer repairs it
                 os.ftruncate(descriptor, size)
             raise
         if len(lines) >= _WRITTEN_AT_ONCE:
@@ -156,7 +155,7 @@ class FileTarget:
                 os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
 
     def _locked(self, patience_seconds: float) -> tuple[int, int]:
-        """Lock the file that bears the name now, and return its descriptor and size; the caller unlocks it."""
+        """Lock the file that has the name now, and return its descriptor and size; the caller unlocks it."""
         end = time.monotonic() + patience_seconds
         while True:
             descriptor = self._file if self._file is not None else self._open()
@@ -173,7 +172,7 @@ class FileTarget:
             self._close_file()
 
     def _size_by_name(self) -> int | None:
-        """Return the size of the file that is open; None: it does not bear the name any more."""
+        """Return the size of the open file; None: it no longer has the name."""
         try:
             found = os.stat(self._path)  # noqa: PTH116
         except FileNotFoundError:
@@ -211,7 +210,7 @@ class FileTarget:
 
     def _lose(self, error: OSError) -> None:
         # the kernel reports a failed write once and forgets it: a second fsync would vouch for what is lost
-        self._lost = f"Lines of {self._path} may be lost ({error.strerror}). Their deliveries are tried again."
+        self._lost = f"Lines of {self._path} may be lost ({error.strerror}). Their deliveries are retried."
         self._close_file()
         self._folders_to_sync.clear()
 
@@ -222,7 +221,7 @@ class FileTarget:
 
 
 def _sync_folders(targets: Sequence[FileTarget]) -> None:
-    """Sync the folders that new files of targets stand in, each once."""
+    """Sync the folders of new files of targets, each once."""
     asked: dict[str, list[FileTarget]] = {}
     for target in targets:
         for folder in target._folders_to_sync:

@@ -1,4 +1,4 @@
-"""What Kafka says to a message, as a response: what is permanent, what may be better the next time."""
+"""Converts Kafka's errors for a message to an error class, permanent or transient."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-#: By code: what the response's `error_class` is. `decision.response_to_outcome` knows which of them are permanent.
+#: The response's `error_class` by code; `decision.response_to_outcome` decides which of them are permanent.
 _CLASSES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "MessageTooLarge",
     KafkaError.RECORD_LIST_TOO_LARGE: "MessageTooLarge",
@@ -30,5 +30,5 @@ _CLASSES: Final = {
 
 
 def error_class(error: KafkaError) -> str:
-    """Return what happened instead of an acknowledgement, in one of few words."""
+    """Return the error class of a message without an acknowledgement."""
     return _CLASSES.get(error.code(), "KafkaError")

@@ -24,12 +24,12 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "linger.ms": 2,
     "message.max.bytes": 16 << 20,
     "partitioner": "consistent_random",
-    "topic.metadata.propagation.max.ms": 500,  # nobody makes topics: one that is not known is not there
+    "topic.metadata.propagation.max.ms": 500,  # topics are not created here: an unknown one does not exist
 }
-#: The header that says which delivery a message is: the same at every attempt.
+#: The header with the delivery id, which is the same at every attempt.
 DELIVERY_ID: Final = "eventbridge-delivery-id"
 
-#: What Kafka says to all messages of a batch although one of them is to blame, or only their number.
+#: Errors that Kafka returns for all messages of a batch although one message, or their total size, is the cause.
 _PERHAPS_ITS_BATCH: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -44,7 +44,7 @@ _WAIT_SECONDS: Final = 0.05
 
 @dataclass(slots=True)
 class _MessageInFlight:
-    """A message that is on its way; `alone`: in a batch of its own."""
+    """A message in flight; `alone`: in a batch of its own."""
 
     started_at: datetime
     request: Request
@@ -54,8 +54,8 @@ class _MessageInFlight:
 class KafkaTarget:
     """Publishes to one topic, at most `max_in_flight` messages at a time.
 
-    A message's key is its delivery's order key, so that what is ordered lies in one partition; without one the
-    partition is any. `settings` are those of a client, with the time that a delivery may take.
+    A message's key is its delivery's order key, so that ordered deliveries are in one partition; without one any
+    partition is used. `settings` are those of a client, with the timeout of a delivery.
     """
 
     flush_every = 1
@@ -71,7 +71,7 @@ class KafkaTarget:
         self._trouble = ClientErrors()
         self._producer: Producer | None = None
         self._flying: dict[int, _MessageInFlight] = {}
-        self._again: deque[Request] = deque()  # too large, or only beside others: to be sent alone
+        self._again: deque[Request] = deque()  # too large, perhaps only together with others: to be sent alone
         self._ended: deque[tuple[int, KafkaError | None]] = deque()
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
@@ -97,7 +97,7 @@ class KafkaTarget:
         """Return at once: an acknowledgement says that all in-sync replicas have the message."""
 
     def check(self) -> str | None:
-        """Return why the topic cannot be asked about: brokers, login, topic."""
+        """Return why the topic cannot be looked up: brokers, login, topic."""
         settings = {name: value for name, value in self._settings.items() if name != "message.timeout.ms"}
         asking = BrokerQueries(settings)
         named = TopicCollection([self._topic])
@@ -108,11 +108,11 @@ class KafkaTarget:
         return None
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self._drop()
 
     def _fill(self, waiting: Iterator[Request], until: datetime) -> bool:
-        """Send while there is room and time; returns whether there may be more to send."""
+        """Send while there is capacity and time; return whether there may be more to send."""
         while len(self._flying) < self._max_in_flight and not self._again:
             if self._clock() >= until:
                 return False
@@ -135,7 +135,7 @@ class KafkaTarget:
                 headers=_headers(request),
             )
         except KafkaException as error:
-            sent.alone = True  # it never came beside others
+            sent.alone = True  # it failed only in a batch with others
             ended.append((index, error.args[0]))
 
     def _opened(self) -> Producer:
@@ -145,12 +145,12 @@ class KafkaTarget:
         return self._producer
 
     def _wait(self) -> None:
-        """Wait until something is known of a message; what no waiting fixes ends them all."""
+        """Wait for the result of a message; a fatal error ends all of them."""
         if self._producer is None or not self._flying:
             return
         if not self._ended:
             self._producer.poll(_WAIT_SECONDS)
-        # an idempotent producer that lost its place never finds it again
+        # an idempotent producer that lost its sequence never recovers
         lost = (error for _, error in self._ended if error is not None and _is_fatal(error))
         final = self._trouble.final or next(lost, None)
         if final is not None:
@@ -181,7 +181,7 @@ class KafkaTarget:
         )
 
     def _interrupted(self) -> Iterator[tuple[int, Response]]:
-        """Give up what is in flight, and response so."""
+        """Abandon the messages in flight, and yield their responses."""
         given_up = {index: sent.started_at for index, sent in self._flying.items()}
         now = self._clock()
         given_up |= {request.index: now for request in self._again}
@@ -194,7 +194,7 @@ class KafkaTarget:
             )
 
     def _drop(self) -> None:
-        """Forget what is in flight; its producer may still send it, and nobody hears of it."""
+        """Drop the messages in flight; the producer may still send them, without a report."""
         self._flying.clear()
         self._again.clear()
         self._ended = deque()
@@ -204,20 +204,18 @@ class KafkaTarget:
 
 
 def _is_fatal(error: KafkaError) -> bool:
-    """Return whether no message of this producer will be sent; an error made from its code alone does not say so."""
+    """Return whether an error is fatal for the producer; one created from its code alone has no such flag."""
     return bool(error.fatal()) or error.code() == KafkaError._FATAL
 
 
 def _headers(request: Request) -> list[tuple[str, bytes]]:
-    """Return a message's headers: those of CloudEvents by Kafka's binding, others by their names."""
+    """Return a message's headers: those of CloudEvents by the Kafka protocol binding, others unchanged."""
     headers = [(DELIVERY_ID, request.delivery_id.encode())]
     if request.content_type:
         headers.append(("content-type", request.content_type.encode()))
     for name, value in request.headers.items():
         if name.lower().startswith("ce-"):
-            headers.append(
-                (f"ce_{name[3:]}", unquote(value).encode("utf-8", "replace"))
-            )  # HTTP escapes what Kafka need not
+            headers.append((f"ce_{name[3:]}", unquote(value).encode("utf-8", "replace")))  # escaping is for HTTP only
         else:
             headers.append((name, value.encode("utf-8", "replace")))
     return headers

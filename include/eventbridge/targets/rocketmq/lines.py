@@ -1,4 +1,4 @@
-"""Connections to the brokers of one topic, by which many messages are on their way at a time."""
+"""Connections to the brokers of one topic, with many messages in flight."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
 from eventbridge.rocketmq.remoting.sending import send_request
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 
-#: How long a topic's queues, or that they cannot be learned, are believed.
+#: How long a topic's route, or the failure to look it up, is cached.
 _HOLD_SECONDS: Final = 5.0
 _FAILURE_HOLDS_SECONDS: Final = 0.5
 
-#: Brokers take frames of 16 MiB, and hang up on longer ones.
+#: Brokers accept frames of 16 MiB, and close the connection on longer ones.
 _MAX_BODY: Final = (16 << 20) - (64 << 10)
 
 
@@ -32,7 +32,7 @@ class _Sent(NamedTuple):
 
 
 class SendConnections:
-    """Sends messages and tells what became of each, by the caller's index."""
+    """Sends messages and reports the result of each, by the caller's index."""
 
     def __init__(self, settings: ClientSettings, topic: str) -> None:
         self.client = Client(settings)
@@ -46,9 +46,9 @@ class SendConnections:
         self._known_until = 0.0
 
     def send(self, index: int, message: OutgoingMessage, key: str | None) -> None:
-        """Send a message, by its key or in turn; raises RemotingError where that is not possible."""
+        """Send a message, by its key or round-robin; raises RemotingError if that is not possible."""
         if len(message.body) > _MAX_BODY:
-            raise Refused(self._topic, 13, f"a body of {len(message.body)} bytes, and a broker takes {_MAX_BODY}")
+            raise Refused(self._topic, 13, f"a body of {len(message.body)} bytes, and a broker accepts {_MAX_BODY}")
         queues = self._writable()
         queue = queues[next(self._turns) % len(queues)] if key is None else queue_of_key(queues, key)
         try:
@@ -56,13 +56,13 @@ class SendConnections:
                 self._connections[queue.broker] = self.client.open_to(queue)
             number = self._connections[queue.broker].send(*send_request(queue, message))
         except RemotingError:
-            if not self._is_flying(queue.broker):  # else what is on its way is told of first
+            if not self._is_flying(queue.broker):  # otherwise messages in flight are reported first
                 self._close(queue.broker)
             raise
         self._flying[queue.broker, number] = _Sent(index, queue.broker, time.monotonic() + self._timeout)
 
     def ended(self, wait_seconds: float) -> Iterator[tuple[int, RemotingError | None]]:
-        """Yield what is known of messages, None: the broker has it; waits for news if there is none."""
+        """Yield the results of messages, None: the broker has it; waits for one if there is none."""
         found = self._received()
         if not found and self._connections:
             select.select(list(self._connections.values()), [], [], wait_seconds)
@@ -74,10 +74,10 @@ class SendConnections:
                 del self._flying[place]
                 yield sent.number, TimedOut(sent.broker, f"no response within {self._timeout:g} s")
                 if not self._is_flying(sent.broker):
-                    self._close(sent.broker)  # perhaps another connection finds it
+                    self._close(sent.broker)  # another connection may succeed
 
     def drop(self) -> None:
-        """Forget what is on its way: it may arrive, and nobody hears of it."""
+        """Drop the messages in flight: they may arrive, without a report."""
         self._flying.clear()
         for connection in self._connections.values():
             connection.close()
@@ -100,7 +100,7 @@ class SendConnections:
         return found
 
     def _close(self, broker: str) -> None:
-        self._known_until = 0.0  # it may be elsewhere by now
+        self._known_until = 0.0  # the queue may have moved
         if broker in self._connections:
             self._connections.pop(broker).close()
 

@@ -1,4 +1,4 @@
-"""What RocketMQ says to a message, as a response: what is permanent, what may be better the next time."""
+"""Converts RocketMQ's errors for a message to an error class, permanent or transient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.rocketmq.remoting.errors import (
     Unreachable,
 )
 
-#: By code: what the response's `error_class` is. `decision.response_to_outcome` knows which of them are permanent.
+#: The response's `error_class` by code; `decision.response_to_outcome` decides which of them are permanent.
 _CLASSES: Final = {
     2: "Busy",
     13: "MessageTooLarge",
@@ -24,7 +24,7 @@ _CLASSES: Final = {
 
 
 def error_class(error: RemotingError) -> str:
-    """Return what happened instead of an acknowledgement, in one of few words."""
+    """Return the error class of a message without an acknowledgement."""
     match error:
         case Refused():
             return _CLASSES.get(error.code, "RocketmqError")

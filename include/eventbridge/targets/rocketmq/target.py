@@ -23,8 +23,8 @@ _WAIT_SECONDS: Final = 0.05
 class RocketmqTarget:
     """Sends to one topic, with one tag or none, at most `max_in_flight` messages at a time.
 
-    A message's key is its delivery id. What is ordered lies in the queue that its order key leads to; of one order key
-    the caller has one message on its way at a time. `settings` have the time that a delivery may take.
+    A message's key is its delivery id. An ordered delivery is sent to the queue of its order key; the caller has one
+    message per order key in flight. `settings` hold the timeout of a delivery.
     """
 
     flush_every = 1
@@ -43,7 +43,7 @@ class RocketmqTarget:
         self._lines = SendConnections(settings, self._topic)
         self._max_in_flight = max_in_flight
         self._clock = clock
-        self._flying: dict[int, datetime] = {}  # since when, by index
+        self._flying: dict[int, datetime] = {}  # send times, by index
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Send every request as `protocol.Target` says; a response is the broker's acknowledgement of that message."""
@@ -63,10 +63,10 @@ class RocketmqTarget:
                 self._drop()
 
     def flush(self) -> None:
-        """Return at once: an acknowledgement says that the broker has the message, as its settings have it."""
+        """Return at once: an acknowledged message is stored, as durably as the broker's settings say."""
 
     def check(self) -> str | None:
-        """Return why the topic cannot be sent to: name servers, brokers, login, topic."""
+        """Return why the topic cannot be written to: name servers, brokers, login, topic."""
         try:
             with as_bus_errors(self._servers, f"cannot look up the topic {self._topic!r}"):
                 self._lines.client.greet(self._topic)
@@ -75,12 +75,12 @@ class RocketmqTarget:
         return None
 
     def close(self) -> None:
-        """Let go of name servers and brokers."""
+        """Close the connections to name servers and brokers."""
         self._drop()
         self._lines.client.close()
 
     def _fill(self, waiting: Iterator[Request], until: datetime) -> Generator[tuple[int, Response], None, bool]:
-        """Send while there is room and time; returns whether there may be more to send."""
+        """Send while there is capacity and time; return whether there may be more to send."""
         while len(self._flying) < self._max_in_flight:
             if self._clock() >= until:
                 return False
@@ -108,7 +108,7 @@ class RocketmqTarget:
         return index, Response(False, started_at, self._since(started_at), error_class=error_class(error), error=said)
 
     def _interrupted(self) -> Iterator[tuple[int, Response]]:
-        """Give up what is in flight, and response so."""
+        """Abandon the messages in flight, and yield their responses."""
         given_up = dict(self._flying)
         if given_up:
             self._drop()

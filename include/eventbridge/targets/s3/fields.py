@@ -14,7 +14,7 @@ _PREFIX: Final = re.compile(r"[\w!*'()=-][\w.!*'()=-]*(/[\w!*'()=-][\w.!*'()=-]*
 
 FORMATS: Final = ("jsonl", "parquet")
 
-#: What is said of single deliveries; a span is sent, tried again and dead-lettered as a whole.
+#: Fields about single deliveries; a span is sent, retried and dead-lettered as a whole.
 _OF_ONE_DELIVERY: Final = ("ordering_key", "not_before", "deliver_within")
 
 
@@ -31,15 +31,15 @@ class S3Fields(Target):
 def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
     bucket, prefix = fields.text("bucket", required=True), fields.text("prefix")
     if bucket and not _BUCKET.fullmatch(bucket):
-        fields.add_to("bucket", f"{bucket!r} is not a name of a bucket", "Write 3 to 63 of a-z 0-9 . -")
+        fields.add_to("bucket", f"{bucket!r} is not a valid bucket name", "Write 3 to 63 of a-z 0-9 . -")
     if prefix and not _PREFIX.fullmatch(prefix):
         remedy = "Write parts of A-Z a-z 0-9 _ - . = ! * ' ( ) with / between them, such as orders/big"
-        fields.add_to("prefix", f"{prefix!r} is not a prefix", remedy)
-    what = "{} is about single deliveries, and a target of the type s3 takes spans as a whole"
+        fields.add_to("prefix", f"{prefix!r} is not a valid prefix", remedy)
+    what = "{} is about single deliveries, but a target of the type s3 takes spans as a whole"
     fields.refuse(_OF_ONE_DELIVERY, what, "Remove it")
     tolerance = fields.get("errors_tolerance")
     if tolerance is not None and tolerance.value == "none":
-        fields.refuse(["errors_tolerance"], "objects of a bucket have no order, and {}: none asks for one", "Remove it")
+        fields.refuse(["errors_tolerance"], "objects of a bucket have no order, but {}: none requires one", "Remove it")
     return {
         "connection": fields.name("connection", required=True),
         "bucket": bucket,

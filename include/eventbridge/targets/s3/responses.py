@@ -1,4 +1,4 @@
-"""What S3 says to an upload, or does not, as a response: what is permanent, what may be better the next time."""
+"""Converts S3's errors for an upload to a response, permanent or transient."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from botocore.exceptions import ConnectionError as ConnectionBroken
 
 from eventbridge.s3.errors import what_it_is
 
-#: Errors with a status that says "permanent" of what may pass: an upload cut short on its way, a token that somebody
-#: renews, an upload in parts that a lifecycle rule or a restart of the server has removed.
+#: Transient errors with a status that looks permanent: a truncated upload, a token that will be renewed, a multipart
+#: upload that a lifecycle rule or a restart of the server removed.
 _PASSING: Final = frozenset(
     {
         "BadDigest",
@@ -40,12 +40,12 @@ _REMEDIES: Final = {
     "ExpiredToken": "Renew the credentials of the connection.",
     "PermanentRedirect": "Set region_name in the extra of the connection to the bucket's region.",
     "AuthorizationHeaderMalformed": "Set region_name in the extra of the connection to the bucket's region.",
-    "RequestTimeTooSkewed": "Set the clock of this machine right.",
+    "RequestTimeTooSkewed": "Correct the clock of this machine.",
 }
 
 
 class Refusal(NamedTuple):
-    """Why an upload failed: an HTTP status where that decides, else a class of error."""
+    """Why an upload failed: an HTTP status if that decides, else an error class."""
 
     code: int | None
     error_class: str | None

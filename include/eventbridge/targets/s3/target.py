@@ -1,4 +1,4 @@
-"""The S3 target: each span of deliveries is an object that a repetition overwrites."""
+"""The S3 target: each span of deliveries is an object, which a repetition overwrites."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from eventbridge.targets.protocol import DeliverySpan, Request
 from eventbridge.targets.s3.fields import S3Fields
 from eventbridge.targets.s3.responses import refusal
 
-#: Deliveries that are of no span and share an object.
+#: The maximum of deliveries without a span that share an object.
 _TOGETHER: Final = 100
 _CONTENT_TYPES: Final = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 
 class S3Target:
-    """Puts objects below a prefix of a bucket, one request for each, or a few where it is larger than a part.
+    """Puts objects below a prefix of a bucket, with one request each, or several for one larger than a part.
 
-    A key is `<prefix>/date=YYYY-MM-DD/hour=HH/<name>.<format>`, in UTC. An object is there whole, or not at all.
+    A key is `<prefix>/date=YYYY-MM-DD/hour=HH/<name>.<format>`, in UTC. An object is written atomically.
     """
 
     flush_every = 1
@@ -64,10 +64,10 @@ class S3Target:
                 yield request.index, response
 
     def flush(self) -> None:
-        """Return at once: an object that was acknowledged is durable."""
+        """Return at once: an acknowledged object is durable."""
 
     def check(self) -> str | None:
-        """Return why the bucket cannot be asked what lies below the prefix; writes nothing."""
+        """Return why the prefix cannot be listed; writes nothing."""
         try:
             self._clients().boto.list_objects_v2(Bucket=self._rule.bucket, Prefix=_folder(self._rule), MaxKeys=1)
         except (ClientError, BotoCoreError) as error:
@@ -75,7 +75,7 @@ class S3Target:
         return None
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         made, self._made = self._made, None
         if made is not None:
             made.boto.close()
