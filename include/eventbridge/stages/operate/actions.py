@@ -1,4 +1,4 @@
-"""Who asked for what by the HTTP API, the page and the command line: noted before it is done, told the newest first."""
+"""Actions of operators by the HTTP API, the page and the command line: recorded before they run, newest first."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _LEFT_OUT = frozenset(("event", "body", "key"))
 
 @dataclass(frozen=True)
 class ActionPage:
-    """Some actions, the newest first, and the cursor behind which there are more; None: these are the last."""
+    """A page of actions, newest first, and the cursor of the next page; None: this is the last."""
 
     actions: tuple[OperatorAction, ...]
     cursor: str | None
 
 
 def note_action(runtime: Runtime, by: str, call: str, asked: Mapping[str, Any]) -> int:
-    """Note what somebody asks for, without payloads, and return its number; raises LedgerError: then do not do it."""
-    told = {name: value for name, value in asked.items() if name not in _LEFT_OUT}
-    return runtime.ledger.note_action(by, call, write_document(told) if told else "")
+    """Record an action, without payloads, before it runs; return its number. Do not act on LedgerError."""
+    recorded = {name: value for name, value in asked.items() if name not in _LEFT_OUT}
+    return runtime.ledger.note_action(by, call, write_document(recorded) if recorded else "")
 
 
 def action_page(runtime: Runtime, limit: int, after: str | None = None) -> ActionPage:
-    """Return at most so many actions from behind a cursor on; raises UserError for an invalid cursor."""
+    """Return at most `limit` actions after a cursor; raises UserError for an invalid cursor."""
     before = read_number_cursor(after) if after else None
     found = runtime.ledger.actions(limit + 1, before)
     cursor = write_name_cursor(str(found[limit - 1].action_id)) if len(found) > limit else None

@@ -21,10 +21,10 @@ _BYTES = 32
 def create_token(
     runtime: Runtime, name: str, scopes: Sequence[str], expires_seconds: float | None, owners: Sequence[str] = ()
 ) -> tuple[ApiToken, str]:
-    """Make a token and return it with its secret, which is nowhere else: the ledger keeps a hash.
+    """Create a token and return it with its secret, which is stored nowhere: the ledger has a hash.
 
     `scopes`: each `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`.
-    `owners`: it is limited to these, which today's rule files name; none: it is for everybody's rules and buses.
+    `owners`: it is limited to these, which today's rule files name; none: it may use all rules and buses.
     `expires_seconds` None: it never expires. Raises UserError.
     """
     if not NAME.fullmatch(name):
@@ -40,7 +40,7 @@ def create_token(
     token = ApiToken(name, tuple(dict.fromkeys([*scopes, *limits])), now, expires_at)
     secret = PREFIX + secrets.token_urlsafe(_BYTES)
     if not runtime.ledger.note_api_token(token, hash_of(secret)):
-        raise UserError(f"a token {name!r} exists, or existed. Choose another name, so that calls stay told apart")
+        raise UserError(f"a token {name!r} exists, or existed. Choose another name, so that calls can be told apart")
     return token, secret
 
 
@@ -63,7 +63,7 @@ def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:
 
 
 def hash_of(secret: str) -> str:
-    """Return what the ledger keeps of a token; nothing slow, as its 256 random bits cannot be guessed."""
+    """Return the hash that the ledger stores of a token; a fast one is enough for 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -71,7 +71,7 @@ def _check_owners(runtime: Runtime, owners: Sequence[str], scopes: Sequence[str]
     if not owners:
         return
     if METRICS in scopes:
-        raise UserError(f"the scope {METRICS} tells of every owner's rules. Make a token of its own for it")
+        raise UserError(f"the scope {METRICS} shows the rules of every owner. Create a separate token for it")
     known = runtime.rule_set().owners()
     for owner in owners:
         if owner not in known:

@@ -1,5 +1,5 @@
-"""Recomputes the reconciliation of committed batches from the store, and follows every pending delivery to where it is
-today.
+"""Recomputes the reconciliation of committed batches from the store, and follows every pending delivery to its present
+status.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from eventbridge.stages.replay.account import coverage_differences
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import count_rows, read_table
 
-#: So many batches of one name are looked for, to say how many there are.
+#: How many batches whose id begins with a name are counted at most.
 _MOST_NAMED = 20
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found: how much it looked at, the sums, and every difference (none = nothing is lost).
+    """The result of an audit: how much it read, the sums, and every difference (none = nothing is lost).
 
-    `pruned`: batches of which retention took files: their manifests stand for them.
+    `pruned`: batches whose files retention removed: the audit uses their manifests.
     """
 
     batches: int = 0
@@ -57,9 +57,9 @@ def find_batch(runtime: Runtime, name: str) -> str:
 def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
     """Audit one batch, or all of them with offsets, pending generations and manifests; changes nothing.
 
-    `whole`: their files are read to the last byte, also what no sum is made of, such as events and requests.
-    Batches that are not committed yet are counted and left out: their reconciliation is still open. What is committed
-    while it looks is no difference: of two facts it reads first the one that follows from the other.
+    `whole`: files are read to the last byte, also the parts that no sum needs, such as events and requests.
+    Uncommitted batches are counted and skipped: their reconciliation is still open. A batch that is committed during
+    the audit is no difference: the audit reads each fact before the one it follows from.
     """
     batches = [runtime.ledger.batch(batch_id)] if batch_id else runtime.ledger.batches(limit=None)
     committed = [batch for batch in batches if batch.state == "committed"]
@@ -88,11 +88,11 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
 
 
 def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, list[str]]:
-    """Return the reconciliation of a committed batch, None if it cannot be read, and what is wrong with it.
+    """Return the reconciliation of a committed batch, None if it cannot be read, and its differences.
 
-    Of one that retention took files of the manifest stands for them.
+    If retention removed files of the batch, the manifest is used in their place.
     """
-    if batch.kept == "nothing":  # and its row goes in a moment
+    if batch.kept == "nothing":  # retention is about to remove its row
         return None, []
     try:
         reconciliation = (
@@ -119,21 +119,21 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, lis
     return reconciliation, wrong
 
 
-def _also_missing(runtime: Runtime, batch: Batch, told: str) -> Iterator[str]:
-    """Yield the files of a batch that are missing, but for what was told: reading ended at the first."""
+def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
+    """Yield the missing files of a batch that are not `reported` yet: reading ended at the first."""
     if batch.kept != batch.cleared:  # some of them are being removed
         return
     for kind in FILE_KINDS:
         for file in runtime.ledger.files(batch.batch_id, kind):
-            if file.path is not None and file.path not in told and not runtime.store.exists(file.path):
+            if file.path is not None and file.path not in reported and not runtime.store.exists(file.path):
                 yield f"{file.path} is missing"
 
 
-def _damaged(runtime: Runtime, batch: Batch, told: str) -> Iterator[str]:
-    """Yield the files of a batch that cannot be read to the last byte, but for what was told or retention removed."""
+def _damaged(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
+    """Yield the unreadable files of a batch, without those that are `reported` or that retention removed."""
     for kind in FILE_KINDS:
         for file in runtime.ledger.files(batch.batch_id, kind):
-            if file.path is None or file.path in told or not runtime.store.exists(file.path):
+            if file.path is None or file.path in reported or not runtime.store.exists(file.path):
                 continue
             try:
                 read_table(runtime.store, file.path)
@@ -142,7 +142,7 @@ def _damaged(runtime: Runtime, batch: Batch, told: str) -> Iterator[str]:
 
 
 def _offset_differences(runtime: Runtime, committed: list[Batch]) -> Iterator[str]:
-    """Committed ranges of a group's partition must follow one another without a hole, up to the committed offset."""
+    """Yield where the committed ranges of a partition leave a hole, or do not end at the committed offset."""
     offsets = {(row.group, row.partition): row.offset for row in runtime.ledger.consumer_offsets()}
     by_partition: dict[tuple[str, Partition], list[tuple[int, int, str]]] = defaultdict(list)
     later: dict[tuple[str, Partition], set[int]] = defaultdict(set)  # where batches that were committed meanwhile end
@@ -169,7 +169,7 @@ def _committed_since(runtime: Runtime, committed: list[Batch]) -> list[Batch]:
 
 
 def _pending_differences(runtime: Runtime) -> Iterator[str]:
-    """Every delivery ever pending is today delivered, dead-lettered, or a pending row whose file exists."""
+    """Yield pending rows that are neither closed by a committed batch nor have a file."""
     rows = runtime.ledger.pending()
     states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
@@ -187,7 +187,7 @@ def _closing_differences(row: PendingDeliveries | DeferredMatch, name: str, stat
 
 
 def _reference_differences(runtime: Runtime) -> Iterator[str]:
-    """Every event ever deferred is today routed, or named by a deferred match whose file exists."""
+    """Yield deferred matches that are neither closed by a committed batch nor have a file."""
     rows = runtime.ledger.deferred_matches()
     states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
@@ -212,7 +212,7 @@ def _file_differences(
         if held is None:
             yield f"{name}: its file {file} cannot be read"
         elif max(rowset.decode(rows), default=-1) >= held:
-            yield f"{name}: names rows that {file} does not have"
+            yield f"{name}: has rows that are not in {file}"
 
 
 def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
@@ -227,7 +227,7 @@ def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
 def _event_sums(reconciliation: list[tuple[Batch, Reconciliation]]) -> dict[str, int]:
     """Return sums that add up: offsets taken + events taken from the archive = gaps + read."""
     names = ("gaps", "read", "malformed", "duplicate", "tombstone", "valid")
-    # A batch of a replay, or of dead letters that are routed again, takes events of the archive and no offset.
+    # A batch of a replay or of redriven dead letters takes events from the archive, and no offsets.
     taken = {
         "range_total": sum(each.range_total for batch, each in reconciliation if batch.kind == "normal"),
         "from_archive": sum(each.range_total for batch, each in reconciliation if batch.kind != "normal"),
@@ -238,7 +238,7 @@ def _event_sums(reconciliation: list[tuple[Batch, Reconciliation]]) -> dict[str,
 def _delivery_sums(
     runtime: Runtime, reconciliation: list[tuple[Batch, Reconciliation]], committed: list[Batch] | None
 ) -> dict[str, dict[str, int]]:
-    """Return per `<rule>/<target>`: matched, delivered, dead, and pending today; of one batch what it left pending."""
+    """Return per `<rule>/<target>`: matched, delivered, dead, and pending today; for one batch its pending ones."""
     sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "pending": 0})
     for batch, each in reconciliation:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
@@ -254,7 +254,7 @@ def _delivery_sums(
         summed = {batch.batch_id for batch, _ in reconciliation}
         rows = runtime.ledger.pending()
         since = {batch.batch_id for batch in _committed_since(runtime, committed)}
-        for row in rows:  # what closed one meanwhile is not among the sums
+        for row in rows:  # a batch that closed one meanwhile is not in the sums
             if (row.state != "closed" or row.closed_by in since) and row.batch_id in summed:
                 sums[f"{row.rule}/{row.target}"]["pending"] += row.count
     return {key: dict(sums[key]) for key in sorted(sums)}

@@ -1,4 +1,4 @@
-"""Backtest rules and compare them, as the command line and the DAGs ask for it."""
+"""Runs and compares backtests for the command line and the DAGs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.time_range import time_range
 from eventbridge.store import layout
 
-#: Samples of each kind that a report keeps, and may keep: a report is read whole.
+#: Samples of each kind in a report, by default and at most: a report is read into memory as a whole.
 SAMPLES, MOST_SAMPLES = 3, 100
 
 
 @dataclass(frozen=True)
 class BacktestRequest:
-    """What a person asks for: a part of the archive, and for a file of rules of several buses which one.
+    """The part of the archive to use, and the bus if a rule file has rules of several buses.
 
-    Times are ISO 8601, in UTC unless they say otherwise, or durations: so long ago; empty `until`: now.
+    Times are ISO 8601, in UTC without an offset, or durations before now; empty `until`: now.
     """
 
     since: str | None
@@ -37,7 +37,7 @@ def backtest_rules(
 ) -> BacktestReport:
     """Run a candidate over the archive; `paths` as `read_candidate` has it.
 
-    Raises UserError, with a remedy, for what makes no sense.
+    Raises UserError, with a remedy, for an invalid request.
     """
     part = _part(runtime, request)
     read = read_candidate(runtime, candidate, request.bus, paths=paths)
@@ -58,7 +58,7 @@ def diff_rules(
 
 
 def keep_report(runtime: Runtime, report: BacktestReport | DiffReport) -> tuple[str, str]:
-    """Write a report into the store, as JSON and as Markdown; return where both lie, as URIs."""
+    """Write a report to the store as JSON and Markdown and return the URIs of both files."""
     found = []
     for suffix, text in (("json", to_json(report) + "\n"), ("md", as_markdown(report))):
         path = layout.backtest_report(report.made_at, report.backtest_id, suffix)
@@ -69,6 +69,6 @@ def keep_report(runtime: Runtime, report: BacktestReport | DiffReport) -> tuple[
 
 def _part(runtime: Runtime, request: BacktestRequest) -> ArchivePart:
     if not 0 <= request.samples <= MOST_SAMPLES:
-        raise UserError(f"{request.samples} samples cannot be kept. Ask for 0 to {MOST_SAMPLES}")
+        raise UserError(f"cannot keep {request.samples} samples. Give a number from 0 to {MOST_SAMPLES}")
     since, until = time_range(runtime.ledger.now(), request.since, request.until)
     return ArchivePart(since, until, request.samples)

@@ -1,4 +1,4 @@
-"""Reports that backtests left in the store: in short, those of the newest days first, and one whole."""
+"""Lists the reports of backtests in the store, newest days first, and reads one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUFFIX = ".json"
 
 
 class ReportHead(msgspec.Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
-    """What a report is of: a `candidate`, or `b` compared with `a`, over the events of a bus that were landed then."""
+    """The subject of a report: a `candidate`, or `b` compared with `a`, over the events that a bus landed in a time."""
 
     backtest_id: str
     made_at: datetime
@@ -31,14 +31,14 @@ class ReportHead(msgspec.Struct, frozen=True, kw_only=True, rename={"since": "fr
 
 
 class ReportPage(msgspec.Struct, frozen=True):
-    """Some reports, those of the newest days first, and the cursor behind which there are more; None: these are all."""
+    """A page of reports, newest days first, and the cursor of the next page; None: this is the last."""
 
     reports: tuple[ReportHead, ...]
     cursor: str | None
 
 
 def report_page(runtime: Runtime, limit: int, after: str | None = None) -> ReportPage:
-    """Return at most so many reports from behind a cursor on; raises UserError for an invalid cursor."""
+    """Return at most `limit` reports after a cursor; raises UserError for an invalid cursor."""
     (behind,) = read_name_cursor(after, 1) if after else ("",)
     paths = [each for each in reversed(_paths(runtime)) if not behind or each < behind]
     shown = paths[:limit]

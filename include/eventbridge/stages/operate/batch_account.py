@@ -1,4 +1,4 @@
-"""Batches page by page, and one whole: what it moved, how long its stages took, its chunks and its reconciliation."""
+"""Lists batches by page, and describes one: its ranges, the time of its stages, its chunks, its reconciliation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class BatchPage:
-    """Some batches, the newest first, and the cursor behind which there are more; None: these are the last."""
+    """A page of batches, newest first, and the cursor of the next page; None: this is the last."""
 
     batches: tuple[Batch, ...]
     cursor: str | None
@@ -45,7 +45,7 @@ class BatchAccount:
 
 
 def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchPage:
-    """Return at most so many batches from behind a cursor on; raises UserError for what is not a cursor."""
+    """Return at most `limit` batches after a cursor; raises UserError for an invalid cursor."""
     place = read_cursor(after) if after else None
     before = None if place is None else (_EPOCH + place.planned_at * _MICROSECOND, place.batch_id)
     found = runtime.ledger.batches(limit=limit + 1, before=before)

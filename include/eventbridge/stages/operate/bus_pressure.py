@@ -1,4 +1,4 @@
-"""Looks at a bus before it is published to: what is free on its disk, and how much waits on it for its runners."""
+"""Checks a bus before publishing: free space on its disk, and the lag of its runners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.stages.runtime.store_size import store_quota
 
 
 class BusWatch:
-    """Keeps a bus open to look at; one thread at a time may use it."""
+    """An open bus whose pressure is checked; one thread at a time may use it."""
 
     def __init__(self, runtime: Runtime, bus: Bus) -> None:
         self._runtime = runtime
@@ -23,23 +23,23 @@ class BusWatch:
         self._source: LogSource | None = None
 
     def look(self, runners: list[str], rules: RuleSet) -> BusLook:
-        """Return how the bus is, seen by these runners, with the quotas that the rules of today give its owner.
+        """Return the pressure of the bus for these runners, with the quotas that today's rules give its owner.
 
-        Raises BusError or LedgerError if it cannot be told.
+        Raises BusError or LedgerError if it cannot be determined.
         """
         full = storage_refusal(self._runtime, rules, self._bus)
         try:
             source = self._source = self._source or self._runtime.open_source(self._bus)
             free = source.free_bytes() if isinstance(source, DiskBackedBus) else None
             return BusLook(free, self._backlog(source, runners), store_quota(self._runtime), full)
-        except UserError:  # it is a queue: nobody can tell how much waits on it
+        except UserError:  # a queue source does not report how much waits
             return BusLook(None, None, store_quota(self._runtime), full)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let go of the bus."""
+        """Close the bus."""
         source, self._source = self._source, None
         if source is not None:
             source.close()
@@ -54,7 +54,7 @@ class BusWatch:
     def _lag(self, source: LogSource, ends: Mapping[Partition, int], runner: str) -> list[int]:
         committed = {row.partition: row.offset for row in self._runtime.ledger.consumer_offsets(runner)}
         if not committed and self._bus.source.start_at == "latest":
-            return [0]  # it has never run, and begins at the end
+            return [0]  # it has never run, and starts at the end
         return [
             max(0, end - committed[partition]) if partition in committed else max(0, end - source.earliest(partition))
             for partition, end in ends.items()

@@ -1,4 +1,4 @@
-"""What a person names to be backtested: a rule of today, one as it was in a version, or every rule of a file."""
+"""Reads the candidate of a backtest: a rule of today, an earlier version of a rule, or every rule of a file."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from eventbridge.stages.backtest.candidate import Candidate
 from eventbridge.stages.operate.rule_history import rules_at
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: How the text of a rule file is named.
+#: The name of a rule file that is given as text.
 _PASTED = "pasted-rules.yaml"
 
 
 def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths: bool = False) -> Candidate:
     """Return the candidate that `name` means: RULE, RULE@VERSION, or the text of a rule file.
 
-    `bus`: of a file only the rules of this bus, which a file with rules of several buses needs. `paths`: the path of a
-    rule file (`.yaml`) is taken too. It is for those who have the rights of this process: to others, who may start a
-    task or call the API, a path would show what lies on the host. Raises UserError: RuleFileError with every error of
-    the files that are read, NotFoundError for what is not there.
+    `bus`: only the rules of this bus are taken; required for a file with rules of several buses. `paths`: the path of
+    a rule file (`.yaml`) is taken too. Allow it only to callers with the rights of this process: to those who start a
+    task or call the API, a path would show files of the host. Raises UserError: RuleFileError with every error of
+    the files, NotFoundError for an unknown name.
     """
     if not name.strip():
-        raise UserError(f"no candidate is named. Write the name of a rule, RULE@VERSION, or {_what_of(paths)}")
+        raise UserError(f"no candidate given. Write the name of a rule, RULE@VERSION, or {_what_of(paths)}")
     rule, at, version = name.partition("@")
     if name.lstrip().startswith(("rules:", "buses:", "#")) or "\n" in name.strip():
         name, found = _PASTED, _rules_of_file(runtime, Path(_PASTED), name.encode())
@@ -72,7 +72,7 @@ def _rule_then(runtime: Runtime, name: str, version: str) -> tuple[Rule, Bus]:
 def _rules_of_file(runtime: Runtime, path: Path, content: bytes | None = None) -> list[tuple[Rule, Bus]]:
     try:
         buses = runtime.rule_set().buses
-    except RuleFileError:  # then the file itself must define the buses of its rules
+    except RuleFileError:  # the file itself must then define the buses of its rules
         buses = {}
     rules = load_rule_file(path, buses, content)
     if not rules.rules:

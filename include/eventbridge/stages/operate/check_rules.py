@@ -1,4 +1,4 @@
-"""Says what is wrong with rule files: all that lie in a folder, or one as it would be among the others."""
+"""Checks rule files: all files of a folder, or one new or changed file together with the others."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime
 
 
-#: How long the tests of rules may take of which somebody sent a file.
+#: How long the tests of the rules in a file that a caller sent may take.
 _TEST_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class RulesChecked:
-    """What rule files come to: errors, or none and the rules."""
+    """The result of checking rule files: their errors or, without any, the rules."""
 
     errors: tuple[RuleError, ...]
     rules: RuleSet | None = None
@@ -40,7 +40,7 @@ class RulesChecked:
         return {"errors": [], "hash": self.rules.hash, **counts, "warnings": self.warnings()}
 
     def warnings(self) -> list[str]:
-        """Return a sentence for each condition of a pattern that matches nothing, or not in every mode."""
+        """Return a warning for each condition of a pattern that never matches, or not in every content mode."""
         if self.rules is None:
             return []
         return [
@@ -58,11 +58,11 @@ def checked_folder(
     *,
     relative: bool = False,
 ) -> RulesChecked:
-    """Return what the rule files below a folder come to, with the tests of their rules.
+    """Check the rule files below a folder and run the tests of their rules.
 
-    `file_folders`: those that file targets may write below, which are looked at; None: no path of this machine is.
-    `instead`: a file, and what it would hold. `tried_by`: says what is wrong with a rule by one of its tests.
-    `relative`: errors name files relative to the folder.
+    `file_folders`: folders that file targets may write below, whose paths are checked; None: no local path is checked.
+    `instead`: a file and its content to check in place of the one on disk. `tried_by`: runs one test of a rule and
+    returns its errors. `relative`: errors name files relative to the folder.
     """
     try:
         rules = load_rules(
@@ -70,18 +70,18 @@ def checked_folder(
         )
     except RuleFileError as error:
         errors = tuple(error.errors)
-        if relative:  # those too of files and folders that could not be read
+        if relative:  # also in errors about unreadable files and folders
             errors = tuple(replace(each, file=os.path.relpath(folder / each.file, folder)) for each in errors)
         return RulesChecked(errors)
     return RulesChecked((), rules)
 
 
 def checked_file(runtime: Runtime, name: str, content: bytes) -> RulesChecked:
-    """Return what the rule files come to if one of them, new or not, holds this; nothing is written.
+    """Check the rule files as if one of them, new or existing, had this content; nothing is written.
 
-    Errors name files relative to the folder. Where the files do not lie on this host, and for a caller who is limited
-    to owners, the file alone is read: its rules may be of the buses that the caller sees. What is at the paths of file
-    targets is not told: the text is anybody's. Raises UserError for a name that is not one of a rule file.
+    Errors name files relative to the folder. If the files are not on this host, or the caller is limited to owners,
+    only this file is read: its rules may use the buses that the caller sees. Paths of file targets are not checked,
+    as any caller could send the text. Raises UserError for an invalid name of a rule file.
     """
     file = PurePosixPath(name)
     if file.is_absolute() or ".." in file.parts or file.suffix not in SUFFIXES or name != str(file):
@@ -100,7 +100,7 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> RulesChecked:
 
 
 def _in_time() -> Trial:
-    """Return what tries rules by their tests, and refuses the tests that are left once their time is over."""
+    """Return a function that runs one test of a rule, and refuses further tests once their time is over."""
     ends_at = time.monotonic() + _TEST_SECONDS
 
     def tried(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
@@ -108,6 +108,6 @@ def _in_time() -> Trial:
             yield from failures(rule, test)
             return
         message = f"the tests of all rules take longer than {_TEST_SECONDS:g} s"
-        yield test.place("matches").error(message, "Write fewer, or run `eventbridge rules check`")
+        yield test.place("matches").error(message, "Write fewer tests, or run `eventbridge rules check`")
 
     return tried

@@ -1,4 +1,4 @@
-"""One chunk of a batch as a person looks at it: its pieces, some at a time, and what response their pushes got."""
+"""Describes one chunk of a batch page by page: its pieces, and the responses to their attempts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Attempts that a page tells of at most, those that were not delivered first.
+#: Attempts of a page at most, those that failed first.
 MOST_ATTEMPTS = 200
 #: Pieces of a page at most, and files of deliveries that they lie in.
 MOST_PIECES, MOST_FILES = 200, 20
