@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from generative.damaged_text import Damage
 from generative.guard_page import GuardedText
-from generative.kernel_agreement import expected_result, made, responses
+from generative.kernel_agreement import expected_result, made, results
 
 from eventbridge.event.json_document import MAXIMUM_DEPTH
 from eventbridge.match import compile_rules
@@ -100,7 +100,7 @@ def check_damaged(seed: int, count: int) -> tuple[int, list[str]]:
     for number in range(0, count, BLOCK):
         behind = BEHIND[number // BLOCK % len(BEHIND)]
         block = [damage.document() for _ in range(BLOCK)]
-        found = responses(matcher.match(pa.array(block, pa.binary())))
+        found = results(matcher.match(pa.array(block, pa.binary())))
         for document, response in zip(block, found, strict=True):
             expected = expected_result(patterns, document)
             refused += expected is None
