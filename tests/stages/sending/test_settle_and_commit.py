@@ -199,7 +199,7 @@ def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.Lo
     with caplog.at_level(logging.ERROR):
         assert commit(runtime, batch.batch_id)
 
-    assert "misses 3 deliveries" in caplog.text
+    assert "lacks 3 deliveries" in caplog.text
     assert sum(row.count for row in runtime.ledger.pending()) == 3
     assert len(runtime.ledger.files(batch.batch_id, "settlement")) == 2
     assert audit(runtime).differences == ()

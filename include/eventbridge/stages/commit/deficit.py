@@ -1,4 +1,4 @@
-"""What a settlement and its batch do not have in common: a deficit is closed, a surplus stops the commit."""
+"""Compares the deliveries in a settlement with those of its batch: a deficit is closed, a surplus stops the commit."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from eventbridge.store.columns import codes_of, flag_column, numbers_of
 
 log = logging.getLogger(__name__)
 
-#: Delivery ids an error names before it says how many more there are.
+#: Delivery ids that an error names before it says how many more there are.
 _IDS_SHOWN = 20
 
 
 def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
-    """Give unknown, in a supplement settlement, to exactly the deliveries that the settlement does not name.
+    """Give the verdict unknown, in a supplement, to the deliveries that are missing from the settlement.
 
-    Returns whether there were any. A delivery it names twice, or that the batch never had, is a surplus: raises
-    ReconciliationError with the ids.
+    Returns whether there were any. A delivery that the settlement has twice, or that the batch never had, is a surplus:
+    raises ReconciliationError with the ids.
     """
     named = _named(runtime, batch)
     judge = Judge(runtime, batch)
@@ -42,7 +42,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
     if not missing:
         return False
     count = sum(table.num_rows for table in missing)
-    log.error("ALARM the settlement of batch %s misses %d deliveries: pending", batch.batch_id, count)
+    log.error("ALARM the settlement of batch %s lacks %d deliveries: they become pending", batch.batch_id, count)
     number = int(runtime.ledger.files(batch.batch_id, "settlement")[-1].key) + 1
     publish_settlement(runtime, batch, number, missing, first)
     schedule_retries(runtime, batch.batch_id)
@@ -50,7 +50,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
 
 
 class _NamedRows:
-    """How often a settlement names each row of delivery files, less how often they were found in the batch."""
+    """How often a settlement names each row of delivery files, less how often it was found in the batch."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Rows] = {}
@@ -69,14 +69,14 @@ class _NamedRows:
         known = self._counts[file]
         counts[: len(known)] = known[: len(counts)]
         order = np.argsort(rows, kind="stable")
-        starts = np.searchsorted(rows[order], rows[order])  # of a row that is there twice: where it is there first
+        starts = np.searchsorted(rows[order], rows[order])  # for a row that occurs twice: its first position
         lacking = np.zeros(len(rows), bool)
         lacking[order] = np.arange(len(rows)) - starts >= counts[rows[order]]
         np.subtract.at(known, rows[~lacking], 1)
         return lacking
 
     def left(self) -> set[tuple[str, int]]:
-        """Return the places of what is named too often."""
+        """Return the rows that are named too often."""
         return {(file, row) for file, counts in self._counts.items() for row in np.flatnonzero(counts > 0).tolist()}
 
 

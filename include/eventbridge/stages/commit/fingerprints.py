@@ -1,4 +1,4 @@
-"""Fingerprints, by rule and target, of the deliveries that files of a batch name."""
+"""Fingerprints, by rule and target, of the deliveries in files of a batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def by_target(table: pa.Table) -> Fingerprints:
 
 
 def of_pending(runtime: Runtime, pending: Iterable[PendingDeliveries]) -> Fingerprints:
-    """Return the fingerprints of pending rows, the delivery ids read from the files they point at, each file once."""
+    """Return the fingerprints of pending rows, with delivery ids read from their files, each file once."""
     by_file: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
     for each in pending:
         for file, rows in each.files:
@@ -40,7 +40,7 @@ def of_pending(runtime: Runtime, pending: Iterable[PendingDeliveries]) -> Finger
 
 def _of_rows(runtime: Runtime, file: str, named: list[tuple[str, Rows]]) -> Fingerprints:
     targets = {target: number for number, target in enumerate(dict.fromkeys(target for target, _ in named))}
-    # a row that is named twice counts twice: a doubled delivery must show in the reconciliation
+    # A row that is named twice counts twice: a doubled delivery must show in the reconciliation.
     rows = np.concatenate([its_rows for _, its_rows in named])
     groups = np.repeat([targets[target] for target, _ in named], [len(its_rows) for _, its_rows in named])
     wanted = np.unique(rows)

@@ -1,4 +1,4 @@
-"""Reads the reconciliation of a batch out of its files: nothing here trusts a counter kept on the side."""
+"""Computes the reconciliation of a batch from its files, without relying on any counter."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from eventbridge.store.parquet import read_table
 def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
     """Return the reconciliation of a settled or committed batch.
 
-    Raises StoreError if a file cannot be read; ReconciliationError for a file of dead letters that it took from another
-    batch.
+    Raises StoreError if a file cannot be read, and ReconciliationError for an unreadable file of dead letters that it
+    took from another batch.
     """
     numbers = _event_numbers(runtime, batch)
     verdicts, delivered = _verdicts(runtime, batch)
@@ -113,7 +113,7 @@ def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
 
 
 def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
-    """Return the events that budgeted rules have deliveries of, as their delivery files say."""
+    """Return the events for which budgeted rules have deliveries, from their delivery files."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for file in runtime.ledger.files(batch.batch_id, "delivery"):
         if isinstance(file.detail, RoutedShare) and file.path is not None:
@@ -124,7 +124,7 @@ def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
 
 
 def _of_events(files: Iterable[Sequence[str]]) -> Fingerprint:
-    """Return the fingerprint of events by where they lie: pairs of buffer file and row set."""
+    """Return the fingerprint of events by their places: pairs of buffer file and row set."""
     return _of_places((file, row) for file, rows in files for row in rowset.decode(rows))
 
 
@@ -134,7 +134,7 @@ def _of_places(places: Iterable[tuple[str, int]]) -> Fingerprint:
 
 
 def _verdicts(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
-    """Return the fingerprints of each verdict, and the ids of what is delivered."""
+    """Return the fingerprints of each verdict, and the ids of the delivered ones."""
     parts: dict[str, list[Fingerprints]] = {name: [] for name in STATUS_RANK}
     delivered = []
     for _, table in settlements(runtime, batch.batch_id, [*ID_COLUMNS, "verdict", "reason"]):
@@ -149,14 +149,14 @@ def _verdicts(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints
 
 
 def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return which rows are of shadows and settled unsent: of these no outcome says anything."""
+    """Return which rows are for shadows and settled without sending: no outcome proves these."""
     codes, names = codes_of(table["reason"])
     flags: npt.NDArray[np.bool_] = np.array([name in (SHADOW_FAILED, SHADOW_NOT_SENT) for name in [*names, ""]])[codes]
     return flags
 
 
 def _unproven(runtime: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
-    """Return how many of what is settled as delivered no outcome proves; nothing is looked up if all were, once."""
+    """Return how many deliveries settled as delivered no outcome proves; looks nothing up if all are proven once."""
     proofs = []
     for file in segments(runtime, batch.batch_id):
         if file.path is not None:
@@ -175,8 +175,9 @@ def _sum(parts: Iterable[Ids]) -> Fingerprint:
 
 
 def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str], Counter[str]]:
-    """Return the fingerprints of dead deliveries, and counts: of what never was a delivery, by reason; of failed
-    transforms, by target.
+    """Return the fingerprints of dead deliveries, and counts.
+
+    The counts are those of events that never became a delivery, by reason, and of failed transforms, by target.
     """
     found = []
     others: Counter[str] = Counter()
@@ -194,7 +195,7 @@ def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter
 
 
 def _transform_failures(table: pa.Table) -> dict[str, int]:
-    """Return how many of a file's dead letters have the reason TransformFailed, by `<rule>/<target>`."""
+    """Return how many dead letters of a file have the reason TransformFailed, by `<rule>/<target>`."""
     codes, reasons = codes_of(table["reason"])
     if "TransformFailed" not in reasons:
         return {}

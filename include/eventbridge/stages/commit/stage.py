@@ -1,4 +1,4 @@
-"""Stage commit: reconciles the batch, writes the manifest, moves the offsets, and only then tells the bus."""
+"""Stage commit: reconciles the batch, writes the manifest, moves the offsets, and then commits them on the bus."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from eventbridge.telemetry.protocol import NO_TELEMETRY
 
 log = logging.getLogger(__name__)
 
-#: What makes up a batch, in the order in which it is made.
+#: The kinds of files of a batch, in the order in which they are made.
 FILE_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
 _Files = Mapping[FileKind, list[BatchFile]]
 
@@ -45,8 +45,9 @@ _Files = Mapping[FileKind, list[BatchFile]]
 def commit(runtime: Runtime, batch_id: str) -> bool:
     """Commit a settled batch and return whether it is committed now; before that stage it does nothing.
 
-    Raises ReconciliationError, and moves nothing, when the reconciliation has a difference or a file cannot be read.
-    A bus that cannot be told is an alarm, no failure: the ledger is the truth, the next listen repeats it.
+    Raises ReconciliationError, and moves nothing, when the reconciliation has a difference or a file cannot be read. If
+    the bus does not take the offsets, that is an alarm and no failure: the ledger is the source of truth, and the next
+    listen tries again.
     """
     batch = runtime.ledger.batch(batch_id)
     if batch.state == "settling":
@@ -63,7 +64,7 @@ def commit(runtime: Runtime, batch_id: str) -> bool:
 
 
 def commit_to_bus(runtime: Runtime, batch: Batch) -> bool:
-    """Commit the ledger's offsets of a batch's runner on the bus itself; False and an alarm if the bus refuses."""
+    """Commit the ledger's offsets of a batch's runner on the bus; False and an alarm if the bus refuses."""
     bus = runtime.rules_of(batch).buses[batch.bus]
     try:
         source = runtime.open_source(bus)
@@ -87,7 +88,9 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
             reconciliation = reconciliation_of(runtime, batch)
     wrong = differences(reconciliation)
     if wrong:
-        runtime.ledger.prove_settled_by(batch.batch_id, first)  # else what was read is of two settlements
+        runtime.ledger.prove_settled_by(
+            batch.batch_id, first
+        )  # else the files that were read belong to two settlements
         raise ReconciliationError(
             f"batch {batch.batch_id} cannot be committed, it is not reconciled: "
             + "; ".join(map(str, wrong))
@@ -98,7 +101,7 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
     _write_manifest(runtime, batch, reconciliation, first, files)
     failed = failed_expectations(runtime.rules_of(batch), reconciliation) if batch.kind == "normal" else {}
     for rule, detail in failed.items():
-        log.error("ALARM the rule %s is on hold from batch %s on: %s", rule, batch.batch_id, detail)
+        log.error("ALARM the rule %s is on hold since batch %s: %s", rule, batch.batch_id, detail)
     ranges = _ranges(runtime, batch)
     now = runtime.clock()
     stats = stats_of(runtime, batch, now, files["outcome"])
@@ -107,7 +110,7 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
 
 
 def _ranges(runtime: Runtime, batch: Batch) -> list[ReadRange]:
-    """Return what a batch took, with the last message that was read of each partition."""
+    """Return the ranges of a batch, with the last message that was read from each partition."""
     landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
     last: dict[Partition, LastMessage] = {}
     for each in landed:
@@ -125,20 +128,20 @@ def _write_manifest(runtime: Runtime, batch: Batch, reconciliation: Reconciliati
         return
     runtime.ledger.prove_settled_by(batch.batch_id, first)
     if _settlements(path, written)[:1] != manifest["files"]["settlement"][:1]:
-        runtime.store.put(path, text)  # of a commit that was under way, or died, before the batch was settled again
+        runtime.store.put(path, text)  # from a commit that ran, or died, before the batch was settled again
         return
     raise ReconciliationError(
         f"{path} exists and contradicts the reconciliation of batch {batch.batch_id}: "
-        "two ledgers write into one store. Stop the other one before this runner goes on"
+        "two ledgers write into one store. Stop the other one before this runner continues"
     )
 
 
 def _settlements(path: str, manifest: bytes) -> list[str]:
     """Return the settlements that a manifest names, none if it is damaged; raises NewerFormatError."""
     try:
-        said = dict(json.loads(manifest))
-        require_known_format(path, said.get("format"))
-        return list(said["files"]["settlement"])
+        fields = dict(json.loads(manifest))
+        require_known_format(path, fields.get("format"))
+        return list(fields["files"]["settlement"])
     except (ValueError, KeyError, TypeError):
         return []
 
@@ -150,9 +153,9 @@ def _files(runtime: Runtime, batch: Batch) -> _Files:
 def manifest_of(
     runtime: Runtime, batch: Batch, reconciliation: Reconciliation, files: _Files | None = None
 ) -> dict[str, Any]:
-    """Return the audit of record of a batch, as JSON: what it took, from where, and what became of it.
+    """Return the manifest of a batch as JSON: what it took, from where, and its result.
 
-    `files`: those of the batch by kind, where they are known.
+    `files`: those of the batch by kind, if they are known.
     """
     taken = runtime.ledger.pending_taken_by(batch.batch_id)
     taken_deferred_matches = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
@@ -183,7 +186,7 @@ def manifest_of(
             name: _as_json(getattr(reconciliation, name)) for name in ("matched", "delivered", "pending", "dead")
         },
     }
-    # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
+    # Included only if non-empty, so that older manifests without these keys still equal what the audit computes.
     if_any = {
         "matching": _matching(files["delivery"]),
         "taken_deferred_matches": _deferred_matches(taken_deferred_matches),
@@ -203,12 +206,12 @@ def _counts(reconciliation: Reconciliation) -> dict[str, int]:
 
 
 def as_text(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as it is written: keys sorted, a line for each value; the same bytes in every version."""
+    """Return a manifest as it is written: keys sorted, a line for each value; every version writes the same bytes."""
     return msgspec.json.format(json.dumps(manifest, sort_keys=True), indent=1).encode()
 
 
 def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
-    """Return what compiled code did not do alone in a batch, or not at one go; see `RoutedSlice`."""
+    """Return counts of what compiled code did not do alone in a batch, or not at once; see `RoutedSlice`."""
     slices = [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
     counts = {
         "reference_matched": sum(each.reference_matched for each in slices),

@@ -1,4 +1,4 @@
-"""The stats of a batch: what commit adds to those of its minute, counted from the files of its reconciliation."""
+"""The stats that commit adds for a batch, counted from the files of its reconciliation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _Outcome = tuple[str, str, str]  # and what became of it
 
 
 class _Sums:
-    """Sums of one key, in plain numbers: those of `Stat` without its key."""
+    """Sums of one key as plain numbers: the values of `Stat` without its key."""
 
     __slots__ = ("buckets", "count", "cpu", "latency", "matched", "size")
 
@@ -67,9 +67,9 @@ class _Sums:
 
 
 def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Stat]:
-    """Return the stats of a settled batch that is committed at a time, and has these segments.
+    """Return the stats of a settled batch that is committed at `now` and has these segments.
 
-    One of each target and outcome, and what they and the batch's events come to by bus. Raises StoreError.
+    There is one for each target and outcome, and sums for the bus, events included. Raises StoreError.
     """
     chunks = runtime.ledger.chunks(batch.batch_id)
     by_outcome = _deliveries(runtime, batch)
@@ -105,7 +105,7 @@ def _deliveries(runtime: Runtime, batch: Batch) -> dict[_Outcome, _Sums]:
 
 
 def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
-    """Add the rows of a settlement, as vectors: their number, and how long after publishing they were settled."""
+    """Add the rows of a settlement: their number, and how long after publishing they were settled."""
     rule_of, rules = codes_of(table["rule"])
     target_of, targets = codes_of(table["target"])
     verdict_of, verdicts = codes_of(table["verdict"])
@@ -128,7 +128,7 @@ def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
 
 
 def _groups(codes: Rows, most: int) -> tuple[Rows, Rows]:
-    """Return the codes that are there, and of each row which one it has; without sorting where they are few."""
+    """Return the distinct codes, and the index of each row's code; without sorting if there are few possible codes."""
     if most > 4 * len(codes) + 1_000:
         groups, group_of = np.unique(codes, return_inverse=True)
         return groups, group_of
@@ -147,7 +147,7 @@ def _sizes(chunks: Iterable[Chunk]) -> dict[_Of, int]:
 
 
 def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
-    """Return what routing took by target, by its share of what a task matched, and what matched nothing took."""
+    """Return the CPU time of routing by target, by its share of a task's matches, and that of tasks without matches."""
     found: Counter[_Of] = Counter()
     unmatched = 0
     for file in runtime.ledger.files(batch.batch_id, "delivery"):
@@ -163,7 +163,7 @@ def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
 
 
 def _cpu(chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mapping[_Of, int]) -> dict[_Of, int]:
-    """Return what routing, pushes, and the streaming task that sent it took, by target."""
+    """Return the CPU time of routing, pushes and the streaming task, by target."""
     found = Counter(routing)
     for file in segments:
         if isinstance(spent := file.detail, Spent):
@@ -179,7 +179,7 @@ def _cpu(chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mappin
 
 
 def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], cpu: Mapping[_Of, int]) -> None:
-    """Share what is known of targets out among their outcomes, by how many deliveries each has."""
+    """Share sizes and CPU time of targets among their outcomes, by number of deliveries."""
     outcomes: dict[_Of, list[_Sums]] = defaultdict(list)
     for (rule, target, _), sums in by_outcome.items():
         outcomes[rule, target].append(sums)
@@ -192,9 +192,7 @@ def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], c
 
 
 def _again(runtime: Runtime, batch: Batch, found: Iterable[Stat], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
-    """Yield what comes into the reconciliation without being matched: what is redriven, and copies for dead letter
-    queues.
-    """
+    """Yield deliveries that the batch did not match: redriven ones, and copies for dead letter queues."""
     if batch.kind == "redrive" and not batch.routes:
         for stat in found:
             yield stat.key.bus, _counted(stat.count)
@@ -210,7 +208,7 @@ def _counted(count: int) -> _Sums:
 
 
 def _parts(total: int, weights: Sequence[int]) -> list[int]:
-    """Share a number out by weights, without losing anything of it; nothing if there are no weights."""
+    """Split a number by weights without losing anything; all zero without weights."""
     whole = sum(weights)
     if len(weights) < 2 or not whole:
         return [total] * len(weights[:1]) + [0] * len(weights[1:])
@@ -219,7 +217,7 @@ def _parts(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str, _Sums]]:
-    """Yield what a batch landed; with the CPU time of routing what no rule wanted."""
+    """Yield the landed events of a batch; the valid ones with the CPU time of routing without matches."""
     counts: Counter[str] = Counter()
     size = 0
     if batch.kind == "normal":
@@ -241,7 +239,7 @@ def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[
 
 
 def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: datetime) -> Iterator[tuple[str, _Sums]]:
-    """Yield how long the parts of a batch took."""
+    """Yield the duration of each part of a batch."""
     for outcome, (begin, end) in stage_times(runtime, batch, chunks, now).items():
         sums = _Sums()
         sums.observe(end - begin)
@@ -251,7 +249,7 @@ def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: dateti
 def stage_times(
     runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return when the parts of a batch began and ended: planned to routed, to the last push's end, to committed."""
+    """Return begin and end of the parts of a batch: from planned to routed, to the last push, to committed."""
     budget = timedelta(seconds=runtime.settings.batch_timeout)
     routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
     pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)

@@ -1,4 +1,4 @@
-"""Tells the telemetry of the deliveries of a committed batch that are traced, from its files."""
+"""Reports the traced deliveries of a committed batch to the telemetry, from its files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from eventbridge.telemetry.protocol import AttemptMade, DeliverySettled
 
 log = logging.getLogger(__name__)
 
-#: Deliveries of a batch that are told of at most: commit holds their rows.
+#: Maximum deliveries of a batch that are reported: commit holds their rows in memory.
 MOST_TRACED = 10_000
 
 _COLUMNS = ["delivery_id", "rule", "target", "bus", "source", "event_id", "published_at", "arrived_at", "headers"]
@@ -36,7 +36,7 @@ _VERDICTS = ["delivery_id", "verdict", "reason", "settled_at"]
 
 
 def report_traces(runtime: Runtime, batch: Batch) -> None:
-    """Tell of each delivery of a committed batch that is traced; what cannot be read is logged, and not told."""
+    """Report each traced delivery of a committed batch; files that cannot be read are logged and skipped."""
     try:
         _report_traces(runtime, batch)
     except EventBridgeError as error:

@@ -1,1 +1,1 @@
-"""What stops a runner whose bus or ledger is not the one that its offsets count on."""
+"""Stops a runner whose bus or ledger is not the one that its offsets count on."""

@@ -1,4 +1,4 @@
-"""The guard against a lost ledger: an empty or restored one must never look like a first start."""
+"""Guards against a lost ledger: an empty or restored one must never look like a first start."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eventbridge.event.ids import new_batch_id
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 
-#: A ledger that planned something this recently was not restored just now: no need to list manifests.
+#: A ledger that planned a batch this recently was not restored just now, so manifests need not be listed.
 _TRUSTED_SECONDS = 600.0
 
 
 def claim_runner(runtime: Runtime, runner: str) -> None:
-    """Write down which ledger holds a runner's state, or raise LedgerLostError if it is another one.
+    """Record in the store which ledger holds a runner's state, or raise LedgerLostError if it is another one.
 
-    By conditional create: of two ledgers that start with one store, one wins.
+    It uses a conditional create: if two ledgers start with one store, one wins.
     """
     path = layout.runner(runner)
     content = {"runner": runner, "ledger": runtime.ledger.ledger_id, "since": runtime.ledger.now().isoformat()}
@@ -52,7 +52,7 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
 
 
 def registered_at(runtime: Runtime, runner: str) -> datetime | None:
-    """Return since when the ledger holds a runner's state, by the ledger's clock; None: it was not claimed."""
+    """Return since when the ledger holds a runner's state, by the ledger's clock; None if it was not claimed."""
     try:
         return datetime.fromisoformat(json.loads(runtime.store.get(layout.runner(runner)))["since"])
     except (StoreFileMissing, ValueError, KeyError, TypeError):
@@ -62,7 +62,7 @@ def registered_at(runtime: Runtime, runner: str) -> datetime | None:
 def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
     """Raise LedgerLostError if the newest manifest in the store is of a batch that the ledger does not know.
 
-    Looks only if the ledger planned nothing in the last 10 minutes, or `always`: a listing has its price.
+    Checks only if the ledger planned nothing in the last 10 minutes, or `always`, because a listing is not free.
     """
     latest = runtime.ledger.latest_batch()
     now = runtime.ledger.now()
@@ -82,9 +82,9 @@ def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
 
 
 def _name_before(planned_at: datetime) -> str:
-    """Return a name that sorts before the manifests of the batches planned then: what is listed are a few of them.
+    """Return a name that sorts before the manifests of the batches planned at that time, so that few are listed.
 
-    Not the name of the newest batch that is known: those planned at one moment are in no order.
+    Not the name of the newest known batch: batches planned at one moment are in no order.
     """
     since = planned_at - timedelta(seconds=_TRUSTED_SECONDS)
     return layout.manifest(since, new_batch_id(since))

@@ -1,7 +1,7 @@
-"""The guard against a lost bus: a committed offset counts on the log that it was committed on, and on no other.
+"""Guards against a lost bus: a committed offset counts only on the log that it was committed on.
 
-A log is known by its identity, or where its bus gives it none by the last message that was taken of it.
-Called by listen and buffer, which stop, by status, which says so, and for rules that leave a runner that was stopped.
+A log is recognised by its identity or, if its bus has none, by the last message taken from it. Called by listen and
+buffer, which stop, by status, which reports it, and for rules that leave a stopped runner.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from eventbridge.stages.runtime.runtime import Runtime
 def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource) -> None:
     """Raise OffsetGapError if the bus's log is not, or no longer, the one that the runner's offsets count on.
 
-    Offsets of which that is not known yet count on this log from now on: they lie within it.
+    Offsets whose log is not known yet count on this log from now on, if they lie within it.
     """
     rows = runtime.ledger.consumer_offsets(runner)
-    for told in offset_gaps(bus, source, rows).values():
-        raise OffsetGapError(told)
+    for message in offset_gaps(bus, source, rows).values():
+        raise OffsetGapError(message)
     if not all(row.bus_identity for row in rows):
         runtime.ledger.identify_bus(runner, source.identities())
 
 
 def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Partition, str]:
-    """Return why offsets do not count on this log, with the remedy, for those partitions of the bus where it is so.
+    """Return the error message, with the remedy, for each partition of the bus whose offset does not count on this log.
 
-    A topic that the rule file no longer names is not consumed, and not looked at; nor is a partition of a broker that
-    the bus does not name now: it is away, and so is what lies there.
+    A topic that the rule file no longer names is not consumed, and not checked; nor is a partition of a broker that the
+    bus does not name now, which is unreachable with its messages.
     """
     identities, ends = source.identities(), source.ends()
     asked = [
@@ -53,9 +53,9 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
 
 
 def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
-    """Return where a rule stands that comes from another runner: at its offset, if that counts on this log.
+    """Return the position of a rule that comes from another runner: its offset, if that counts on this log.
 
-    If it does not, the rule has seen nothing of this log: start_at decides, but no event is passed over for `latest`.
+    If not, the rule has seen nothing of this log: start_at decides, but `latest` passes over no event.
     """
     identity = source.identities().get(row.partition.topic, "")
     if _is_valid_on(row, identity, source.end(row.partition)) and (identity or _holds_last(source, row) is not False):
@@ -66,7 +66,7 @@ def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
 
 
 def start_offset(bus: Bus, source: LogSource, partition: Partition) -> int:
-    """Return where `start_at` says that a new group begins in a partition."""
+    """Return where a new group begins in a partition, by `start_at`."""
     match bus.source.start_at:
         case "earliest":
             return source.earliest(partition)
@@ -82,9 +82,9 @@ def _is_valid_on(row: ConsumerOffset, identity: str, end: int) -> bool:
 
 
 def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
-    """Return those whose topic has another message, on a broker, where the last one lay that was taken there.
+    """Return rows whose topic has another message, on its broker, where the last taken message was.
 
-    One partition that says so speaks for all of its topic on its broker: they are made together.
+    One such partition counts for the whole topic on its broker, because its partitions are created together.
     """
     known: dict[tuple[str, str], bool | None] = {}
     found = []
@@ -98,7 +98,7 @@ def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[Co
 
 
 def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
-    """Return whether a log still has the last message that was taken; None: it dropped it, or nobody noted which."""
+    """Return whether a log still has the last message that was taken; None if it dropped it, or none is recorded."""
     last = last_message_of(row.message_id or row.bus_identity)
     if last is None or isinstance(source, InboxLog):  # what an inbox holds the ledger itself knows
         return None
@@ -107,7 +107,7 @@ def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
 
 
 _REMEDY = (
-    "Put the right log back in its place, and keep this one: what was published since lies in it. Or, to go on "
+    "Put the right log back in its place, and keep this one: it has what was published since. Or, to continue "
     "with what is there now, give the runner's rules a runner of a new name: it starts at the bus's start_at, "
     "where that is latest at the earliest event."
 )

@@ -1,8 +1,7 @@
-"""The committer of a streaming task: a process that reconciles its batches, so that they take no turns with the
-loop.
+"""The committer of a streaming task: a process that reconciles its batches, so that these do not block the loop.
 
-A thread that does them and the one that delivers hold one interpreter in turns, which is what events then wait for.
-Whatever becomes of the committer, the same stages finish the batch wherever they are called next.
+A thread that reconciles and the thread that delivers would share one interpreter, and events would wait. If the
+committer fails, the same stages finish the batch wherever they run next.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ log = logging.getLogger(__name__)
 
 Pools = Mapping[str, PoolSlots] | None
 
-#: How long a reconciliation may take: a second, but for the first ones, before which a busy machine starts the process
-#: in half a minute. Given up, it is not tried again for a while: to start it takes as long as the reconciliation of
-#: three batches. A streaming task that is to stop waits less: its own process has nothing else to do then, and what
-#: ends it waits for that.
+#: How long a reconciliation may take: about a second, except for the first, for which a busy machine starts the process
+#: in half a minute. After a time-out no other is tried for a while, because a start takes as long as the reconciliation
+#: of three batches. A streaming task that must stop waits less: its own process is idle then, and its caller waits for
+#: it.
 _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 300.0
 _STOPPED_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
-#: Its niceness, added to the loop's, before anything else is imported: events go before reconciliation. To start and to
-#: do the first reconciliation takes seconds of CPU time, for which 9,000 events a second waited up to three seconds on
-#: two cores. Much more niceness, and a busy machine starves it.
+#: Its niceness, added to the loop's before anything else is imported: events go before reconciliation. The start and
+#: the first reconciliation take seconds of CPU time, for which 9,000 events a second waited up to three seconds on two
+#: cores. With much more niceness a busy machine starves it.
 _NICENESS: Final = 5
-#: Signals are the streaming task's, which may ask for its last reconciliation then.
+#: Signals are handled by the streaming task, which may request its last reconciliation then.
 _PROGRAM: Final = f"""
 import os, signal
 os.nice({_NICENESS})
@@ -64,7 +63,7 @@ from {__name__} import serve
 serve()
 """
 
-#: Stops a push before it sends.
+#: A stop that is already set: a push with it sends nothing.
 STOPPED: Final = Stop()
 STOPPED.set()
 
@@ -78,9 +77,9 @@ def reconcile(
     check: Check = check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
-    """Land, route, settle and commit a batch that is planned; what has no outcome is sent to `only`, until `stop`.
+    """Land, route, settle and commit a planned batch; deliveries without an outcome are sent to `only`, until `stop`.
 
-    What it has `taken` of its bus is not read again.
+    Messages that the batch has `taken` are not read from the bus again.
     """
     buffer(runtime, batch_id, check=check, taken=taken)
     chunks = route(runtime, batch_id, InProcessRouter(runtime.store), pools, defers_budgeted=True)
@@ -88,9 +87,9 @@ def reconcile(
 
 
 class Committer:
-    """Reconciles windows in a process of its own, started with the first of them; one thread at a time asks it.
+    """Reconciles batches in a separate process, started with the first of them; one thread at a time calls it.
 
-    Once `stop` is set it takes none any more, and what it is at is not waited for long.
+    Once `stop` is set it takes no more batches, and the current one is not awaited for long.
     """
 
     def __init__(self, settings: Settings, stop: Stop) -> None:
@@ -103,23 +102,23 @@ class Committer:
 
     @staticmethod
     def can_reconcile(runtime: Runtime, batch: Batch) -> bool:
-        """Return whether another process can: one that has no connections, and the ledger's clock."""
+        """Return whether a separate process can reconcile: one without connections, and with the ledger's clock."""
         source = runtime.rules_of(batch).buses[batch.bus].source
         is_local = source.type == "embedded" and runtime.settings.store_uri.startswith("file:")
         return is_local and runtime.clock == runtime.ledger.now
 
     def start(self) -> None:
-        """Let its process begin to start, which takes seconds, unless it has; returns at once."""
+        """Begin to start the process, which takes seconds, unless it runs; returns at once."""
         if self._process is None and not self._is_resting:
             self._starting = threading.Thread(target=self._start, name="start committer", daemon=True)
             self._starting.start()
 
     def _start(self) -> None:
-        with self._turn, suppress(OSError):  # then it is started, or not, with its first reconciliation
+        with self._turn, suppress(OSError):  # the first reconciliation tries to start it again
             self._process = self._process or _start_process(self._settings)
 
     def reconcile(self, batch_id: str, pools: Pools) -> bool:
-        """Reconcile a batch that is planned, and send nothing; False: it did not, for whatever reason."""
+        """Reconcile a planned batch, sending nothing; return whether that succeeded."""
         if self._is_resting or self._stop.is_set():
             return False
         try:
@@ -129,16 +128,18 @@ class Committer:
             assert process.stdout is not None, "so is this"
             _send(process.stdin, (batch_id, pools))
             self._wait_for(process.stdout)
-            said = pickle.load(process.stdout)
+            failure = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.PickleError) as error:
             ended = isinstance(error, BrokenPipeError | EOFError)
-            said = "its process has ended" if ended else f"its process is given up: {error}"
+            failure = "its process has ended" if ended else f"its process is abandoned: {error}"
             if isinstance(error, TimeoutError):
                 self._resting_until = time.monotonic() + _REST_SECONDS
             self.close()
-        if said is not None:
-            log.warning("batch %s is closed by the loop's own process, as its committer could not: %s", batch_id, said)
-        return said is None
+        if failure is not None:
+            log.warning(
+                "batch %s is closed by the loop's own process, because its committer could not: %s", batch_id, failure
+            )
+        return failure is None
 
     def _wait_for(self, response: IO[bytes]) -> None:
         began = time.monotonic()
@@ -155,7 +156,7 @@ class Committer:
         return time.monotonic() < self._resting_until
 
     def close(self) -> None:
-        """End the process, which is at rest, or is given up."""
+        """End the process, which is idle or timed out."""
         if self._starting is not None:
             self._starting.join()
         with self._turn:
@@ -167,7 +168,7 @@ class Committer:
 
 def _start_process(settings: Settings) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _PROGRAM]
-    # It has the whole environment: it opens ledger, store and telemetry as this process does
+    # It gets the whole environment: it opens ledger, store and telemetry as this process does.
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdin is not None, "it is a pipe"
@@ -185,15 +186,13 @@ def _no_connection(name: str) -> Connection:
 
 
 def serve() -> None:
-    """Reconcile windows as they are asked for; ends at once, whatever it is at, when the pipe does: its streaming task
-    is no more.
-    """
+    """Reconcile requested batches; exits at once when the pipe is closed, because the streaming task has ended."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     settings: Settings = pickle.load(sys.stdin.buffer)
     asked: SimpleQueue[tuple[str, Pools]] = SimpleQueue()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, asked), daemon=True).start()
+    threading.Thread(target=_receive, args=(sys.stdin.buffer, asked), daemon=True).start()
     with closing(Runtime.open(settings, _no_connection, telemetry=telemetry_from_environment(os.environ))) as runtime:
         compile_ahead()
         while True:
@@ -205,7 +204,7 @@ def serve() -> None:
                 _send(responses, None)
 
 
-def _listen(pipe: IO[bytes], asked: SimpleQueue[tuple[str, Pools]]) -> None:
+def _receive(pipe: IO[bytes], asked: SimpleQueue[tuple[str, Pools]]) -> None:
     try:
         while True:
             asked.put(pickle.load(pipe))

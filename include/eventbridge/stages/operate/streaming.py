@@ -1,9 +1,9 @@
-"""Streaming mode in this process: events are delivered as they come, in batches; the stages reconcile each.
+"""Streaming mode in this process: events are delivered as they come, in batches that the stages reconcile.
 
-Its batch is open. What comes to the bus goes through memory: checked, matched and transformed by the
-engine of the stages, sent by that of push. Segments record the responses with how far the bus was read. At its end the
-open batch is moved to `planned`, and finished by the ordinary stages, which skip what the segments show: the way on
-from a crash and the way on from a close are the same.
+A batch is open while it takes events, which go through memory: they are checked, matched and transformed by the engine
+of the stages, and sent by that of push. Segments record the responses, and how far the bus was read. At its end the
+open batch is moved to `planned`, and the ordinary stages finish it, skipping deliveries that the segments show. The
+same happens after a crash.
 """
 
 from __future__ import annotations
@@ -43,22 +43,24 @@ from eventbridge.stages.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: How often pending deliveries are looked for.
+#: How often pending deliveries are checked.
 _RETRY_SECONDS = 1.0
-#: How old what is known of the pools may be.
+#: Maximum age of the known state of the pools.
 _POOLS_SECONDS = 5.0
-#: Events a second that a streaming task delivers at least, as long as it has not measured more.
+#: Assumed throughput in events a second, until a higher one is measured.
 _EVENTS_A_SECOND = 2_000.0
-#: How soon a thread that reconciles gives way to the one that delivers: 5 ms, as is usual, is what events wait.
+#: Switch interval of the interpreter's threads: with the default of 5 ms, events would wait that long for a thread that
+#: reconciles.
 _SWITCH_SECONDS = 0.0005
-#: How long the close of a batch sends what was left to it.
+#: How long the close of a batch sends the deliveries that were left to it.
 _LEFT_SECONDS = 5.0
 
 
 @dataclass
 class StreamingSummary:
-    """What a streaming task did: batches committed, and events read; `backlog`: it ended as more waits than it delivers
-    soon.
+    """The result of a streaming task: batches committed and events read.
+
+    `backlog`: it ended because more events wait than it can deliver soon.
     """
 
     batches: int = 0
@@ -67,13 +69,13 @@ class StreamingSummary:
 
 
 def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> StreamingSummary:
-    """Deliver a runner's events as they come until `stop` or its bounds, and finish what was begun.
+    """Deliver a runner's events as they come, until `stop` or the bounds; then finish the open batches.
 
-    Raises UserError for rules that it cannot deliver, StreamingLeaseTakenError where another process has the lease,
-    InfrastructureError where one has taken it.
+    Raises UserError for rules that it cannot deliver, StreamingLeaseTakenError if another process has the lease, and
+    InfrastructureError if another process took the lease over.
     """
     refuse_unfit(runtime.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
-    compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for it
+    compile_ahead()  # takes seconds, or most of a minute after a change of the matcher: before any event waits for it
     lease = LeaseKeeper(runtime, runner, stop, bounds)
     with no_garbage_collection(), closing(StreamingBus(runtime)) as bus:
         loop = _StreamingLoop(runtime, runner, lease, bus)
@@ -129,8 +131,8 @@ class _StreamingLoop:
         while self._former is not None or not self._lease.over:
             try:
                 self._run_batch()
-            except InfrastructureError as error:  # what it had open the next listen closes
-                log.warning("runner %s: it is tried again: %s", self._runner, error)
+            except InfrastructureError as error:  # the next listen closes its open batch
+                log.warning("runner %s: the batch failed and is tried again: %s", self._runner, error)
                 self._lease.stop.wait(_RETRY_SECONDS)
             gc.collect()
 
@@ -156,7 +158,7 @@ class _StreamingLoop:
         self._busy_seconds += open_batch.busy_seconds
         if not kept:
             return
-        if self._lease.has_standby and not open_batch.events:  # the one that goes on opens a batch
+        if self._lease.has_standby and not open_batch.events:  # the standby opens a batch
             open_batch.end()
             self._lease.hand_over_lease(None)
             return
@@ -170,7 +172,7 @@ class _StreamingLoop:
             self._former = BatchClose(open_batch.targets, partial(self._end, open_batch))
 
     def _hand_over_lease(self, open_batch: StreamingBatch) -> None:
-        """Give the lease to the standby, with an open batch in which something came."""
+        """Give the lease to the standby, with an open batch that has events."""
         try:
             if open_batch.record():
                 self._lease.hand_over_lease(open_batch.batch.batch_id)
@@ -179,7 +181,7 @@ class _StreamingLoop:
             raise
 
     def _next_batch(self) -> Batch | None:
-        """Return a batch that is open and empty; None: it is to be looked again."""
+        """Return a batch that is open and empty; None: try again."""
         if self._runtime.ledger.unfinished_batch(self._runner) is None and self._is_backlog():
             self._done.backlog = True
             self._lease.finish()
@@ -188,15 +190,15 @@ class _StreamingLoop:
         if batch is None:  # ingestion is stopped, or another runner's batch comes first
             self._lease.stop.wait(_RETRY_SECONDS)
             return None
-        if batch.state != "open":  # it was left by somebody, or rules move: the stages send it
+        if batch.state != "open":  # another process left it, or rules are being transferred: the stages send it
             if in_stages(self._runtime, self._runner) and self._lease.bounds.others_at_work():
                 self._lease.finish()
                 return None
             self._close(self._runtime, batch.batch_id, self._lease.stop)
-            self._lease.came()  # to finish it took time, in which nobody looked whether something came
+            self._lease.came()  # the time to finish it does not count as idle
             return None
         if not self._done.batches:
-            self._lease.came()  # to begin took time, in which nobody looked whether something came
+            self._lease.came()  # the time to begin does not count as idle
         return batch
 
     def _listened(self) -> Batch | None:
@@ -205,16 +207,14 @@ class _StreamingLoop:
             return None
         try:
             batch = self._runtime.ledger.batch(batch_id)
-        except NotFoundError:  # nothing had come in it: its former holder, which stood still, has dropped it
+        except NotFoundError:  # it was empty: its former holder, which stood still, has dropped it
             return None
         if batch.state == "open":
             self._runtime.ledger.note_open_batch(self._runner, self._lease.holder, batch_id)
         return batch
 
     def _handed_over_batch(self) -> BatchClose | None:
-        """Return the batch that the former streaming task left, if this one was handed over: the next begins where it
-        ends.
-        """
+        """Return the batch that the former streaming task handed over, if any: the next batch begins where it ends."""
         left = self._lease.handoff
         if left is None:
             return None
@@ -228,25 +228,25 @@ class _StreamingLoop:
         return None
 
     def _await_former(self, left: Handoff) -> None:
-        """Wait until the former streaming task has closed its batch; if it dies over that, this one closes it."""
+        """Wait until the former streaming task has closed its batch; if it dies meanwhile, close the batch here."""
         wait_until_closed(self._runtime, left, self._lease.stop)
         batch = self._runtime.ledger.batch(left.batch_id)
         if batch.state != "committed" and end_open(self._runtime, batch, self._lease.holder):
             self._close(self._short_runtime, batch.batch_id, self._lease.stop)
 
     def _opened_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
-        """Open the next batch while the former is closed; None: that is waited for, and then listened."""
+        """Open the next batch while the former is closed; None: the close is awaited, and a listen follows."""
         if self._is_behind:
             return None
         try:
             source = self._bus.open(self._runtime.rules_of(former).buses[former.bus])
             return open_following(self._runtime, former, ends, source, self._lease.holder)
-        except EventBridgeError as error:  # the listen that follows tells whether it stays so
+        except EventBridgeError as error:  # the listen that follows raises the error again if it persists
             log.warning("runner %s: the next batch waits for the former to be closed: %s", self._runner, error)
             return None
 
     def _end(self, open_batch: StreamingBatch) -> None:
-        """Close an open batch, if something came and it is this streaming task's still."""
+        """Close an open batch, if it has events and still belongs to this streaming task."""
         if open_batch.end():
             self._close_batch(open_batch)
             repeat_bus_commits(self._runtime, self._runner)
@@ -254,7 +254,7 @@ class _StreamingLoop:
         self._is_behind = not self._lease.over and self._is_backlog()
 
     def _close_batch(self, open_batch: StreamingBatch) -> None:
-        """Reconcile a batch and send what was left to this, for some seconds; the rest is pending, due now."""
+        """Reconcile a batch, and send for some seconds what was left to its close; the rest is pending, due now."""
         batch = open_batch.batch
         left = left_to_close(self._runtime.rules_of(batch)) if open_batch.waits else None
         if left:
@@ -270,7 +270,7 @@ class _StreamingLoop:
 
     @property
     def _short_runtime(self) -> Runtime:
-        """What a close sends by: for some seconds."""
+        """The runtime of a close that sends: its push budget is some seconds."""
         budget = min(_LEFT_SECONDS, self._runtime.settings.push_timeout)
         return replace(self._runtime, settings=self._runtime.settings.model_copy(update={"push_timeout": budget}))
 
@@ -280,7 +280,7 @@ class _StreamingLoop:
         self._done.batches += 1
 
     def _is_backlog(self) -> bool:
-        """Return whether more waits than this streaming task delivers in the seconds that a backlog may take."""
+        """Return whether more events wait than this streaming task delivers within `backlog_seconds`."""
         seconds = self._lease.bounds.backlog_seconds
         if seconds is None:
             return False

@@ -30,22 +30,24 @@ from eventbridge.stages.segments.segments import write_open_segment
 
 log = logging.getLogger(__name__)
 
-#: A batch is closed with so many events; one without events is dropped after a minute, so that rules are read again.
+#: A batch is closed at this number of events; one without events is dropped after a minute, so that rules are read
+#: again.
 _BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
-#: So much of messages closes it too. While the former one is being closed it takes so many times as much of both.
+#: It is closed at this size of messages, too. While the former batch is being closed, both limits are multiplied.
 _BATCH_BYTES, _ROOM = 16 * 2**20, 5
-#: How long its close goes on sending what was read; that of a full batch longer, while responses come at this rate.
+#: How long its close still sends events that were read; longer for a full batch, while responses come at this rate.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
-#: How long its close waits before it looks again whether targets have responded.
+#: How long its close waits before it checks again for responses.
 _RESPONSES_SECONDS = 0.003
-#: For how long the last responses of an open batch are tried to be recorded, and how soon again.
+#: How long the record of the last responses is retried, and the pause between tries.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
-#: What the record of a segment takes counts as age of the next one, up to this: else a slow disk would have all time.
+#: Maximum write time of a segment that counts as age of the next one: else a slow disk would take all the time.
 _WRITTEN_SECONDS = 0.2
-#: Events of one partition that are taken at a time.
+#: Maximum events of one partition that are taken at a time.
 _AT_ONCE = 1_000
-#: Of so many events or responses a second the committer reconciles; of fewer a thread, which holds the loop for a
-#: moment only. Ten targets of an event are ten responses, and reconciliation costs by them.
+#: From this rate of events or responses a second on, the committer reconciles; below it a thread does, which blocks the
+#: loop only for a moment. Ten targets of an event are ten responses, and the cost of the reconciliation depends on
+#: these.
 _LARGE_RATE = 150
 
 
@@ -53,8 +55,7 @@ _LARGE_RATE = 150
 class StreamingBatch:
     """One open batch, from its first event to its last segment.
 
-    While the `former` open batch is closed the batch of this one follows that of the former.
-    `on_large` is called once it is large.
+    While the `former` open batch is being closed, this batch follows it. `on_large` is called once this batch is large.
     """
 
     runtime: Runtime
@@ -62,20 +63,20 @@ class StreamingBatch:
     lease: LeaseKeeper
     bus: StreamingBus
     http: HttpLoop
-    pools: Mapping[str, PoolSlots] | None = None  # as they stand; None: nobody knows
+    pools: Mapping[str, PoolSlots] | None = None  # the current pools; None: unknown
     former: BatchClose | None = None
     on_large: Callable[[], None] | None = None
     number: int = 0
     events: int = 0
-    busy_seconds: float = 0.0  # in which it dealt with what had come
+    busy_seconds: float = 0.0  # time spent on events
     taken: TakenMessages = field(default_factory=TakenMessages)
     _bytes: int = 0
     _responded: int = 0
-    _has_gap: bool = False  # what is to be passed over takes a batch of its own, whose end is known before
-    _cpu: float = 0.0  # seconds of it, since the last segment, in which something came or got a response
+    _has_gap: bool = False  # messages to be passed over need a batch whose end is known in advance
+    _cpu: float = 0.0  # CPU seconds since the last segment with events or responses
 
     def run(self) -> bool:
-        """Deliver what comes until the batch is over; False: it has no batch any more, and is not to be ended."""
+        """Deliver events until the batch is over; False: it no longer has the batch, which must not be ended here."""
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
         self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
@@ -101,9 +102,9 @@ class StreamingBatch:
         return going
 
     def record(self) -> bool:
-        """Record what was responded to, and how far it has read; False: the batch is another's now."""
+        """Record the responses and how far the bus was read; False: another process has the batch now."""
         begun, rows = time.monotonic(), self.targets.take()
-        number, self.number = self.number, self.number + 1  # of one that failed nobody knows whether it is recorded
+        number, self.number = self.number, self.number + 1  # if the record failed, it is unknown whether it took effect
         kept = write_open_segment(self.runtime, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
         self.targets.recorded()
         self._cpu = 0.0 if rows.num_rows else self._cpu
@@ -114,9 +115,9 @@ class StreamingBatch:
         return kept
 
     def end(self) -> bool:
-        """Wait a moment for the last responses, and move the batch to `planned`; any thread may do it after `run`.
+        """Wait a moment for the last responses, and move the batch to `planned`; any thread may call it after `run`.
 
-        False: there is nothing to close, as nothing came, or as it is another's now.
+        False: there is nothing to close, because it has no events or another process has it now.
         """
         try:
             if not self.events and self.runtime.ledger.drop_open(self.batch.batch_id):
@@ -126,7 +127,7 @@ class StreamingBatch:
             self.targets.close()
 
     def abandon(self) -> None:
-        """Stop, and record what was responded to: who finds the batch open sends the rest only."""
+        """Stop, and record the responses: the process that finds the batch open sends only the rest."""
         self.targets.finish()
         try:
             self._end()
@@ -139,23 +140,23 @@ class StreamingBatch:
 
     @property
     def ends(self) -> Mapping[Partition, int]:
-        """Up to where it has read."""
+        """The offsets up to which it has read."""
         return self._ends
 
     @property
     def is_large(self) -> bool:
-        """Whether its reconciliation takes so long that a process of its own is to do it."""
+        """Whether its reconciliation takes so long that a separate process should do it."""
         return max(self.events, self._responded) >= _LARGE_RATE * self._seconds
 
     @property
     def waits(self) -> bool:
-        """Whether something that it does not send waits for its close."""
+        """Whether events that it does not send wait for its close."""
         return self._routing.waits
 
     def _follows(self) -> bool:
-        """Wait until the former batch is closed, and deliver meanwhile; False: the batch is another's now.
+        """Deliver until the former batch is closed; False: another process has this batch now.
 
-        Raises what the close was ended by.
+        Raises the error of the close.
         """
         while self._must_grow:
             if not self._carry_on():
@@ -206,7 +207,7 @@ class StreamingBatch:
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
         if self.lease.has_standby and not self._must_grow:
-            return True  # the standby goes on from here: one batch at a time is behind another
+            return True  # the standby continues from here: at most one batch follows another
         if first is None:
             return now - began >= _IDLE_BATCH_SECONDS
         if self._must_grow:
@@ -215,7 +216,7 @@ class StreamingBatch:
 
     @property
     def _must_grow(self) -> bool:
-        """Whether the former batch is being closed: to end now is to wait for that, and to read nothing meanwhile."""
+        """Whether the former batch is still being closed: to end now would mean to wait for that without reading."""
         return self.former is not None and not self.former.done
 
     @property
@@ -226,19 +227,19 @@ class StreamingBatch:
         return self.events >= room * _BATCH_EVENTS or self._bytes >= room * _BATCH_BYTES
 
     def _end(self) -> bool:
-        """Wait a moment for what was read, then stop what has no response, and record the last segment."""
+        """Wait a moment for responses, then stop the requests without one, and record the last segment."""
         try:
             if not self._await_responses():
                 return False
-        except InfrastructureError as error:  # what was responded to until now is recorded all the same
+        except InfrastructureError as error:  # the responses so far are recorded all the same
             log.warning("runner %s: a batch ends without its last responses: %s", self.batch.runner, error)
         self.targets.close()
         return self._last_segment()
 
     def _await_responses(self) -> bool:
-        """Send what was read for a moment, then wait for what is in flight until its time-out; False: it was taken.
+        """Send for a moment, then wait for responses until their time-out; False: another process has the batch.
 
-        A streaming task that is to stop sends nothing more.
+        A streaming task that must stop sends nothing more.
         """
         began = time.monotonic()
         responded, looked_at = self._responded, began
@@ -250,7 +251,9 @@ class StreamingBatch:
             if self._full and now - looked_at >= _SENDING_SECONDS / 2:
                 rate = (self._responded + self.targets.responses - responded) / (now - looked_at)
                 responded, looked_at = self._responded + self.targets.responses, now
-                if rate >= _QUICK_RATE:  # a full batch comes of a burst, which would go to the retries for the most
+                if (
+                    rate >= _QUICK_RATE
+                ):  # a full batch comes from a burst, most of which would otherwise go to the retries
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()
         responses_until = time.monotonic() + self.targets.timeout_seconds
@@ -264,7 +267,7 @@ class StreamingBatch:
         return self.targets.busy and time.monotonic() < end and not gives_up
 
     def _carry_on(self) -> bool:
-        """Deliver what was offered for a moment; False: the batch is another's now."""
+        """Deliver for a moment; False: another process has the batch now."""
         mark, responses = time.thread_time(), self.targets.responses
         if self.lease.stop.is_set():
             self.targets.wind_down()
@@ -282,7 +285,7 @@ class StreamingBatch:
         return self.record() if due else True
 
     def _last_segment(self) -> bool:
-        """Record what is left; while that fails, for some seconds, it is tried again: all of it would come twice."""
+        """Record the rest, retrying for some seconds: otherwise all of it would be sent twice."""
         end = time.monotonic() + _LAST_SEGMENT_SECONDS
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The bus of a streaming task: open as long as it lasts, and followed where its servers are dear to ask."""
+"""The bus of a streaming task: open as long as the task, and followed if its servers are expensive to ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 class StreamingBus:
-    """Opens the bus that batches read, and keeps it for the next one; one thread at a time uses it."""
+    """Opens the bus that batches read, and keeps it for the next batch; one thread at a time uses it."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -21,7 +21,7 @@ class StreamingBus:
         self._stands: Mapping[Partition, int] | None = None
 
     def open(self, bus: Bus) -> LogSource:
-        """Return the bus, which is opened unless it is."""
+        """Return the bus, opened if necessary."""
         if bus != self._listened:
             self.close()
         source = self._source = self._source or self._runtime.open_source(bus)
@@ -30,7 +30,7 @@ class StreamingBus:
 
     @contextmanager
     def reading(self, bus: Bus, ends: Mapping[Partition, int]) -> Iterator[LogSource]:
-        """Yield the bus, to be read from `ends` on, which the body moves; after an error it is opened again."""
+        """Yield the bus to read from `ends` on, which the body moves; after an error it is opened again."""
         source = self.open(bus)
         try:
             if isinstance(source, FollowableLog) and self._stands != ends:
@@ -42,7 +42,7 @@ class StreamingBus:
         self._stands = dict(ends)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the bus."""
         source, self._source = self._source, None
         self._listened = self._stands = None
         if source is not None:

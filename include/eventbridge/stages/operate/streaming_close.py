@@ -1,4 +1,4 @@
-"""The close of a batch in streaming mode, in a thread of its own: events go on in the next batch meanwhile."""
+"""The close of a batch in streaming mode, in its own thread, while the next batch takes events."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class BatchClose:
     _end: Future[None] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
-        """Begin."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="close", daemon=True).start()
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, with or without an error."""
         return self._end.done()
 
     def result(self) -> None:
-        """Wait until it has ended; raises what it was ended by."""
+        """Wait until it has ended; raises its error."""
         self._end.result()
 
     def wait(self) -> None:
-        """Wait until it has ended, well or not."""
+        """Wait until it has ended, with or without an error."""
         self._end.exception()
 
     def _run(self) -> None:

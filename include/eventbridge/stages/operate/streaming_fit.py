@@ -1,4 +1,4 @@
-"""What streaming mode does of a runner's rules: what it sends as it comes, what it leaves, what it cannot deliver."""
+"""How streaming mode handles a runner's rules: sent as events come, left to the close, or not possible."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from eventbridge.rule.types import TARGET_TYPES
 
 
 def left_to_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
-    """Return the targets, as rule and target, to which the close of a batch sends: in order, or in spans.
+    """Return the targets, as (rule, target), to which the close of a batch sends: ordered ones and those of spans.
 
-    What a budgeted rule matches is sent by neither: the close defers it to the slow lane, which has Spark.
+    Neither sends matches of budgeted rules: the close defers them to the slow lane, which has Spark.
     """
     return frozenset(
         (rule.name, name)
@@ -21,12 +21,12 @@ def left_to_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
 
 
 def takes_spans(target: Target) -> bool:
-    """Return whether a target takes what lies side by side as a whole."""
+    """Return whether a target takes spans."""
     return TARGET_TYPES.get(target.type).takes(target) == "spans"
 
 
 def refuse_unfit(rules: RuleSet, *, has_spark: bool) -> None:
-    """Raise UserError with every rule of a runner that streaming mode does not deliver without Spark beside it."""
+    """Raise UserError with every rule of a runner that streaming mode cannot deliver without Spark."""
     in_sql = [] if has_spark else [rule.name for rule in rules.rules.values() if rule.in_sql]
     if in_sql:
         wrong = "; ".join(f"rule {name}: it has where or SQL, which only Spark evaluates" for name in in_sql)

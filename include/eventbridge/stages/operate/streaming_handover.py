@@ -1,4 +1,4 @@
-"""A handover: who takes over is ready before, and delivers while the former streaming task closes its last batch."""
+"""Handover: the standby is ready in advance, and delivers while the former streaming task closes its last batch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from eventbridge.stages.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: Of so many targets the code, the connection and the address are looked at ahead; that of others is at their first.
+#: Maximum targets whose code, connection and address are loaded in advance; others are at their first delivery.
 _TARGETS_AHEAD: Final = 100
-#: How long the former streaming task may take to close its batch: it waits for responses until their time-outs, of 30
-#: s at most, are over, and then reconciles.
+#: How long the former streaming task may take to close its batch: it waits for responses until their time-outs, of at
+#: most 30 s, and then reconciles.
 _CLOSE_SECONDS = 75.0
 _POLL_SECONDS = 0.05
 
@@ -40,10 +40,9 @@ _CANARY: Final = FreshEvent(
 
 
 def make_ready(runtime: Runtime, runner: str, bus: StreamingBus) -> None:
-    """Load what the first batch will need while another streaming task delivers: rules, code, the bus, targets'
-    connections.
+    """Load what the first batch will need while another streaming task delivers.
 
-    What cannot be had is told when it is needed.
+    These are rules, code, the bus and the targets' connections. An error is reported when the resource is needed.
     """
     try:
         batch = runtime.ledger.unfinished_batch(runner)
@@ -66,10 +65,10 @@ def _open_targets(runtime: Runtime, rules: RuleSet) -> None:
 
 
 def wait_until_closed(runtime: Runtime, left: Handoff, stop: Stop) -> None:
-    """Wait until the former streaming task has committed the batch that it left, has died over it, or takes too long.
+    """Wait until the former streaming task has committed its last batch, has died, or takes too long.
 
-    Raises InfrastructureError once `stop` is over: the batch is the former streaming task's still, which listens for
-    responses.
+    Raises InfrastructureError once `stop` is over: the batch then still belongs to the former streaming task, which
+    waits for responses.
     """
     end = time.monotonic() + _CLOSE_SECONDS
     while runtime.ledger.batch(left.batch_id).state != "committed":

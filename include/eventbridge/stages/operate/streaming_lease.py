@@ -1,6 +1,6 @@
-"""The lease of a streaming task: one process at a time delivers a runner's events as they come, and for how long.
+"""The lease of a streaming task: at most one process at a time delivers a runner's events as they come.
 
-Near its end a streaming task asks for a standby; it is handed over at the end of a batch, without a gap.
+Near its end a streaming task requests a standby; the lease is handed over at the end of a batch, without a gap.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from eventbridge.stages.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: How long a lease holds unless it is renewed, and how often it is: a loop that dies is taken over after that.
+#: How long a lease lasts unless it is renewed, and how often it is renewed: a dead streaming task is replaced after
+#: that time.
 _LEASE = timedelta(seconds=6)
 _RENEW_SECONDS = 2.0
-#: How often who waits for a streaming task looks at it; the standby is waited for meanwhile, by events.
+#: How often a waiting process checks the lease; a standby checks more often, because events wait for it.
 _POLL_SECONDS, _STANDING_SECONDS = 0.1, 0.01
-#: So long before its end a streaming task asks for the next, and so long after it waits for one: a DAG run is to start,
-#: and to load and compile its code, which takes a few seconds, and many where the machine is busy.
+#: How long before its end a streaming task requests a standby, and how long after it the task waits for one: a DAG run
+#: must start, and load and compile its code, which takes a few seconds, and many on a busy machine.
 _LEAD_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What bounds a streaming task; None: nothing does.
+    """What bounds a streaming task; None: unbounded.
 
-    It ends after `seconds`, or after `idle_seconds` without an event; `patience_seconds` it waits for a former lease to
-    run out. What waits longer than `backlog_seconds` is handed over. `pools` tells the Airflow pools as they stand.
-    `requests_standby`: before its end somebody hears, and starts the process that goes on. `is_standby`: it is that
-    one. `others_at_work` tells whether a batch that no streaming task opened may be in the hands of another. `on_begin`
-    is called once the lease is this process's.
+    It ends after `seconds`, or after `idle_seconds` without an event. It waits up to `patience_seconds` for a former
+    lease to run out. If events would wait longer than `backlog_seconds`, it ends and leaves them to batch mode. `pools`
+    returns the current Airflow pools. `requests_standby`: before its end it requests the process that continues.
+    `is_standby`: it is that process. `others_at_work` returns whether another process may have a batch that no
+    streaming task opened. `on_begin` is called once this process has the lease.
     """
 
     seconds: float | None = None
@@ -60,15 +61,16 @@ UNBOUNDED: Final = Bounds()
 
 @dataclass(frozen=True)
 class Handoff:
-    """What a streaming task was handed over with: its former holder, and the batch that this one closes."""
+    """What a streaming task receives in a handover: the former holder, and the batch that it closes."""
 
     holder: str
     batch_id: str
 
 
 class LeaseKeeper:
-    """A runner's streaming lease, renewed by a thread of its own; lost, handed over or stopped, or at its bounds,
-    `over` is set.
+    """A runner's streaming lease, renewed by its own thread.
+
+    `over` is True once the lease is lost, handed over or stopped, or at its bounds.
     """
 
     def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
@@ -78,7 +80,7 @@ class LeaseKeeper:
         self.handoff: Handoff | None = None
         self._began = self._came = time.monotonic()
         self._runtime, self._runner = runtime, runner
-        self._before = ""  # who has the lease that this one waits for
+        self._before = ""  # the holder that this process waits for
         self.lost = threading.Event()  # another may have the lease
         self._ended = threading.Event()
         self._finished = False
@@ -90,7 +92,7 @@ class LeaseKeeper:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be begun."""
+        """Whether nothing more may be begun."""
         if self._finished or self._handed_over or self.stop.is_set() or self.lost.is_set():
             return True
         now, bounds = time.monotonic(), self.bounds
@@ -100,7 +102,7 @@ class LeaseKeeper:
 
     @property
     def has_standby(self) -> bool:
-        """Whether there is a standby, to which the streaming task is to be handed over."""
+        """Whether there is a standby to hand over to."""
         return self._standby is not None and not self.over
 
     def came(self) -> None:
@@ -108,11 +110,11 @@ class LeaseKeeper:
         self._came = time.monotonic()
 
     def finish(self) -> None:
-        """Begin nothing more: the streaming task ends before its time."""
+        """Begin nothing more: the streaming task ends early."""
         self._finished = True
 
     def hand_over_lease(self, batch_id: str | None) -> bool:
-        """Give the lease to the standby, with the batch to close; False: it stays this one's."""
+        """Give the lease to the standby, with the batch to close; False: this process keeps it."""
         with self._changing:
             standby, self._standby = self._standby, None
             if standby is not None and not self.lost.is_set():
@@ -125,13 +127,13 @@ class LeaseKeeper:
     def __enter__(self) -> LeaseKeeper:
         end = time.monotonic() + self.bounds.patience_seconds
         stands = self.bounds.is_standby
-        said_at: float | None = None
+        registered_at: float | None = None
         while not self._taken():
             now = time.monotonic()
-            if stands and (said_at is None or now - said_at >= _RENEW_SECONDS):
+            if stands and (registered_at is None or now - registered_at >= _RENEW_SECONDS):
                 if not self._register_standby() and not self._taken():
                     raise self._refusal()
-                said_at = now
+                registered_at = now
             if now >= end or self.stop.wait(_STANDING_SECONDS if stands else _POLL_SECONDS):
                 raise self._refusal()
         self._began = self._came = time.monotonic()
@@ -154,8 +156,9 @@ class LeaseKeeper:
         return self._runtime.ledger.register_standby(self._runner, self.holder, self._runtime.ledger.now() + _LEASE)
 
     def _taken(self) -> bool:
-        """Take a lease that nobody has, or has any more, or that was handed over to this; a look where one is at
-        work.
+        """Take the lease if it is free, has run out, or was handed over to this process; return whether it is taken.
+
+        Only reads the ledger while a streaming task is at work.
         """
         lease = self._runtime.ledger.streaming_lease(self._runner)
         if lease is None:
@@ -167,11 +170,11 @@ class LeaseKeeper:
         return is_gone(lease.holder) and self._end_of_dead(lease.holder) and self._take()
 
     def _end_of_dead(self, holder: str) -> bool:
-        """End the lease of a process of this host that is there no more, so that nobody waits for it to run out.
+        """End the lease of a dead process of this host, so that no process waits for it to run out.
 
-        What it had recorded stands, whoever ends it.
+        What it had recorded stays valid, whichever process ends the lease.
         """
-        log.warning("runner %s: process %s, which had its lease, is gone", self._runner, holder.split(":")[-2])
+        log.warning("runner %s: process %s, which had its lease, is dead", self._runner, holder.split(":")[-2])
         return self._runtime.ledger.release_streaming_lease(self._runner, holder)
 
     def _take(self) -> bool:
@@ -196,7 +199,7 @@ class LeaseKeeper:
                 return
 
     def _find_standby(self) -> str | None:
-        """Return the standby; ask for somebody once the end is near."""
+        """Return the standby; request one once the end is near."""
         ledger, bounds = self._runtime.ledger, self.bounds
         if bounds.requests_standby and bounds.seconds is not None and not self._asked:
             ask_at = self._began + bounds.seconds - min(_LEAD_SECONDS, bounds.seconds / 3)
@@ -208,8 +211,8 @@ class LeaseKeeper:
 
 
 def is_gone(holder: str) -> bool:
-    """Return whether the holder of a lease was a process of this host that is there no more.
+    """Return whether the holder of a lease was a process of this host that no longer exists.
 
-    If its number was given to another process, or it is of another host, nobody knows: its lease runs out.
+    False if that is unknown, because another process has its number, or it is on another host: then its lease runs out.
     """
     return processes.is_gone(holder.rpartition(":")[0])

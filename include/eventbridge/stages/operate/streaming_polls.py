@@ -1,6 +1,4 @@
-"""When an open batch in streaming mode looks at its bus: as soon as that tells that something came, else by the
-clock.
-"""
+"""When an open batch in streaming mode polls its bus: once the bus announces messages, else by the clock."""
 
 from __future__ import annotations
 
@@ -11,12 +9,13 @@ from eventbridge.decision.streaming_pace import UNANNOUNCED_SECONDS, look_second
 from eventbridge.sources.protocol import AnnouncingLog, LogSource
 from eventbridge.stages.operate.streaming_targets import TargetQueues
 
-#: A bus that so many times in a row did not tell what came, as it was written from elsewhere, is not relied on.
+#: A bus that failed to announce messages this many times in a row, because another host wrote them, is polled by the
+#: clock.
 _MOST_UNANNOUNCED: Final = 3
 
 
 class BusPolls:
-    """The looks of one batch, and what it does between them: it carries its deliveries."""
+    """The polls of one batch; between them it runs its deliveries."""
 
     def __init__(self, source: LogSource, targets: TargetQueues) -> None:
         self._announcements = source.announcements() if isinstance(source, AnnouncingLog) else None
@@ -25,13 +24,14 @@ class BusPolls:
         self._unannounced = 0
 
     def begin(self) -> None:
-        """Begin a look; whatever comes from here on is announced again."""
+        """Begin a poll; messages that come from here on are announced again."""
         self._heard = self._announcements is not None and self._announcements.take_signal()
 
     def rest(self, found: int, since: float, *, left: bool) -> None:
-        """Carry deliveries until the next look is due.
+        """Run deliveries until the next poll is due.
 
-        The last one found so many events, and `left` some; `since` it last found any so many seconds have passed.
+        The last poll found `found` events, and `left` some unread; `since` seconds have passed since a poll last found
+        any.
         """
         if found:
             self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
@@ -41,7 +41,7 @@ class BusPolls:
             return
         if found and self._targets.run_for(
             look_seconds(found, 0.0)
-        ):  # so that what comes close behind is found together
+        ):  # so that one poll finds events that come shortly after each other
             return
         if not left:
             began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What events of a batch in streaming mode become: deliveries of its targets, made and kept in memory."""
+"""Routes the events of a batch in streaming mode: their deliveries are made and kept in memory."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from eventbridge.store.schemas import DELIVERY
 
 log = logging.getLogger(__name__)
 
-#: How old what is known of rules that are routed later may be.
+#: Maximum age of the known set of rules that are routed later.
 _JOB_SECONDS = 1.0
 
 
 class StreamingRouting:
-    """Routes the events of one batch by its rules, but for those whose pool is on hold, and what its close sends.
+    """Routes the events of one batch, except for rules whose pool is closed and targets that the close sends to.
 
     `waits`: something waits for the close.
     """
@@ -44,14 +44,16 @@ class StreamingRouting:
         self.waits = False
 
     def pieces(self, fresh: Sequence[FreshEvent]) -> Iterator[ReadPiece]:
-        """Yield what matched and may be sent now; what cannot be routed is left to the close, which splits it."""
+        """Yield the matches that may be sent now; events that cannot be routed are left to the close, which splits
+        them.
+        """
         now = time.monotonic()
         if now - self._known_at >= _JOB_SECONDS:
             self._job, self._known_at = job_of(self._runtime, self._batch), now
         job = self._job
         try:
             found = route_in_memory(self._program, fresh, self._runtime.clock(), job.event_max_size, job.later)
-        except Exception:  # whatever one of the events does to the engine, the stages find out which it is
+        except Exception:  # if an event breaks the engine, the stages find out which one
             log.exception("runner %s: events are left to the close of their batch", self._batch.runner)
             return
         self.waits = self.waits or found.has_others

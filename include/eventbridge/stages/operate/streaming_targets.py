@@ -1,4 +1,4 @@
-"""The targets of a batch in streaming mode: each has a partition of its own, and none waits for another."""
+"""The targets of a batch in streaming mode: each has its own queue, and none waits for another."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ from eventbridge.targets.multi import HasFileno
 
 log = logging.getLogger(__name__)
 
-#: Targets of those that hold a thread that are delivered to at a time.
+#: Maximum targets that block a thread and are delivered to at a time.
 _THREADS_AT_ONCE = 64
-#: Live runs of these, each of which keeps a thread for as long as it lasts.
+#: Maximum live runs among these, each of which keeps its thread as long as it lasts.
 _LIVE_THREADS = 32
-#: How often the ledger is told of attempts, and asked what others found of the targets.
+#: How often attempts are reported to the ledger, and findings of other processes are read.
 _REPORT_SECONDS = 1.0
-#: How long a run that is stopped has to notice; one that hangs in a call is left.
+#: How long a stopped run has to notice; one that hangs in a call is abandoned.
 _LAST_RESPONSES_SECONDS = 1.0
 
 
 class TargetQueues:
-    """Delivers what is offered, each target at its own pace; all of it is of one open batch.
+    """Delivers the pieces that are offered, each target at its own pace; all are of one open batch.
 
-    A target has one run at a time, also while the open batch `before` waits for its last responses, and in its turn
-    where a pool has fewer slots. What is offered meanwhile waits in its partition: a live run takes it up, else it is
-    the next run. One thread at a time uses this; the loop `http` is that of all batches, so that connections stay open.
+    A target has one run at a time, even while the open batch `before` waits for its last responses, and takes turns if
+    a pool has fewer slots than targets. Pieces offered meanwhile wait in its queue: a live run takes them, else the
+    next run does. One thread at a time uses this; the loop `http` is shared by all batches, so that connections stay
+    open.
     """
 
     def __init__(
@@ -63,13 +64,13 @@ class TargetQueues:
         self._runtime, self._batch, self._rules = runtime, batch, rules
         self._stop = Stop()
         self._out = OutcomeRows(runtime.settings.segment_responses)
-        self._end_or_hold: list[pa.Table] = []  # what was taken out of it, and is not recorded yet
-        self._gone: list[Key] = []  # targets that responded with 410, of which the ledger was not told yet
+        self._end_or_hold: list[pa.Table] = []  # taken from it and not recorded yet
+        self._gone: list[Key] = []  # targets that responded with 410, not yet reported to the ledger
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
-        self._live: dict[Key, LiveQueue] = {}  # of those runs that are live
-        self._keeping: set[Key] = set()  # of these the ones that keep a thread
-        self._leaving: set[Key] = set()  # of those the ones whose slot others wait for
+        self._live: dict[Key, LiveQueue] = {}  # of the runs that are live
+        self._keeping: set[Key] = set()  # of these, the ones that keep a thread
+        self._leaving: set[Key] = set()  # of those, the ones whose slot other targets wait for
         self._turns = turns
         self._finishing = self._wound_down = False
         self._threads = Threads("streaming", _THREADS_AT_ONCE)
@@ -79,22 +80,22 @@ class TargetQueues:
         self._closed = False
 
     def has(self, key: Key) -> bool:
-        """Return whether a target gets something of this batch still; any thread may ask."""
+        """Return whether a target still gets something from this batch; any thread may call it."""
         return not self._closed and (key in self._runs or key in self._waiting)
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits to be sent or responded to."""
+        """Whether anything waits to be sent or for a response."""
         return bool(self._runs or self._waiting)
 
     @property
     def responses(self) -> int:
-        """How many outcomes wait to be recorded."""
+        """The number of outcomes that wait to be recorded."""
         kept: int = sum(table.num_rows for table in self._end_or_hold)
         return len(self._out) + kept
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
-        """Put deliveries into the partitions of their targets."""
+        """Put deliveries into the queues of their targets."""
         notified: dict[Key, TargetRun] = {}
         for each in pieces:
             key = each.piece.rule, each.piece.target
@@ -115,7 +116,7 @@ class TargetQueues:
         self._loop.notify([self._runs[key] for key in self._live])
 
     def poll(self) -> None:
-        """Begin what waits for targets that are idle; waits for none."""
+        """Begin runs for waiting deliveries of idle targets; waits for none."""
         for key in [key for key, run in self._runs.items() if run.has_ended]:
             run, live = self._runs.pop(key), self._live.pop(key, None)
             self._leaving.discard(key)
@@ -137,11 +138,11 @@ class TargetQueues:
 
     @property
     def waits(self) -> bool:
-        """Whether something waits for a target's run to end."""
+        """Whether deliveries wait for a target's run to end."""
         return bool(self._waiting)
 
     def wind_down(self) -> None:
-        """Start nothing more: what was not sent keeps no outcome."""
+        """Start nothing more: unsent deliveries keep no outcome."""
         if self._wound_down:
             return
         self._wound_down = True
@@ -154,18 +155,19 @@ class TargetQueues:
 
     @property
     def timeout_seconds(self) -> float:
-        """How long a response to what is on its way can take at most."""
+        """Maximum time of a response to a request in flight."""
         return max((run.settings.timeout_seconds for run in self._runs.values() if not run.has_ended), default=0.0)
 
     def run_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
-        """Send, and hear responses, for so long, or until a run has ended with something left: True, it is for `poll`.
+        """Send and receive responses for `seconds`, or until a run has ended with work left: then True, and `poll` is
+        due.
 
-        `watched`: no longer than until that is readable.
+        No longer than until `watched` is readable.
         """
         return self._loop.run_for(seconds, watched)
 
     def take(self) -> pa.Table:
-        """Return the outcomes that wait to be recorded, as rows of schema OUTCOME; again until they are `recorded`."""
+        """Return the outcomes that wait to be recorded, as rows of schema OUTCOME; again until `recorded` is called."""
         while self._out:
             tables, rows = self._out.take()
             self._gone += [(row.rule, row.target) for row in rows if row.reason == "TargetGone"]
@@ -176,11 +178,11 @@ class TargetQueues:
         return pa.concat_tables([outcome_table([]), *self._end_or_hold])
 
     def recorded(self) -> None:
-        """Forget what was taken."""
+        """Forget the outcomes that were taken."""
         self._end_or_hold.clear()
 
     def close(self) -> None:
-        """Stop: what is not sent keeps no outcome, what has no response is deferred until it can have none any more."""
+        """Stop: unsent deliveries keep no outcome, and those in flight are deferred until their time-out has passed."""
         if self._closed:
             return
         self._waiting.clear()
@@ -200,7 +202,7 @@ class TargetQueues:
         self._closed = True
 
     def _round_robin(self, idle: list[Key], others: TargetQueues | None) -> list[Key]:
-        """Return whose turn it is; of those at work that they wait for, each ends when it has sent what it has."""
+        """Return the targets whose turn it is; runs that these wait for end once they have sent what they have."""
         is_at_work = [*self._runs, *(list(others._runs) if others is not None else [])]
         begun, waited_for = self._turns.next(idle, is_at_work)
         leave = [key for key in waited_for if key in self._live and key not in self._leaving]
@@ -218,7 +220,7 @@ class TargetQueues:
         live = self._live_queues(read)
         runs = ChunkRuns(runtime, self._batch, chunk, read, until, self._stop, self._out, live, judges_speed=False)
         for run in runs.of({}):
-            run.progress.may_wait = bool  # a retry is the slow lane's: it would hold what comes after it
+            run.progress.may_wait = bool  # a retry is left to the slow lane: it would block later deliveries
             run.progress.leaves_retries = True
             key = run.report.rule, run.report.target
             self._runs[key] = run
@@ -237,7 +239,7 @@ class TargetQueues:
             self._loop.wake()
 
     def _live_queues(self, read: Iterable[ReadPiece]) -> dict[Key, LiveQueue]:
-        """Return pieces in partitions, of the targets that can have a live run."""
+        """Return the pieces in queues, for targets that can have a live run."""
         found: dict[Key, LiveQueue] = defaultdict(LiveQueue)
         keeping = set(self._keeping)
         for each in read:
@@ -255,7 +257,7 @@ class TargetQueues:
         return dict(found)
 
     def _end(self, run: TargetRun) -> None:
-        """Tell the breaker of a run's attempts, and the log if it crashed: what it had is left to the close."""
+        """Report a run's attempts to the breaker, and log a crash, whose deliveries are left to the close."""
         if run.report.crashed is not None:
             log.error("runner %s: a target's run ended: %s", self._batch.runner, run.report.crashed)
         tally = run.tally()
@@ -265,7 +267,7 @@ class TargetQueues:
             publish_operational_events(self._runtime)
 
     def _report(self) -> None:
-        """Tell the ledger of attempts, and do with runs as others say of their targets: end them, or let them pause."""
+        """Report attempts to the ledger, and apply what other processes found about the targets of runs."""
         tallies = [tally for run in self._runs.values() if (tally := run.breaker.take()) is not None]
         if tallies:
             self._runtime.ledger.note_attempts(tallies)
@@ -284,12 +286,12 @@ class TargetQueues:
 
 
 def http_loop() -> HttpLoop:
-    """Return what carries the http targets of all batches of a streaming task."""
+    """Return the loop that runs the http targets of all batches of a streaming task."""
     return HttpLoop([], Threads("streaming http", _THREADS_AT_ONCE))
 
 
 def _numbered(pieces: Iterable[ReadPiece]) -> Iterator[ReadPiece]:
-    """Yield pieces of several reads, so that each delivery has a number of its own."""
+    """Yield pieces of several reads, renumbered so that each delivery has its own number."""
     first = 0
     for each in pieces:
         yield replace(each, first=first)

@@ -1,4 +1,4 @@
-"""Whose turn it is in an open batch in streaming mode, where a pool has fewer slots than targets."""
+"""Turns of targets in an open batch in streaming mode, if a pool has fewer slots than targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str, str]
 
 
 class PoolTurns:
-    """The turns of a batch's targets, as pools and overrides stood when it began; False if none bounds it.
+    """The turns of a batch's targets, with pools and overrides from its start; False if no pool bounds it.
 
     `held`: the rules whose pool has no slots.
     """
@@ -32,12 +32,12 @@ class PoolTurns:
         return bool(self._slots)
 
     def next(self, waiting: Iterable[Key], is_at_work: Collection[Key]) -> tuple[list[Key], list[Key]]:
-        """Return which of the targets that wait may begin, and which of those at work others wait for."""
+        """Return which waiting targets may begin, and for which running targets others wait."""
         wait = {key: self._lanes[key[0]] for key in waiting}
         counts = Counter(self._pool(key) for key in is_at_work)
         begun, short = may_begin(wait, counts, self._slots)
         return list(begun), [key for key in is_at_work if self._pool(key) in short]
 
     def _pool(self, key: Key) -> str:
-        lane = self._lanes.get(key[0])  # of the former batch a rule may be at work that is no more
+        lane = self._lanes.get(key[0])  # the former batch may run a rule that no longer exists
         return lane.pool if lane is not None else ""

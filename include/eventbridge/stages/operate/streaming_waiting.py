@@ -1,4 +1,4 @@
-"""What waits for a streaming task: events, and batches that somebody left."""
+"""What waits for a streaming task: events, and unfinished batches."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def anything_waits(runtime: Runtime, runner: str) -> bool:
-    """Return whether a streaming task has something to do: events that wait, a batch to finish, or a group to
-    register.
-    """
+    """Return whether a streaming task has work: waiting events, an unfinished batch, or a group to register."""
     return runtime.ledger.unfinished_batch(runner) is not None or waiting_events(runtime, runner) != 0
 
 
 def in_stages(runtime: Runtime, runner: str) -> bool:
-    """Return whether there is a batch that tasks after a listen, or a streaming task that handed it over, are to
-    deliver.
-    """
+    """Return whether later stages, or a streaming task that handed it over, are to deliver an unfinished batch."""
     batch = runtime.ledger.unfinished_batch(runner)
     return batch is not None and batch.state != "open" and batch.batch_id != runtime.ledger.last_open_batch(runner)
 
 
 def waiting_events(runtime: Runtime, runner: str) -> int | None:
-    """Return how many messages no committed batch has taken up, None before the runner's first batch."""
+    """Return how many messages no committed batch has taken, None before the runner's first batch."""
     standing = runtime.ledger.committed_offsets(runner)
     if not standing:
         return None

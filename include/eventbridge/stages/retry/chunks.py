@@ -1,4 +1,4 @@
-"""Which pending rows a retry batch takes: a chunk of each target that has some due, and more of one that can take more.
+"""Which pending rows a retry batch takes: a chunk for each target with due rows, and more for a target with capacity.
 
 Called by `plan_retries`.
 """
@@ -23,7 +23,7 @@ from eventbridge.rule.types import ChunkSize
 from eventbridge.stages.retry.ordered import is_ordered, ordered_due
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Rows of the ledger that are read of one target; each is of up to a chunk of deliveries.
+#: Maximum rows of the ledger that are read for one target; each holds up to a chunk of deliveries.
 _MOST_ROWS = 5_000
 
 Chunk = list[PendingDeliveries]
@@ -31,7 +31,7 @@ Chunk = list[PendingDeliveries]
 
 @dataclass(frozen=True)
 class _DueTarget:
-    """A target with deliveries due, the first chunk of them, and how many more chunks it might take, 0 for none."""
+    """A target with due deliveries, their first chunk, and how many more chunks it might take (0 for none)."""
 
     rule: str
     target: str
@@ -43,7 +43,10 @@ class _DueTarget:
 
 @dataclass(frozen=True)
 class RetryChunks:
-    """Takes what is due at one moment; `slots` are the slow lane's, None: not known, as many as a batch has chunks."""
+    """Takes what is due at one moment.
+
+    `slots` are those of the slow lane; None: unknown, as many as a batch has chunks.
+    """
 
     runtime: Runtime
     rules: RuleSet
@@ -51,10 +54,10 @@ class RetryChunks:
     slots: PoolSlots | None
 
     def take(self) -> list[Chunk]:
-        """Return the rows of each chunk: the first ones of all targets, then what they take beside.
+        """Return the rows of each chunk: first one chunk for each target, then the additional ones.
 
-        Targets take turns where more are due than a batch has chunks. What room the first chunks leave is shared
-        fairly by those that are well and have more due than a chunk, of which no other batch has any.
+        If more targets have due rows than a batch has chunks, they take turns. The capacity that the first chunks leave
+        is shared fairly by the targets that are ok, have more due than a chunk, and are in no other batch.
         """
         settings = self.runtime.settings
         due = []
@@ -90,7 +93,7 @@ class RetryChunks:
         return self.runtime.ledger.overrides()
 
     def _round_robin(self) -> list[tuple[str, str]]:
-        """Return the targets with deliveries due, the longest waiting first; or, if they are too many, in turn."""
+        """Return the targets with due deliveries, longest waiting first; if they are too many, in turn."""
         due = {
             (each.rule, each.target): each.first_due_at
             for each in self.runtime.ledger.due_targets(self._now, self.runner)
@@ -99,14 +102,14 @@ class RetryChunks:
         return list(due) if len(due) <= most else round_robin(due, self.runtime.ledger.last_taken(len(due) // most + 1))
 
     def _first(self, rule: str, target: str) -> _DueTarget | None:
-        """Return the first chunk of a target; None if nothing of it may go now."""
+        """Return the first chunk of a target; None if none of its rows may be tried now."""
         status = self._statuses.get((rule, target))
         ordered = is_ordered(self.rules, rule, target)
         admitted = "all" if ordered else admits(status, self._now)  # an ordered target has no breaker
         busy = (rule, target) in self._busy
         if admitted in ("probes", "apart") and busy:
-            return None  # a target that is not well gets one chunk at a time
-        probes = admitted == "probes"  # they need few deliveries, and what is not sent of a chunk becomes pending again
+            return None  # a degraded target gets one chunk at a time
+        probes = admitted == "probes"  # they need few deliveries, and the unsent rest of a chunk becomes pending again
         spec = self._spec(rule, target)
         size = self.runtime.chunk_sizes.of(spec) if admitted == "all" else self.runtime.chunk_sizes.small
         rows = self._rows(rule, target, smallest=probes)
@@ -116,7 +119,7 @@ class RetryChunks:
             rows += ordered_due(self.runtime, rule, target, self._now, self.runner)
         most = self._most(rule, spec, status)
         given_up = any(row.held for row in rows)
-        if probes and not given_up:  # what is to be dead-lettered needs no probe
+        if probes and not given_up:  # dead-lettering needs no probe
             most = min(most, GOOD_PROBES)
         first = _within(rows, min(size.deliveries, most), size.size)
         if not first:
@@ -127,7 +130,7 @@ class RetryChunks:
         return _DueTarget(rule, target, first, size, most, wants)
 
     def _more(self, due: _DueTarget, share: int, left: int) -> list[Chunk]:
-        """Return up to `share` chunks that follow a target's first, of `left` deliveries in all."""
+        """Return up to `share` chunks that follow a target's first, with `left` deliveries in total."""
         taken = {row.pending_id for row in due.first}
         rows = [row for row in self._rows(due.rule, due.target) if row.pending_id not in taken]
         left = min(left, due.most - _count(due.first))
@@ -140,11 +143,11 @@ class RetryChunks:
         return chunks
 
     def _rows(self, rule: str, target: str, *, smallest: bool = False) -> list[PendingDeliveries]:
-        most = min(self.runtime.settings.retry_max_per_target, _MOST_ROWS)  # a row holds a delivery at least
+        most = min(self.runtime.settings.retry_max_per_target, _MOST_ROWS)  # a row holds at least one delivery
         return self.runtime.ledger.due_pending(self._now, rule, target, most, self.runner, smallest=smallest)
 
     def _most(self, rule: str, spec: Target | None, status: TargetStatus | None) -> int:
-        """Return how many deliveries of a target fit a run: what its rate does not let through stays pending."""
+        """Return how many deliveries of a target fit a run; those beyond its rate stay pending."""
         most = self.runtime.settings.retry_max_per_target
         ramp_until = status.until if status is not None and status.state == "ok" else None
         rate = self._overrides.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
@@ -161,7 +164,7 @@ def _count(rows: Sequence[PendingDeliveries]) -> int:
 
 
 def _within(rows: Sequence[PendingDeliveries], max_deliveries: int, max_bytes: int) -> Chunk:
-    """Return the first rows that fit a chunk; one row always does, as it was part of a chunk before."""
+    """Return the first rows that fit a chunk; one row always does, because it was part of a chunk before."""
     kept: list[PendingDeliveries] = []
     count = size = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""Plans the batches that take up deferred matches: one rule's, oldest first, in the slow lane at its cost alone.
+"""Plans the batches that take up deferred matches: those of one rule, oldest first, in the slow lane.
 
 Called by the DAG `eventbridge_retry_deliveries` and by `eventbridge deliver`; route and the later stages then run as
 for any batch.
@@ -21,11 +21,11 @@ from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 
-#: Events of deferred matches that are taken up together: at a budgeted rule's speed, a millisecond each and more; and
-#: of rules that are not budgeted, as many as their budget is enough for.
+#: Maximum events of deferred matches that are taken up together: of a budgeted rule, which takes a millisecond and more
+#: for each, and of other rules, as many as their budget allows.
 _MOST_EVENTS = 5_000
 _MOST_CHEAP_EVENTS = 20_000
-#: After so long it is looked again whether less of a rule waits than may.
+#: How long a full rule waits before it is checked again.
 _FULL_FOR = timedelta(seconds=15)
 
 
@@ -33,11 +33,11 @@ _FULL_FOR = timedelta(seconds=15)
 def plan_deferred_matches(
     runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
 ) -> str | None:
-    """Take the deferred matches of one rule, that which has waited longest, into a new batch that begins at route.
+    """Take the deferred matches of the rule that has waited longest into a new batch that begins at route.
 
-    Returns its id, None if none is due. Uses today's rule files: a disabled or rule on hold's wait without growing
-    older, a removed rule's for 1 h, then they are dead-lettered, by the rule as it was. A rule has one such batch at a
-    time.
+    Returns its id, or None if none is due. By today's rule files: deferred matches of a rule that is disabled or on
+    hold wait without ageing; those of a removed rule wait for 1 h, then they are dead-lettered under the rule as it
+    was. A rule has at most one such batch at a time.
     """
     rules = runtime.rule_set()
     waiting = runtime.ledger.waiting_deferred_matches(runner)
@@ -59,12 +59,12 @@ def plan_deferred_matches(
             runner=first.runner,
             bus=of.bus,
             state="buffered",
-            # a replay's is its own: it may be of one target only
+            # a replay has its own rule set: it may be for one target only
             rule_set=of.rule_set
             if of.replay_id or first.rule not in rules.rules
             else freeze_rules(runtime.store, rules),
             planned_at=now,
-            # by when it is routed: later it counts as orphaned
+            # the deadline for routing: after it, the batch counts as orphaned
             deadline_at=now + timedelta(seconds=runtime.settings.prepare_timeout),
             replay_id=of.replay_id,
         )
@@ -74,9 +74,7 @@ def plan_deferred_matches(
 
 
 def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
-    """Plan one batch of what is due, pending deliveries or deferred matches, whichever has waited longer; return its
-    id.
-    """
+    """Plan one batch of pending deliveries or deferred matches, whichever has waited longer; return its id."""
     pending = min(
         (each.first_due_at for each in runtime.ledger.due_targets(runtime.ledger.now(), runner)), default=None
     )
@@ -87,7 +85,7 @@ def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, Po
 
 
 def due_deferred_matches(runtime: Runtime, runner: str | None = None) -> datetime | None:
-    """Return when the next deferred match that is not taken falls due; None if none waits for a time."""
+    """Return when the next deferred match that is not taken is due; None if none is scheduled."""
     waiting = runtime.ledger.waiting_deferred_matches(runner)
     return min((each.due_at for each in waiting if each.state == "scheduled" and each.taken_by is None), default=None)
 
@@ -106,14 +104,14 @@ def _hold_and_release(
 
 
 def _without_deferred(waiting: Sequence[DeferredMatch], full: Collection[str], now: datetime) -> list[DeferredMatch]:
-    """Leave out what of full rules has not reached its age: what has is taken up alone, to be dead-lettered."""
+    """Leave out deferred matches of full rules, except those past their maximum age, which are dead-lettered."""
     return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
 
 def _due(
     runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], now: datetime
 ) -> Iterator[list[DeferredMatch]]:
-    """Yield what of each rule may be taken up together, the rule that has waited longest first."""
+    """Yield the deferred matches of each rule that may be taken up together, the longest waiting rule first."""
     busy = {each.rule for each in waiting if each.taken_by is not None}
     gone_before = now - REMOVED_RULE_GRACE
     seen = set()
@@ -135,7 +133,7 @@ def _most_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
 
 
 def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, most: int) -> list[DeferredMatch]:
-    """Return the oldest deferred matches routed alike: one bus, runner and replay, within the size of a batch."""
+    """Return the oldest deferred matches with the same bus, runner and replay, within the size of a batch."""
     taken: list[DeferredMatch] = []
     count = 0
     for each in ready:

@@ -1,6 +1,6 @@
-"""Which pending rows of ordered targets a retry batch takes: of each shard that nobody is at work on, the first ones.
+"""Which pending rows of ordered targets a retry batch takes: the first ones of each shard that is not in use.
 
-Called by `plan_retries`. Whether a delivery may go is decided by its push; here it is only made likely.
+Called by `plan_retries`. It only selects rows that can probably be sent; the push decides.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
 
 
 def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
-    """Return whether rows that are on hold for the sake of order stay so: today's rules still want that order."""
+    """Return whether rows that are on hold because of order stay so: today's rules still want that order."""
     if not waits_for_order(held) or not is_ordered(rules, rule, target):
         return False
     return held == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
 
 
 def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[PendingDeliveries]:
-    """Return the due rows of an ordered target, of the shards that no batch has rows of and no push a lease of.
+    """Return the due rows of an ordered target, of shards without rows in a batch and without a lease of a push.
 
-    What was tried comes first, as all else of its key waits for it; then the oldest, by the batch that routed it.
+    Deliveries that were tried come first, because the rest of their key waits for them; then the oldest, by the batch
+    that routed them.
     """
     leased = runtime.ledger.leases(rule, target)
     most = min(runtime.settings.retry_max_per_target, SMALL_CHUNK.deliveries)
@@ -40,9 +41,10 @@ def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner:
 
 
 def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
-    """Make due what was on hold for the sake of order and has nothing left to wait for.
+    """Make due what was on hold because of order and has nothing left to wait for.
 
-    That is what a person has spoken about, and shards in which everything waits for something that is no more.
+    That is, deliveries that an operator released or skipped, and shards in which everything waits for deliveries that
+    are gone.
     """
     waiting = {
         (each.rule, each.target, each.held)

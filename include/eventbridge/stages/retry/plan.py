@@ -1,4 +1,4 @@
-"""Plans the batches of kind retry: what is pending and due, into the slow lane.
+"""Plans the batches of kind retry: due pending deliveries, in the slow lane.
 
 Called by the DAG `eventbridge_retry_deliveries` and by `eventbridge deliver`; the other stages then run as for any
 batch.
@@ -40,9 +40,9 @@ from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
-#: How long deliveries of a rule that no file names any more wait for it to come back.
+#: How long deliveries of a removed rule wait for the rule to come back.
 REMOVED_RULE_GRACE = timedelta(hours=1)
-#: A batch whose push tasks must have ended for this long is settled by whoever plans next.
+#: The next planner settles a batch whose push tasks must have ended this long ago.
 _STALE_AFTER_SECONDS = 10.0
 #: Kinds of batches whose runs always plan a new batch.
 _KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
@@ -50,7 +50,7 @@ _KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
 
 @dataclass(frozen=True)
 class RetryPlan:
-    """The retry batch that was planned and its chunks; `batch_id` None = nothing is due."""
+    """The planned retry batch and its chunks; `batch_id` None: nothing is due."""
 
     batch_id: str | None = None
     chunk_ids: list[int] = field(default_factory=list)
@@ -60,13 +60,14 @@ class RetryPlan:
 def plan_retries(
     runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
 ) -> RetryPlan:
-    """Take pending deliveries that are due into a new batch that is already routed.
+    """Take due pending deliveries into a new batch that is already routed.
 
-    One chunk of each target, and more of one that is well, as many as it and the slow lane's slots can take; see
-    `RetryChunks`. Always plans a new batch; of two that take the same rows at once one gets nothing. It takes
-    nothing of a target whose breaker is open, and a few deliveries of one that may be probed. `runner` None = of all
-    runners; `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's
-    are on hold, a removed rule's are on hold for 1 h, then dead-lettered, a chunk a batch.
+    It takes one chunk for each target, and more for a target that is ok, as many as the target and the slots of the
+    slow lane allow; see `RetryChunks`. It always plans a new batch; if two processes take the same rows at once, one of
+    them gets nothing. It takes nothing for a target whose breaker is open, and a few deliveries for one that may be
+    probed. `runner` None: all runners; `pools` None: unknown, none counts as closed. By today's rule files: deliveries
+    of a disabled rule go on hold, those of a removed rule go on hold for 1 h and are then dead-lettered, a chunk in
+    each batch.
     """
     refuse_lost_ledger(runtime)
     rules = runtime.rule_set()
@@ -96,11 +97,10 @@ def plan_retries(
 
 @instrumented("settle_stale", of="runner")
 def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
-    """Settle, schedule retries and commit the retry, redrive and replay batches whose run died, and return their ids.
+    """Settle, schedule retries and commit the retry, redrive and replay batches whose run died; return their ids.
 
-    Nothing of them is sent again here. Deferred matches that such a batch took up and did not route are deferred
-    matches again. One that cannot be settled keeps no other from it: its ReconciliationError, the first of them, is
-    raised at the end.
+    Nothing is sent here. Deferred matches that such a batch took up and did not route become deferred matches again. A
+    batch that cannot be settled does not stop the others: the first ReconciliationError is raised at the end.
     """
     batches = stale_batches(runtime, runner)
     wrong: list[ReconciliationError] = []
@@ -116,7 +116,7 @@ def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
 
 
 def stale_batches(runtime: Runtime, runner: str | None = None) -> list[Batch]:
-    """Return the retry, redrive and replay batches whose run died after they were routed, the longest overdue first."""
+    """Return the routed retry, redrive and replay batches whose run died, the longest overdue first."""
     grace = runtime.settings.push_timeout + _STALE_AFTER_SECONDS
     return runtime.ledger.stale_taken_batches(runtime.clock(), _KINDS, runner, grace_seconds=grace)
 
@@ -130,13 +130,13 @@ def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
 
 
 def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
-    """Hold what today's rules do not let go, and let go of what was on hold for a reason that is over."""
+    """Put on hold what today's rules hold, and release what was on hold for a reason that no longer applies."""
     now = runtime.clock()
     statuses, overrides = runtime.ledger.target_statuses(), runtime.ledger.overrides()
     for waiting in runtime.ledger.waiting_targets(runner):
         rule, target, held = waiting.rule, waiting.target, waiting.held
         if held == QUEUE_EXHAUSTED:
-            continue  # until somebody has fixed the queue and says so: `targets enable`
+            continue  # until an operator fixes the queue and runs `targets enable`
         reason = delivery_hold_reason(rules, statuses, pools, overrides, rule, target)
         if keeps_waiting(rules, rule, target, held):
             continue
@@ -144,7 +144,7 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
             if _grace_is_over(waiting, now):
                 runtime.ledger.dead_letter_pending(rule, target, RULE_REMOVED)
         elif held:
-            # a target that is gone lets its deliveries age while they wait; every other reason stops the clock
+            # deliveries of a disabled target age while they wait; every other reason stops the clock
             runtime.ledger.release_pending(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
         else:
             runtime.ledger.hold_pending(rule, target, reason)
@@ -153,7 +153,7 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
 
 
 def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
-    """Let go of what waits beyond its deadline, to be dead-lettered, and tell of what soon will."""
+    """Release deliveries past their deadline, to be dead-lettered, and report those that will soon be."""
     now = runtime.ledger.now()
     for rule in rules.with_field("deliver_within"):
         for target in rule.targets.values():

@@ -1,1 +1,1 @@
-"""Has a batch routed, slice by slice, and cuts its chunks."""
+"""Routes a batch slice by slice, and cuts its chunks."""

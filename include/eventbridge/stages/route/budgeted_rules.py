@@ -1,8 +1,8 @@
-"""The budgeted rules of a batch: each has a budget, and what does not fit becomes a deferred match, routed later.
+"""Routes the budgeted rules of a batch: events beyond a rule's budget become a deferred match, routed later.
 
-Called by route once a batch's slices are routed; the candidate events of a budgeted rule's pattern are its share of the
-batch. A rule that has deferred matches waiting is behind: its next shares are deferred unseen, so that it costs the
-others one budget once, and its deferred matches are taken up oldest first. All rules together have a total; see
+Called by route once a batch's slices are routed; the candidate events of a budgeted rule are its share of the batch. A
+rule with waiting deferred matches is behind: its next shares are deferred unseen, so that it delays the others by one
+budget once, and its deferred matches are taken up oldest first. All rules together have a total budget; see
 `share_turns`.
 """
 
@@ -33,9 +33,9 @@ from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
-#: Why a share is deferred: the rule has older deferred matches; as many of its deliveries wait as may; it is on hold;
-#: it was matched in a streaming task, which has no Spark; the run that was to route it died.
-#: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
+#: Why a share is deferred: the rule has older deferred matches; its pending deliveries are at their maximum; it is on
+#: hold; a streaming task, which has no Spark, matched it; the run that was to route it died. The other reasons are
+#: route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
 PENDING_MAX = "PendingMax"
 ON_HOLD = "Held"
@@ -43,7 +43,7 @@ STREAMING = "Streaming"
 ABANDONED = "Abandoned"
 _HOLDING = (ON_HOLD, ROUTE_FAILED)
 
-#: The longest a deferred match waits that was taken up for nothing; before that 2, 4, 8 ... seconds.
+#: Maximum wait of a deferred match after a try without progress; before that 2, 4, 8 ... seconds.
 _LONGEST_WAIT_SECONDS = 512
 
 Files = tuple[tuple[str, str], ...]
@@ -52,9 +52,9 @@ Files = tuple[tuple[str, str], ...]
 def route_budgeted_rules(
     runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, defers: bool = False
 ) -> bool:
-    """Route, or refer, the share of every budgeted rule that is not recorded; False: the batch has moved on.
+    """Route, or defer, the unrecorded share of every budgeted rule; False: the batch has moved on.
 
-    `defers`: none is routed. Raises SparkError where Spark is at fault.
+    `defers`: none is routed. Raises SparkError if Spark is at fault.
     """
     recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
     wanted = {f"rule/{rule}": (rule, files) for rule, files in candidate_events(runtime, batch).items()}
@@ -76,9 +76,10 @@ def route_budgeted_rules(
 
 
 def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
-    """Return what of a batch budgeted rules have to route: rows of buffer files by rule.
+    """Return the events that budgeted rules of a batch must route: rows of buffer files by rule.
 
-    Of a batch that took up deferred matches, what those name; else what the patterns let through, as route recorded it.
+    For a batch that took up deferred matches, the events of those; else the events that passed the patterns, as route
+    recorded them.
     """
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if batch.kind != "retry":
@@ -103,7 +104,7 @@ def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile])
     taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
     now = runtime.ledger.now()
     made = []
-    # Those that had no turn first: nothing is known against them, and of the same age the first is taken up first.
+    # Shares that had no turn come first: nothing speaks against them, and of the same age the first is taken up first.
     shares = [file.detail for file in files if isinstance(file.detail, RoutedShare) and file.detail.left]
     for share in sorted(shares, key=lambda each: each.reason != CROWDED):
         age = max(target.retry.maximum_event_age_seconds for target in rules[share.rule].targets.values())
@@ -130,7 +131,7 @@ def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile])
 
 
 def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
-    """Return where the events of a rule with an ordered target lie: read once here, and not by each of its pushes."""
+    """Return the ranges of the events of a rule with an ordered target: read once here, not by each push."""
     if not any(target.ordered for target in rule.targets.values()):
         return ()
     places = []
@@ -142,7 +143,7 @@ def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
 
 
 def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules of which, or of whose owner, as many deliveries wait as may: what they match is deferred."""
+    """Return the rules with the maximum of pending deliveries, for the rule or its owner: new matches are deferred."""
     full = {
         name
         for name, waiting in runtime.ledger.pending_by_rule().items()
@@ -155,7 +156,7 @@ def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
 def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
     """Return the rules whose share of a new batch is deferred: full ones, and those that are behind.
 
-    A replay's deliveries, or a redrive's, do not wait for what is new.
+    Deliveries of a replay or a redrive do not wait for new events.
     """
     if batch.kind != "normal":
         return ()
@@ -164,7 +165,7 @@ def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 
 
 def defer_again(runtime: Runtime, batch: Batch) -> None:
-    """Publish a batch whose run died before it was routed: what it has not routed is deferred again, none is pushed."""
+    """Publish a batch whose run died before it was routed: unrouted shares are deferred again, none is pushed."""
     recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
     for rule, files in candidate_events(runtime, batch).items():
         share = RuleShare(f"rule/{rule}", rule, files, 0.0)
@@ -179,7 +180,7 @@ def _later(now: datetime, seconds: float) -> datetime:
 
 
 def _tries(share: RoutedShare, taken: Iterable[DeferredMatch]) -> int:
-    """Return how often in a row a rule's deferred matches were taken up for nothing, now included."""
+    """Return how often in a row a rule's deferred matches were taken up without progress, including this time."""
     before = [each.tries for each in taken]
     return max(before) + 1 if before and share.rendered == 0 else 0
 
@@ -198,7 +199,7 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
 
 
 def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
-    """Return why the shares of rules are deferred unseen, by rule; those of others are routed now."""
+    """Return why shares of rules are deferred unseen, by rule; other shares are routed now."""
     if batch.kind == "retry":
         return {}
     rules = runtime.rules_of(batch)
@@ -212,10 +213,10 @@ def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
 
 
 def _behind(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules whose new shares come behind the deferred matches that wait, whichever runner made them.
+    """Return the rules whose new shares come after their waiting deferred matches, from whichever runner.
 
-    Budgeted ones, so that their backlog costs the others one budget once, and ordered ones. Of others new events go on
-    beside what drains: that is slower than they may come.
+    These are the budgeted rules, whose backlog so delays the others by one budget once, and the ordered ones. For other
+    rules, new events continue beside the backlog, which drains more slowly than they may come.
     """
     waiting = {each.rule for each in runtime.ledger.waiting_deferred_matches() if each.rule in rules.rules}
     return {name for name in waiting if rules.rules[name].is_budgeted or _is_ordered(rules.rules[name])}
@@ -226,9 +227,9 @@ def _is_ordered(rule: Rule) -> bool:
 
 
 def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
-    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is on hold.
+    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is put on hold.
 
-    One at a time they have a total too, on the clock: of those that could be routed, as the others are on hold.
+    One at a time they have a total time too, for those that could be routed; the others are on hold.
     """
     tries = runtime.ledger.tries(job.batch_id)
     left = {share.slice_id: share for share in shares}
@@ -242,7 +243,7 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
         if try_together(runtime, job.another_try(), router, canary, ALL_SHARES, together, record) is False:
             return False
     elif len(shares) > 1:
-        canary.require()  # one alone is tried without: its own tries tell whether Spark is there
+        canary.require()  # a single share needs no canary: its own tries show whether Spark works
     total = TotalBudget()
     for share in left.values():
         if total.is_over(job):
@@ -259,7 +260,7 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
 
 
 def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
-    """Return how many tries count of the batches that died with this share: it may be what ended them."""
+    """Return the tries in batches that died with this share, which may be what killed them."""
     abandoned = [each for each in runtime.ledger.deferred_matches_taken_by(batch_id) if each.reason == ABANDONED]
     return max((runtime.ledger.tries(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0)
 

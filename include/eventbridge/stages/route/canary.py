@@ -1,4 +1,4 @@
-"""An event and a rule of our own that always route: where they do not, no failure says anything about an event."""
+"""A built-in event and rule that always route: if they do not, a failure says nothing about other events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EVENT = b'{"specversion": "1.0", "id": "canary", "source": "/canary", "type": "
 
 
 class Canary:
-    """Routes one event by one rule through a router, on the same path as every other event of a job."""
+    """Routes one event by one rule through a router, on the same path as all other events of a job."""
 
     def __init__(self, store: Store, job: RouteJob, router: Router) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class Canary:
 
     @cached_property
     def _job(self) -> RouteJob:
-        """Put the event and the rule into the store."""
+        """The canary's job; puts the event and the rule into the store."""
         constant = Transform(form="CONSTANT", value="sings")
         rule_set = freeze_rules(self._store, own_rules(_NAME, {"type": [_NAME]}, {_NAME: constant}))
         if not self._store.exists(layout.canary()):
@@ -40,7 +40,7 @@ class Canary:
     def require(self, failure: SparkError | None = None) -> None:
         """Return if the event routes now.
 
-        Otherwise raises `failure`, which is then our infrastructure's, or what the canary itself met; StoreError.
+        Otherwise raises `failure`, which is then an infrastructure failure, or the canary's own error; StoreError.
         """
         try:
             results = list(self._router.route_slices(self._job.another_try(), [self._slice]))

@@ -1,6 +1,6 @@
-"""Routes slices one at a time, on suspicion: what fails by itself is split, down to the event that does it.
+"""Routes suspected slices one at a time: a slice that fails by itself is split, down to the event that fails.
 
-Called by route after a Spark job failed, or was never heard of again; what a failure proves is in `route_tries`.
+Called by route after a Spark job failed or disappeared; `route_tries` defines what a failure proves.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ log = logging.getLogger(__name__)
 
 
 class Recording(Protocol):
-    """What of a batch is recorded, and what is missing."""
+    """The recorded results of a batch, and the missing ones."""
 
     def missing(self) -> list[Slice]:
-        """Return the slices, or parts of slices that were split, without a result."""
+        """Return the slices, or parts of split slices, without a result."""
 
     def record(self, file: BatchFile) -> bool:
-        """Record what became of a slice; False: the batch is not `buffered` any more."""
+        """Record the result of a slice; False: the batch is no longer `buffered`."""
 
 
 def route_one_by_one(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, recording: Recording) -> bool:
-    """Route and record what is missing one after the other, splitting what fails; False: the batch has moved on.
+    """Route and record missing slices one after the other, splitting those that fail; False: the batch has moved on.
 
-    The canary must just have routed. Raises SparkError where it does not any more, StoreError for a slice whose file
-    cannot be read.
+    Call it just after the canary has routed. Raises SparkError if the canary no longer routes, and StoreError for a
+    slice whose file cannot be read.
     """
     while missing := recording.missing():
         if not recording.record(_routed(runtime, job, router, canary, missing[0])):
@@ -42,7 +42,7 @@ def route_one_by_one(runtime: Runtime, job: RouteJob, router: Router, canary: Ca
 
 
 def _routed(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> BatchFile:
-    """Return the record of a slice: its result, that it was split, or that its one event is unroutable."""
+    """Return the record of a slice: its result, its split, or that its only event is unroutable."""
     outcome = try_alone(runtime, job, router, canary, piece)
     if isinstance(outcome, SliceResult):
         return result_file(job.batch_id, outcome)
@@ -55,6 +55,6 @@ def _routed(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, pie
 
 
 def result_file(batch_id: str, result: SliceResult) -> BatchFile:
-    """Return the record of a slice that was routed."""
+    """Return the record of a routed slice."""
     assert isinstance(result.detail, RoutedSlice | RoutedShare), "a slice or a share was asked for"
     return BatchFile(batch_id, "delivery", result.slice_id, result.path, result.rows, result.detail)

@@ -1,7 +1,7 @@
-"""Splits slices that cannot be routed, down to the one event; what is recorded of a split and of such an event.
+"""Splits slices that cannot be routed, down to one event, and makes the records of splits and unroutable events.
 
-Both are recorded like a result, under the slice's own name: whoever records first wins, so that nobody's late result
-of a slice can stand beside those of its parts.
+Both are recorded like a result, under the slice's name: the first record wins, so that no late result of a slice can
+exist beside those of its parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTS = 8
 
 
 def leaves(piece: Slice, recorded: Mapping[str, BatchFile]) -> Iterator[Slice]:
-    """Yield the slice itself or, if it was split, the slices that it was split into, and so on."""
+    """Yield the slice itself or, if it was split, its parts, recursively."""
     file = recorded.get(piece.slice_id)
     if file is None or not isinstance(file.detail, SplitSlice):
         yield piece
@@ -27,7 +27,7 @@ def leaves(piece: Slice, recorded: Mapping[str, BatchFile]) -> Iterator[Slice]:
 
 
 def split_file(batch_id: str, piece: Slice) -> BatchFile:
-    """Return the record that a slice of several rows is routed as its parts."""
+    """Return the record that a slice of several rows is replaced by its parts."""
     rows = piece.row_to - piece.row_from
     step = max(1, -(-rows // _PARTS))
     starts = range(piece.row_from, piece.row_to, step)
@@ -36,7 +36,7 @@ def split_file(batch_id: str, piece: Slice) -> BatchFile:
 
 
 def unroutable_file(batch_id: str, piece: Slice, error: str) -> BatchFile:
-    """Return the record that the one event of a slice cannot be routed: it becomes a dead letter RouteFailed."""
+    """Return the record that the only event of a slice cannot be routed: it becomes a dead letter RouteFailed."""
     event = UnroutableEvent(piece.file, piece.row_from, error)
     return BatchFile(batch_id, "delivery", piece.slice_id, None, 0, event)
 

@@ -1,4 +1,4 @@
-"""Stage route: every landed event against every rule, once; what matched becomes delivery files and chunks."""
+"""Stage route: matches every landed event with every rule once, and makes delivery files and chunks of the matches."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
-#: Row groups per slice once a batch has more than `_SMALL_BATCH_GROUPS`: a slice costs 30 ms of Spark and 3 ms of ours
-#: beside its work. A small batch is cut finer, so that two workers share it; in a backlog slices are larger, as long
-#: as there are enough of them to go round.
+#: Row groups per slice once a batch has more than `_SMALL_BATCH_GROUPS`: beside its work, a slice costs 30 ms in Spark
+#: and 3 ms here. A small batch is cut finer, so that two workers share it. In a backlog, slices are larger, as long as
+#: there are enough for all workers.
 _GROUPS_PER_SLICE = 2
 _SMALL_BATCH_GROUPS = 4
 _MOST_GROUPS_PER_SLICE = 10
@@ -37,17 +37,17 @@ _ENOUGH_SLICES = 8
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: Pool and weight of all chunks of batches that take up again what was there before, by their kind.
+#: Pool and weight of all chunks of retry, redrive and replay batches, by kind.
 _OWN_LANES: Mapping[str, tuple[str, int]] = {
     "retry": (SLOW_LANE_POOL, SLOW_LANE_WEIGHT),
     "redrive": (SLOW_LANE_POOL, SLOW_LANE_WEIGHT),
     "replay": (REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT),
 }
 
-#: Batches whose events are routed again, so that new ones go before them where both wait for Spark.
+#: Kinds of batches that route events again; new batches go before them where both wait for Spark.
 _OLD_KINDS = ("replay", "redrive")
 
-#: The pool that every Airflow has.
+#: The pool that exists in every Airflow.
 _DEFAULT_POOL = "default_pool"
 
 
@@ -60,15 +60,16 @@ def route(
     *,
     defers_budgeted: bool = False,
 ) -> list[int]:
-    """Route what is not routed yet of a buffered batch, publish its chunks; return those to push, by map index.
+    """Route the rest of a buffered batch, and publish its chunks; return those to push, by map index.
 
-    Each finished slice is recorded as it arrives, so a run that dies loses only what was under way. Called again it
-    returns the stored list; nothing before the batch is buffered, and nothing once it is past its deadline or settled.
-    `pools` holds the Airflow pools as they stand, None outside Airflow: a chunk of a pool that is not among them goes
-    to `default_pool`, as a task in a pool that does not exist would wait for ever.
-    An event that cannot be routed, whatever is tried, becomes a dead letter, and the rest goes on. What of a budgeted
-    rule does not fit its budget becomes a deferred match. A batch that took up deferred matches has nothing else to
-    route. Raises SparkError where Spark is at fault, InfrastructureError when the prepare budget is spent.
+    Each finished slice is recorded at once, so a run that dies loses only slices in progress. Called again, it returns
+    the stored list; an empty one before the batch is buffered, and once it is past its deadline or settled. `pools` are
+    the Airflow pools, None outside Airflow: a chunk whose pool is not among them goes to `default_pool`, because a task
+    in a pool that does not exist would wait forever.
+
+    An event that cannot be routed becomes a dead letter, and the rest continues. Events beyond the budget of a budgeted
+    rule become a deferred match. A batch that took up deferred matches routes nothing else. Raises SparkError if Spark
+    is at fault, and InfrastructureError when the prepare budget is spent.
     """
     batch = runtime.ledger.batch(batch_id)
     if batch.state == "buffered":
@@ -84,7 +85,7 @@ def route(
 
 
 def slices_of(files: Sequence[BatchFile]) -> list[Slice]:
-    """Return the slices of a batch's buffer files, the same at every try; they begin where row groups do."""
+    """Return the slices of a batch's buffer files, the same at every try; they begin at row groups."""
     step = ROW_GROUP_ROWS * _groups_per_slice(sum(file.rows for file in files))
     return [
         Slice(f"{file.key}/{start:06d}", file.path, start, min(start + step, file.rows))
@@ -101,9 +102,9 @@ def _groups_per_slice(rows: int) -> int:
 
 
 def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
-    """Route and record the slices that are not recorded; False: the batch is not `buffered` any more.
+    """Route and record the unrecorded slices; False: the batch is no longer `buffered`.
 
-    All at once if nothing speaks against it; those that are suspected of a failure one at a time.
+    All at once unless some are suspected of a failure: those are routed one at a time.
     """
     recording = _Recording(runtime, batch)
     missing = recording.missing()
@@ -126,7 +127,7 @@ def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router)
 
 
 class _Recording:
-    """What of a batch is recorded, and what is missing; stops the stage once its prepare budget is spent."""
+    """The recorded slices of a batch, and the missing ones; stops the stage once its prepare budget is spent."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime
@@ -141,20 +142,20 @@ class _Recording:
         return [part for part in parts if part.slice_id not in self._recorded]
 
     def suspects(self, tries: Mapping[str, int]) -> list[Slice]:
-        """Return what is missing and was tried alone before, or is a part of what failed alone."""
+        """Return the missing slices that were tried alone before, or are parts of one that failed alone."""
         return [piece for piece in self.missing() if piece.slice_id in tries or piece not in self._wanted]
 
     def take(self, result: SliceResult) -> bool:
-        """Record the result of a slice; False: the batch is not `buffered` any more."""
+        """Record the result of a slice; False: the batch is no longer `buffered`."""
         return self.record(result_file(self._batch.batch_id, result))
 
     def record(self, file: BatchFile) -> bool:
-        """Record what became of a slice; False: the batch is not `buffered` any more."""
+        """Record the result of a slice; False: the batch is no longer `buffered`."""
         ledger, batch_id = self._runtime.ledger, self._batch.batch_id
         if ledger.record_file(file, while_state="buffered"):
             self._recorded[file.key] = file
         else:
-            # Somebody else recorded this slice first, and ours is garbage; or the batch has moved on.
+            # Another process recorded this slice first, and our file is unused; or the batch has moved on.
             if ledger.batch(batch_id).state != "buffered":
                 return False
             self._recorded |= {other.key: other for other in ledger.files(batch_id, "delivery")}
@@ -165,7 +166,7 @@ class _Recording:
 
 
 def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
-    """Return what routing a batch is: the same at every try, but for the names of its files."""
+    """Return the job that routes a batch: the same at every try, except for the names of its files."""
     settings = runtime.settings
     return RouteJob(
         batch_id=batch.batch_id,
@@ -182,7 +183,7 @@ def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
         later=rules_routed_later(runtime, batch),
         slice_seconds=settings.route_slice_timeout,
         old=batch.kind in _OLD_KINDS,
-        # In the slow lane a batch is one rule's, and nobody waits for it.
+        # In the slow lane, a batch is for one rule, and no other rule waits for it.
         budgeted_seconds=0.0 if batch.kind == "retry" else settings.route_total_cpu_budget,
     )
 
@@ -236,7 +237,9 @@ def _pieces(
 
 
 def overridden_lanes(rules: RuleSet, overrides: OperatorOverrides) -> dict[str, tuple[str, int]]:
-    """Return pool and weight of the rules that operators gave another priority: now, whatever they were routed as."""
+    """Return pool and weight of the rules whose priority an operator overrides: as of now, whatever they were routed
+    with.
+    """
     changed = {
         name: rules.rules[name].model_copy(update={"priority": priority})
         for name, priority in overrides.priorities().items()
@@ -246,7 +249,7 @@ def overridden_lanes(rules: RuleSet, overrides: OperatorOverrides) -> dict[str, 
 
 
 class _SizeOfChunk(dict[tuple[str, str], ChunkSize]):
-    """How large chunks of a batch's targets may be, by (rule, target), looked up once for each."""
+    """Maximum chunk sizes of a batch's targets, by (rule, target), looked up once for each."""
 
     def __init__(self, rules: RuleSet, sizes: ChunkSizes) -> None:
         self._rules = rules
@@ -265,7 +268,7 @@ def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, on_hold_seconds: float)
         )
         for piece in joined(plan.pieces)
     )
-    # Those handed out come first, so a chunk's id is its map index too.
+    # Chunks that are handed out come first, so that a chunk's id is also its map index.
     map_index = chunk_id if plan.handed_out else None
     return Chunk(
         batch.batch_id,

@@ -1,9 +1,9 @@
-"""Tries of route, counted before they are made, and whose fault a failure is: a canary before and after decides.
+"""Counts tries of route before they are made, and decides with a canary whose fault a failure is.
 
-A task that fails while a canary routes on the same Spark before and after it is proved to fail. Where Spark is gone
-after a try, the task may have killed it, or somebody else: nobody can tell the two apart, so it is a coincidence, which
-counts only if Spark was there before the try - a canary routes before every try after the first -, and only several of
-them are a verdict. Without Spark nothing is counted beyond that first one.
+A task that fails while a canary routes on the same Spark before and after it is proved to fail. If Spark is gone after
+a try, the task may have killed it, or something else did, and the two cannot be told apart. Such a coincidence counts
+only if Spark worked before the try - a canary routes before every try after the first - and only several of them are a
+verdict. Without Spark nothing is counted beyond that first try.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
-#: How the tries are called that were made of all missing slices, or shares, at once.
+#: Keys under which tries of all missing slices, or shares, at once are counted.
 ALL_SLICES = ""
 ALL_SHARES = "rule/"
 
-#: Tries of many tasks at once that ended their process, or after which Spark was gone, before each is tried alone.
+#: Tries of many tasks at once that ended their process, or Spark, before each task is tried alone.
 _AT_ONCE = 3
-#: The same of one event, or one rule's share, alone. A slice of several events is split after the first of them: that
-#: costs less than to try it again, and the parts will tell.
+#: The same for one event, or one rule's share, alone. A slice of several events is split after the first try: that
+#: costs less than another try, and the parts will show the cause.
 _ALONE = 3
-#: Proven failures of one event, or one rule's share.
+#: Proven failures of one event or one rule's share before it is given a verdict.
 _FAILURES = 2
 
-_UNHEARD = "no try of it was ever heard of again: each ended its process, or the Spark that had been there before it"
+_UNHEARD = "no try of it returned: each ended its process, or the Spark that had worked before it"
 
 
 def try_together(
@@ -48,8 +48,8 @@ def try_together(
 ) -> bool | None:
     """Route tasks as one job and record each result; False: `record` says that the batch has moved on.
 
-    None: it failed, or failed too often before, though a canary routes now: what is missing has to be tried alone.
-    Raises SparkError where the canary fails as well.
+    None: the job failed, or failed too often before, although a canary routes now: missing tasks must be tried alone.
+    Raises SparkError if the canary fails as well.
     """
     tries = runtime.ledger.begin_try(job.batch_id, key)
     lost = False
@@ -57,7 +57,9 @@ def try_together(
         if tries > 1:
             canary.require()
         if tries > _AT_ONCE:
-            log.warning("batch %s: its tasks are tried one at a time, as all at once they ended Spark", job.batch_id)
+            log.warning(
+                "batch %s: its tasks are tried one at a time, because all at once they ended Spark", job.batch_id
+            )
             return None
         try:
             with closing(_results(router, job, tasks)) as results:
@@ -67,7 +69,7 @@ def try_together(
             if lost:
                 raise
             log.warning(
-                "batch %s: its tasks are tried one at a time, as together they failed: %s", job.batch_id, failure
+                "batch %s: its tasks are tried one at a time, because together they failed: %s", job.batch_id, failure
             )
             return None
     finally:
@@ -78,10 +80,10 @@ def try_together(
 def try_alone(
     runtime: Runtime, job: RouteJob, router: Router, canary: Canary, task: BatchTask, before: int = 0
 ) -> SliceResult | str:
-    """Return the result of a task or, once it has failed by itself often enough, the error.
+    """Return the result of a task, or the error once it has failed by itself often enough.
 
-    `before`: tries of it that an earlier batch counted. Raises SparkError where the canary fails as well, StoreError
-    where a file of the task cannot be read.
+    `before`: tries that an earlier batch counted. Raises SparkError if the canary fails as well, and StoreError if a
+    file of the task cannot be read.
     """
     several = isinstance(task, Slice) and not is_one_event(task)
     failures = 0
@@ -109,12 +111,12 @@ def try_alone(
 
 
 def is_one_event(piece: Slice) -> bool:
-    """Say whether a slice cannot be split any more."""
+    """Return whether a slice cannot be split further."""
     return piece.row_to - piece.row_from == 1
 
 
 def _is_spark_lost(canary: Canary, failure: SparkError) -> bool:
-    """Say whether Spark is gone, or routes nothing any more, after a task failed."""
+    """Return whether Spark is gone, or routes nothing any more, after a task failed."""
     try:
         canary.require(failure)
     except SparkError:
@@ -130,7 +132,7 @@ def _alone(job: RouteJob, router: Router, task: BatchTask) -> SliceResult:
 
 
 def _read_input(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
-    """Read what the worker had to read: a file that is damaged is the store's fault, not an event's."""
+    """Read what the worker had to read: a damaged file is the store's fault, not an event's."""
     runtime.store.get(layout.rule_set(job.rule_set))
     if isinstance(task, Slice):
         read_rows(runtime.store, task.file, rowset.encode(range(task.row_from, task.row_to)))
@@ -140,5 +142,5 @@ def _read_input(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
 
 
 def _results(router: Router, job: RouteJob, tasks: Sequence[BatchTask]) -> Generator[SliceResult, None, None]:
-    # A generator of our own: a router may give any iterator, and only generators have close().
+    # A generator, because a router may return any iterator, and only generators have close().
     yield from router.route_slices(job, tasks)

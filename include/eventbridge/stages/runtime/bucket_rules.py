@@ -1,4 +1,4 @@
-"""Rule files that lie in a bucket: read as those of a folder, by whoever publishes them for all hosts."""
+"""Rule files in a bucket: read like those of a folder, by the process that publishes them for all hosts."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def load_rule_files(
 
 @contextmanager
 def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) -> Iterator[Path]:
-    """Yield a folder on this machine that has the rule files of `folder`, which may be a bucket's prefix.
+    """Yield a local folder with the rule files of `folder`, which may be a bucket's prefix.
 
-    Of a prefix these are copies, gone after the block; errors raised in it name the files in the bucket. Hidden files
-    are left out. Raises UserError where no file lies there, and StoreError where the bucket cannot be read: what cannot
-    be read never removes a rule.
+    For a prefix these are copies, removed after the block; errors raised in it name the files in the bucket. Hidden
+    files are left out. Raises UserError if there is no file, and StoreError if the bucket cannot be read: an unreadable
+    file never removes a rule.
     """
     if not in_bucket(folder):
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""What is told when a file of a batch's reconciliation cannot be read."""
+"""The error for a file of a batch's reconciliation that cannot be read."""
 
 from __future__ import annotations
 

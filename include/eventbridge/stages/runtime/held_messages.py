@@ -1,4 +1,4 @@
-"""Messages of a queue that are held: invisible to others for as long as this takes."""
+"""Keeps messages of a queue invisible to others while they are taken over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class HeldMessages:
-    """Extends the time of messages while the block lasts, so that nobody else is handed them."""
+    """Extends the visibility timeout of messages while the block runs, so that no other consumer gets them."""
 
     def __init__(self, source: QueueSource, receipts: Sequence[str]) -> None:
         self.receipts = list(receipts)  # those that count now; read them after the block
@@ -35,5 +35,5 @@ class HeldMessages:
         while not self._done.wait(self._source.visibility_timeout / 3):
             try:
                 self.receipts = self._source.extend(self.receipts)
-            except BusError as error:  # what comes again is known by its id
+            except BusError as error:  # a message that comes again is known by its id
                 log.warning("messages that are held may come again: %s", error)

@@ -1,7 +1,7 @@
-"""The inbox: what queues handed out, kept in the store and the ledger as a log that every stage reads by offsets.
+"""The inbox: messages handed out by queues, kept in store and ledger as a log that every stage reads by offsets.
 
-A message is acknowledged once the file that holds it is durable and recorded: a process that dies before that leaves it
-to the queue, and one that dies after it leaves the id by which the inbox knows it when it comes again.
+A message is acknowledged once its file is durable and recorded. A process that dies before that leaves the message to
+the queue; one that dies after it leaves the id by which the inbox recognises the message when it comes again.
 """
 
 from __future__ import annotations
@@ -33,31 +33,30 @@ from eventbridge.store.protocol import Store
 
 log = logging.getLogger(__name__)
 
-#: What one file takes at most: this bounds memory, and what comes again after a crash.
+#: Maximum messages and bytes of one file: this bounds memory, and what comes again after a crash.
 _FILE_EVENTS: Final = 10_000
 _FILE_BYTES: Final = 16 << 20
 _ROW_GROUP_ROWS: Final = 2_000
 _BLOCK_ROWS: Final = 2_000
 #: Beyond any offset.
 _NO_END: Final = (1 << 63) - 1
-#: How long one `take_in` takes messages over; the next batch goes on.
+#: How long one `take_in` takes messages over; the next batch continues.
 _TAKING_SECONDS: Final = 15.0
-#: For one who follows, messages are taken over so often: what comes in that time is one file. Of what is not read yet
-#: no more is taken than this.
+#: While the inbox is followed, how often messages are taken over, into one file each time, and how many unread messages
+#: there may be.
 _FOLLOWING_SECONDS: Final = 1.0
 _AHEAD_EVENTS: Final = 20_000
 
 
 class Inbox:
-    """A log source of one partition (0) for each topic: the messages that came, at offsets in the order in which they
-    came.
+    """A log source with one partition (0) for each topic: messages at offsets in the order in which they came.
 
-    `take_in` fills it; the end of a partition, as `ends` has it, counts what still waits to be taken in, about.
-    A message's time is when its file was recorded, where offsets are asked for by time.
+    `take_in` fills it. The end of a partition in `ends` includes an estimate of the messages still in the queue. For
+    offsets by time, a message has the time at which its file was recorded.
     """
 
     kind: Literal["log"] = "log"
-    #: How long a caller that looks several times a second may take the response of `ends` for today's.
+    #: How long a caller that polls several times a second may reuse the result of `ends`.
     ends_hold_seconds = 1.0
 
     def __init__(self, bus: str, sources: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:
@@ -65,7 +64,7 @@ class Inbox:
         self._sources = sources
         self._ledger = ledger
         self._store = store
-        self._taking: threading.Thread | None = None  # for one who follows
+        self._taking: threading.Thread | None = None  # while it is followed
         self._closed = threading.Event()
         self._read_to: dict[Partition, int] = {}
         self._ends: Mapping[Partition, int] = {}
@@ -73,11 +72,11 @@ class Inbox:
 
     @property
     def uri(self) -> str:
-        """Return where the queues lie."""
+        """Return the URIs of the queues."""
         return ", ".join(source.uri for source in self._sources.values())
 
     def identities(self) -> Mapping[str, str]:
-        """Return nothing: an inbox is the ledger's, and a lost ledger is told of by itself."""
+        """Return nothing: an inbox belongs to the ledger, and a lost ledger is reported elsewhere."""
         return {}
 
     def partitions(self) -> Sequence[Partition]:
@@ -93,9 +92,9 @@ class Inbox:
         return self._ledger.inbox_ends(self._bus, self._topic(partition))[1]
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return for every partition up to where the inbox goes, and about how much further with what still waits.
+        """Return the end of the inbox by partition, plus about how many messages still wait in the queue.
 
-        For one who follows, up to where messages were taken over; raises what that failed with, once.
+        While the inbox is followed, only the messages taken over; raises the error of taking them over, once.
         """
         if self._taking is not None:
             error, self._failed = self._failed, None
@@ -107,9 +106,7 @@ class Inbox:
         }
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
-        """Return the offset of the first message that the inbox got at or after the aware time `at` (the end if none
-        is).
-        """
+        """Return the offset of the first message recorded at or after the aware time `at` (the end if none is)."""
         found = self._ledger.inbox_offset_at(self._bus, self._topic(partition), at)
         return self.end(partition) if found is None else found
 
@@ -127,16 +124,16 @@ class Inbox:
         return self._read(partition, start, end)
 
     def committed(self, group: str) -> Mapping[Partition, int]:
-        """Return nothing: a queue knows no offsets."""
+        """Return nothing: a queue has no offsets."""
         return {}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Do nothing: what the inbox holds was acknowledged."""
+        """Do nothing: messages in the inbox are acknowledged already."""
 
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
-        """Remove files that were stored before the aware time `before`; return how many messages they held.
+        """Remove files stored before the aware time `before`; return how many messages they held.
 
-        Of a partition in `keep` none from that offset on; the newest file of a topic stays.
+        In a partition in `keep`, none from that offset on. The newest file of a topic stays.
         """
         removed = 0
         for partition in self.partitions():
@@ -149,9 +146,9 @@ class Inbox:
         return removed
 
     def lost_files(self, before: datetime) -> list[str]:
-        """Return the files of days that ended before the aware time `before` which nothing names.
+        """Return files of days before the aware time `before` that nothing refers to.
 
-        Who wrote them died before they were recorded: what they hold was not acknowledged, and came again.
+        Their writer died before they were recorded: the messages were not acknowledged, and came again.
         """
         found: list[str] = []
         for topic in sorted(self._sources):
@@ -164,7 +161,7 @@ class Inbox:
     def take_in(self, most: int) -> int:
         """Take up to `most` messages over from the queues, in equal shares, and return how many came.
 
-        Raises BusError where a queue does not respond; what was recorded is kept.
+        Raises BusError if a queue does not respond; recorded messages are kept.
         """
         began, taken = time.monotonic(), 0
         share = -(-most // len(self._sources))
@@ -180,7 +177,7 @@ class Inbox:
         return taken
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Take messages over as they come, in a thread, until this is closed; they are read from these offsets on."""
+        """Take messages over as they come, in a thread, until the inbox is closed; reading begins at these offsets."""
         self._read_to = dict(positions)
         self._ends = {partition: self.end(partition) for partition in self.partitions()}
         if self._taking is None:
@@ -197,7 +194,7 @@ class Inbox:
                 self._failed = error
 
     def close(self) -> None:
-        """Let go of the queues."""
+        """Close the queues."""
         self._closed.set()
         if self._taking is not None:
             self._taking.join()
@@ -206,7 +203,7 @@ class Inbox:
                 stack.enter_context(closing(source))
 
     def _take_in(self, topic: str, source: QueueSource, at_most: int, known: _Known) -> tuple[int, bool]:
-        """Take over what one file holds; return how many messages were new, and whether any came at all."""
+        """Take over one file of messages; return how many were new, and whether any came at all."""
         table = _received(source, at_most)
         if not table.num_rows:
             return 0, False
@@ -222,10 +219,10 @@ class Inbox:
         return fresh, True
 
     def _recorded(self, topic: str, table: pa.Table, known: _Known) -> InboxFile | None:
-        """Write and record the messages that are not known; None: all are. They are known from now on.
+        """Write and record the unknown messages, and add them to the known ones; None if all are known.
 
-        What another process recorded meanwhile may be the same messages: this one stood still for longer than they
-        were invisible.
+        Another process may have recorded the same messages meanwhile, if this one stood still for longer than they were
+        invisible.
         """
         while (fresh := _unknown(table, known.ids)).num_rows:
             path = layout.inbox(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
@@ -241,10 +238,10 @@ class Inbox:
         return None
 
     def _known(self, topic: str, source: QueueSource) -> _Known:
-        """Return the ids of messages that the queue may hand out although the inbox holds them.
+        """Return the ids of messages in the inbox that the queue may hand out again.
 
-        Those of files of which nobody knows that they were acknowledged, and of young ones: an acknowledgement may
-        have come too late, or be lost with a queue's process.
+        These are in files that are not known to be acknowledged, and in recent ones: an acknowledgement may have come
+        too late, or be lost with a queue's process.
         """
         known = _Known(self._ledger.inbox_ends(self._bus, topic)[1])
         since = self._ledger.now() - timedelta(seconds=2 * source.visibility_timeout)

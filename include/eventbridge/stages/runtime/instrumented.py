@@ -1,4 +1,4 @@
-"""Reports to a runtime's telemetry what ended; without telemetry a stage runs as if nothing of this were here."""
+"""Reports the end of stages to a runtime's telemetry; without telemetry a stage runs unchanged."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def instrumented(
     [Callable[Concatenate[Runtime, Rest], Result]],
     Callable[Concatenate[Runtime, Rest], Result],
 ]:
-    """Have the end of a stage reported; `of` is what its first argument names beside the runtime: a batch, or a runner.
+    """Report the end of a stage.
 
-    Of a stage that plans, the batch is what it returns: its id, or what has it as `batch_id`.
+    `of` is what the stage's first argument after the runtime names: a batch or a runner. For a stage that plans, the
+    batch is its result: an id, or an object with `batch_id`.
     """
 
     def decorate(
@@ -54,11 +55,11 @@ def instrumented(
 
 
 def report_ended(take: Callable[[Ended], None], ended: Ended) -> None:
-    """Report what ended; an error of the telemetry is logged and stops nothing."""
+    """Report an event to the telemetry; an error there is logged and stops nothing."""
     try:
         take(ended)
     except Exception:
-        log.warning("telemetry failed and is not told of %r", ended, exc_info=True)
+        log.warning("telemetry failed, and %r is not reported", ended, exc_info=True)
 
 
 def _report_stage(

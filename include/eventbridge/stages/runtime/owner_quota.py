@@ -1,4 +1,4 @@
-"""How owners stand to their quotas: deliveries that wait for their rules, bytes that their buses have in the store."""
+"""Compares owners with their quotas: pending deliveries of their rules, and bytes of their buses in the store."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class OwnerStatus:
-    """An owner that has quotas: what waits and what is stored beside how much may; None: it has no such quota.
+    """An owner with quotas: current values and maxima; a maximum of None means no such quota.
 
-    `published_per_second` is what all servers of the API let in together.
+    `published_per_second` is the limit of all API servers together.
     """
 
     owner: str
@@ -25,12 +25,12 @@ class OwnerStatus:
 
     @property
     def full(self) -> bool:
-        """Return whether its buses are not taken from: they have as much in the store as they may."""
+        """Whether ingestion of its buses is stopped, because they have their maximum in the store."""
         return self.stored_bytes is not None and self.stored >= self.stored_bytes
 
 
 def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
-    """Return how the owners stand that have quotas in all rules of today, by name."""
+    """Return the status of the owners that have quotas in today's rules, by name."""
     if not rules.quotas:
         return []
     pending = _pending(runtime, rules)
@@ -48,9 +48,9 @@ def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
 
 
 def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the owners of whose rules as many deliveries wait as may: what they match of new batches is deferred.
+    """Return the owners with the maximum of pending deliveries: new matches of their rules are deferred.
 
-    `rules` are those of a batch, whose owners' quotas count; what waits is that of all rules of today.
+    `rules` are those of a batch, with the quotas that count; pending deliveries are those of all rules of today.
     """
     quotas = {name: quota.pending_max for name, quota in rules.quotas.items() if quota.pending_max is not None}
     if not quotas:
@@ -60,15 +60,15 @@ def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 
 def stored_of(runtime: Runtime, rules: RuleSet, owner: str) -> int:
-    """Return the bytes that batches left in the store of the buses of an owner, since they are counted."""
+    """Return the bytes in the store that batches of an owner's buses left, since they are counted."""
     runners = rules.runners()
     own = {name for name, bus in rules.buses.items() if bus.owner == owner}
-    sizes = runtime.ledger.store_count().sizes  # a retry batch, or a redrive, has no bus: its runner's counts
+    sizes = runtime.ledger.store_count().sizes  # a retry or redrive batch has no bus: that of its runner counts
     return max(0, sum(each.size for each in sizes if (each.bus or runners.get(each.runner)) in own))
 
 
 def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
-    """Return why nothing is taken from a bus: its owner has as much in the store as may be; "" if it is."""
+    """Return why nothing is taken from a bus, whose owner has the maximum in the store; "" if it is."""
     quota = rules.quotas.get(bus.owner or "", Owner())
     if bus.owner is None or quota.stored_bytes is None:
         return ""

@@ -9,7 +9,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 class PrepareBudget:
-    """Says when a stage has to stop; never before it recorded something, so that every try comes further."""
+    """Decides when a stage must stop; never before it recorded something, so that every try makes progress."""
 
     def __init__(self, runtime: Runtime, stage: str, batch_id: str) -> None:
         self._clock = runtime.clock
@@ -20,7 +20,7 @@ class PrepareBudget:
         self._recorded = 0
 
     def progressed(self) -> None:
-        """Note that a piece of work was recorded."""
+        """Note that a part was recorded."""
         self._recorded += 1
 
     def check(self) -> None:
@@ -29,5 +29,5 @@ class PrepareBudget:
             raise InfrastructureError(
                 f"{self._stage} of batch {self._batch_id} spent its prepare budget of {self._seconds:g} s "
                 f"(EVENTBRIDGE_PREPARE_TIMEOUT) after {self._recorded} recorded parts. "
-                "What is recorded is kept; the next try goes on from there."
+                "Recorded parts are kept; the next try continues from there."
             )

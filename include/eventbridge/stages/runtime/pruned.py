@@ -1,4 +1,4 @@
-"""Refuses to look at a part of the archive that is past its retention: it would silently be a look at the rest."""
+"""Refuses ranges of the archive that are past their retention: a result would silently cover only the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, *, outcomes: bool = False) -> None:
-    """Raise UserError if batches of a bus and time lost their archive or, if `outcomes` are asked for, these.
+    """Raise UserError if batches of a bus and time range lost their archive or, with `outcomes`, their outcomes.
 
     `since` is included, `until` is not.
     """

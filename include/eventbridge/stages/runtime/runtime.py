@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 class Runtime:
     """What every stage is given; one per process, closed by the caller that opened it.
 
-    `owners`: whose rules and buses `rule_set` shows; None: everybody's.
+    `owners`: those whose rules and buses `rule_set` shows; None: all.
     """
 
     settings: Settings
@@ -60,8 +60,7 @@ class Runtime:
     ) -> Runtime:
         """Open the ledger and the store that the settings name; raises InfrastructureError if one is unreachable.
 
-        `clock` None: the ledger's, which all hosts share. What a push computes, such as when to try again, is compared
-        by others.
+        `clock` None: the ledger's, which all hosts share, because other hosts compare times that a push computes.
         """
         _make_home(settings.home)
         ledger = Ledger.open(settings.ledger_url, clock=clock)
@@ -69,25 +68,25 @@ class Runtime:
         return cls(settings, ledger, store, connections, clock or ledger.now, telemetry)
 
     def apart(self) -> Runtime:
-        """Return this with a connection of its own to the ledger, whose user closes it."""
+        """Return a copy with its own connection to the ledger, which the caller closes."""
         ledger = Ledger.open(self.settings.ledger_url, clock=self.clock)
         return replace(self, ledger=ledger)
 
     def seen_by(self, owners: Collection[str] | None) -> Runtime:
-        """Return this as somebody sees it who is limited to owners; None: as everybody does who is not."""
+        """Return a copy for a user who is limited to `owners`; None: not limited."""
         return replace(self, owners=None if owners is None else frozenset(owners))
 
     def close(self) -> None:
-        """Let go of the ledger's connections, and send what the telemetry keeps."""
+        """Close the ledger's connections, and send what the telemetry has buffered."""
         self.ledger.close()
         self.telemetry.close()
 
     def rule_set(self) -> RuleSet:
-        """Return what today's rule files say or, with errors in them, the last ones without; see `in_force`.
+        """Return today's rules or, if the files have errors, the last valid ones; see `in_force`.
 
-        Where rules are published (EVENTBRIDGE_RULES_FROM), the published ones, whatever lies on this host;
-        NotFoundError if none are. Raises RuleFileError with every error if no files ever were good.
-        For somebody who is limited to owners, the rules and buses of those.
+        Where rules are published (EVENTBRIDGE_RULES_FROM), the published ones, whatever files this host has;
+        NotFoundError if there are none. Raises RuleFileError with every error if no files were ever valid. For a user
+        who is limited to owners, only their rules and buses.
         """
         found = self._everybodys_rules()
         return found if self.owners is None else found.of_owners(self.owners)
@@ -104,17 +103,18 @@ class Runtime:
             return self.in_force(frozen_rules(self.store, known.rule_set))
 
     def operations_bus(self) -> Bus:
-        """Return the bus `eventbridge`: where the rules in force say that it is, else the embedded one of that name.
+        """Return the bus `eventbridge`: from the rules in force, else the embedded one of that name.
 
-        Every stage may have something to tell: to read all of today's files for it would cost by the number of rules.
+        Every stage may publish operational events: reading all of today's files for that would cost by the number of
+        rules.
         """
         try:
             return self._last_rules().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
-        except (RuleFileError, NotFoundError):  # none ever were good
+        except (RuleFileError, NotFoundError):  # no rule files were ever valid
             return OPERATIONS_BUS
 
     def _last_rules(self) -> RuleSet:
-        """Return the rules in force, as they were frozen; today's, where there are none or their file is gone."""
+        """Return the rules in force, as they were frozen; today's if there are none or their file is missing."""
         known = self.ledger.rules_in_force()
         if known is not None:
             with suppress(StoreError):
@@ -136,18 +136,19 @@ class Runtime:
             ) from error
 
     def rule_files(self) -> RuleSet:
-        """Return what today's rule files say; raises RuleFileError with every error in them."""
+        """Return the rules in today's files; raises RuleFileError with every error in them."""
         folder, cache = self.settings.rules_folder, self.settings.rule_cache
         return load_rule_files(folder, self.connections, cache=cache)
 
     def in_force(self, rules: RuleSet) -> RuleSet:
-        """Return rules as batches take them: those that operators disabled are not enabled."""
+        """Return rules as batches take them: without those that operators disabled."""
         return rules.disabling(self.ledger.overrides().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:
         """Return the rule set that a batch is pinned to.
 
-        A frozen file that is lost or damaged is written again if today's rules are the same; else raises StoreError.
+        A frozen file that is lost or damaged is written again if today's rules are the same; otherwise raises
+        StoreError.
         """
         try:
             return frozen_rules(self.store, batch.rule_set)
@@ -173,11 +174,11 @@ class Runtime:
 
     @property
     def chunk_sizes(self) -> ChunkSizes:
-        """Return how large chunks may be, by what is in them."""
+        """Return the maximum chunk sizes."""
         return ChunkSizes(self.settings.chunk_max_deliveries, self.settings.chunk_max_size)
 
     def open_source(self, bus: Bus) -> LogSource:
-        """Open the bus to read from; the caller closes it. One of queues is read by way of its inbox."""
+        """Open the bus to read from; the caller closes it. A bus of queues is read through its inbox."""
         if not bus.source.is_queue:
             return open_log(bus, self.settings, self.connections, self.clock)
         from eventbridge.stages.runtime.inbox import Inbox  # few buses are queues
@@ -188,13 +189,13 @@ class Runtime:
         return Inbox(bus.name, sources, self.ledger, self.store)
 
     def open_publisher(self, bus: Bus) -> Publisher:
-        """Open the bus to publish to; the caller closes it. Raises UserError for one that is only read from."""
+        """Open the bus to publish to; the caller closes it. Raises UserError if it can only be read."""
         return open_publisher(bus, self.settings, self.connections, self.clock)
 
     def open_target(
         self, rule: str, target: TargetRule, connections: Callable[[str], Connection] | None = None
     ) -> Target:
-        """Open one target of a rule for one push task; the caller closes it. `connections` None: those that are set."""
+        """Open one target of a rule for one push task; the caller closes it. `connections` None: the runtime's."""
         from eventbridge.targets.open import open_target  # its clients cost 0.3 CPU-seconds, and only push sends
 
         settings = self.settings

@@ -1,4 +1,4 @@
-"""Asks deliveries that are under way to stop: they start no new request, and wait for responses to those in flight."""
+"""Asks running deliveries to stop: they start no new request, and wait for responses to those in flight."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 
 
 class Stop(threading.Event):
-    """Once it is set, no request is started, and each request in flight has its response or its time-out.
+    """Once set, no request is started, and each request in flight ends with its response or its time-out.
 
-    `listens_seconds` bounds the wait: after that the requests in flight are recorded as sent. The first `set` counts. A
+    `listens_seconds` bounds the wait: after that, requests in flight are recorded as sent. The first `set` counts. A
     signal handler may call every method.
     """
 
@@ -31,5 +31,5 @@ class Stop(threading.Event):
         self.set()
 
     def is_over(self, within_seconds: float = math.inf) -> bool:
-        """Return whether the wait is over: the stop was set that long ago, or its own bound has passed."""
+        """Return whether the wait is over: the stop was set `within_seconds` ago, or its own bound has passed."""
         return super().is_set() and time.monotonic() - self._set_at >= min(within_seconds, self._listens_seconds)

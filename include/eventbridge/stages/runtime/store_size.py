@@ -1,4 +1,4 @@
-"""Counts what the store holds, for its quota: a batch when it is committed, everything once a day."""
+"""Measures the store for its quota: a batch when it is committed, everything once a day."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from eventbridge.store import layout
 
 log = logging.getLogger(__name__)
 
-#: How long a count of everything holds; what batches leave and retention takes is counted in between.
+#: How long a full measurement is valid; batches and retention adjust it in between.
 COUNT_HOLDS = timedelta(days=1)
 
 
 def count_batch(runtime: Runtime, batch: Batch) -> None:
-    """Count what a batch that is about to be committed left in the store; it costs five short listings.
+    """Measure what a batch that is about to be committed left in the store; it costs five short listings.
 
-    What lost attempts left of it is in it too. Without a quota, of the store or of an owner, nothing is measured.
+    Files of lost attempts are included. Without a quota of the store or of an owner, nothing is measured.
     """
     quotas = runtime.rules_of(batch).quotas.values()
     if runtime.settings.store_max_size is None and all(each.stored_bytes is None for each in quotas):
@@ -33,7 +33,7 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
 
 
 def is_count_due(runtime: Runtime, now: datetime) -> bool:
-    """Return whether everything is to be measured: there is a quota, and it has stopped ingestion or a day is over."""
+    """Return whether the whole store must be measured: it has a quota, which stopped ingestion, or a day has passed."""
     if runtime.settings.store_max_size is None:
         return False
     counted_at, stop = runtime.ledger.store_count().counted_at, runtime.ledger.ingestion_stop()
@@ -42,9 +42,9 @@ def is_count_due(runtime: Runtime, now: datetime) -> bool:
 
 
 def count_store(runtime: Runtime) -> int:
-    """Measure every file of the store, and note what is beside that which batches are counted with; return the bytes.
+    """Measure all files of the store, and record the part that batches do not account for; return the bytes.
 
-    What is written while it measures may be counted twice until the next count, and is never left out.
+    Files written meanwhile may be counted twice until the next measurement, and are never left out.
     """
     counted = sum(each.size for each in runtime.ledger.store_count().sizes if each.area != "other")
     measured = runtime.store.size("")
@@ -54,7 +54,7 @@ def count_store(runtime: Runtime) -> int:
 
 
 def store_quota(runtime: Runtime) -> StoreQuota | None:
-    """Return how the store stands to its quota, by what was counted; None without one. It measures nothing."""
+    """Return the quota of the store and the bytes counted so far; None without a quota. It measures nothing."""
     quota, resume = runtime.settings.store_max_size, runtime.settings.store_resume_size
     if quota is None or resume is None:
         return None
@@ -63,7 +63,7 @@ def store_quota(runtime: Runtime) -> StoreQuota | None:
 
 
 def room_in_quota(runtime: Runtime) -> Room | None:
-    """Return how much of the quota is free; None without one. A store that never was counted is counted now."""
+    """Return the free part of the quota; None without a quota. A store that was never measured is measured now."""
     found = store_quota(runtime)
     if found is not None and found.counted_at is None:
         count_store(runtime)

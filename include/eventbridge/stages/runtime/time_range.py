@@ -1,4 +1,4 @@
-"""Times as a person writes them for a part of the archive."""
+"""Reads the time ranges that users give for a part of the archive."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from eventbridge.errors import UserError
 
 
 def time_range(now: datetime, since: str | None, until: str | None) -> tuple[datetime, datetime]:
-    """Return the times from (included) and to (excluded) that a person wrote, in UTC; empty `until`: now.
+    """Return the times from (included) and to (excluded) that a user gave, in UTC; empty `until`: now.
 
-    Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was. Raises
-    UserError, with a remedy.
+    Times are ISO 8601, in UTC unless they have an offset, or ages such as `2h`. Raises UserError with a remedy.
     """
     first, last = read_time("from", since, now), read_time("to", until, now) or now
     if first is None:
@@ -25,7 +24,7 @@ def time_range(now: datetime, since: str | None, until: str | None) -> tuple[dat
 
 
 def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time that a text says, ISO 8601 or an age such as 2h; None if empty. UserError for other text."""
+    """Return the time in a text, ISO 8601 or an age such as 2h; None if empty. UserError for other text."""
     if not text or not text.strip():
         return None
     try:

@@ -1,4 +1,4 @@
-"""What somebody who is limited to owners sees: their rules, their buses, and what was done with events by those."""
+"""What a user who is limited to owners sees: their rules, their buses, and the events of these."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class Visibility:
-    """The names of rules and buses that somebody sees; None: all, those that are in no file any more too."""
+    """The names of rules and buses that a user sees; None: all, including those that no file has any more."""
 
     rules: Collection[str] | None = None
     buses: Collection[str] | None = None
 
     def rule(self, name: str | None) -> bool:
-        """Return whether a rule is seen; what is of no rule is seen by whoever sees all."""
+        """Return whether a rule is visible; records without a rule are visible only to users who see all."""
         return self.rules is None or name in self.rules
 
     def all_rules(self, names: Iterable[str | None]) -> bool:
-        """Return whether rules that are named are all seen; none named: whether every rule is."""
+        """Return whether all named rules are visible; without names, whether every rule is."""
         given = list(names)
         return self.rules is None or (bool(given) and all(map(self.rule, given)))
 
     def bus(self, name: str | None) -> bool:
-        """Return whether the events of a bus are seen."""
+        """Return whether the events of a bus are visible."""
         return self.buses is None or name in self.buses
 
     def dead_letter(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a dead letter is seen: by its rule or, of an event that never had one, by its bus."""
+        """Return whether a dead letter is visible: by its rule or, for an event without one, by its bus."""
         return self.rule(record["rule"]) if record["rule"] else self.bus(record["bus"])
 
 
 def check_seen(runtime: Runtime, rules: Iterable[str | None]) -> None:
-    """Raise UserError if what somebody asks for is not of rules alone that are named and seen."""
+    """Raise UserError unless rules are named and all of them are visible."""
     if not visibility_of(runtime).all_rules(rules):
-        raise UserError("Name the rules that it is for, all of them of your own")
+        raise UserError("Name the rules, and only rules that you own")
 
 
 def visibility_of(runtime: Runtime) -> Visibility:
-    """Return what is seen by those for whom a runtime works.
+    """Return what the user of a runtime sees.
 
-    Operational events tell of everybody's rules: only who owns the bus `eventbridge` sees them.
+    Operational events are about everybody's rules: only the owner of the bus `eventbridge` sees them.
     """
     if runtime.owners is None:
         return Visibility()

@@ -1,4 +1,4 @@
-"""What segments show of many deliveries, as columns: the best outcome of each, found by delivery id."""
+"""The responses in segments, as columns: the best outcome of each delivery, found by delivery id."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from eventbridge.store.columns import (
 from eventbridge.store.parquet import read_table
 from eventbridge.store.protocol import Store
 
-#: What a verdict needs of an outcome row; the response's text is only read for dead letters.
+#: Columns of an outcome row that a verdict needs; the response's text is only read for dead letters.
 _COLUMNS = [
     "delivery_id", "attempt", "sent", "started_at", "duration_ms", "outcome", "due_at", "reason", "error_class",
     "error", "code",
@@ -43,10 +43,10 @@ _Half = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Responses:
-    """The best outcome of each delivery that segments show: by rank, among equals of the latest attempt.
+    """The best outcome of each delivery in some segments: by rank, then by the latest attempt.
 
-    `rows` are all of the segments, of which `best` names one a delivery, in order of the ids. Their columns are
-    `delivery_id`, `verdict` (a dictionary of all STATUS_RANK, in that order), `attempts` (of the best row the highest
+    `rows` are all rows of the segments, and `best` has the index of one for each delivery, sorted by id. Columns are
+    `delivery_id`, `verdict` (a dictionary of all STATUS_RANK, in that order), `attempts` (in the best row: the highest
     number seen), `due_at`, `reason`, `detail` and `responded_at`.
     """
 
@@ -61,12 +61,12 @@ class Responses:
         return self.rows.take(column_of(self.best, pa.int64()))
 
     def of(self, ids: Ids) -> pa.Table:
-        """Return the rows of deliveries, in their order, all columns null for one that no segment shows."""
+        """Return the rows of deliveries, in their order; all columns are null for one that no segment has."""
         first, second = _halves(ids)
-        order = np.argsort(first)  # looked up in order it is found in a fifth of the time
+        order = np.argsort(first)  # sorted lookups take a fifth of the time
         at = np.empty(len(first), np.int64)
         at[order] = np.searchsorted(self.first, first[order])
-        while True:  # ids that share a half, as good as never more than one
+        while True:  # for ids that share a half, practically never more than one
             other = at < len(self.first)
             other[other] = (self.first[at[other]] == first[other]) & (self.second[at[other]] != second[other])
             if not other.any():
@@ -81,7 +81,7 @@ class Responses:
 
 
 def read_responses(store: Store, paths: Iterable[str]) -> Responses:
-    """Return what segments show; the order in which they, and rows in them, come does not matter."""
+    """Return the responses in segments; the order of segments and of their rows does not matter."""
     tables = [_rows(read_table(store, path, columns=_COLUMNS, coded=_TEXTS)) for path in paths]
     rows = pa.concat_tables(tables or [_rows(schemas.OUTCOME.empty_table())]).unify_dictionaries().combine_chunks()
     first, second = _halves(ids_of(rows["delivery_id"]))
@@ -93,7 +93,7 @@ def read_responses(store: Store, paths: Iterable[str]) -> Responses:
 
 
 def _best(rows: pa.Table, first: _Half, second: _Half) -> tuple[_Vector, _Vector]:
-    """Return the best row of each delivery, sorted by id; and all attempts, in those rows raised to the highest."""
+    """Return the best row of each delivery, sorted by id, and all attempts, raised to the highest in the best rows."""
     codes, reasons = codes_of(rows["reason"])
     in_order = np.argsort(np.argsort(np.array([*reasons, ""], dtype=object)))  # that of null, NO_CODE, is that of ""
     attempts = numbers_of(rows["attempts"])
@@ -131,7 +131,7 @@ def _rows(table: pa.Table) -> pa.Table:
 
 
 def _details(table: pa.Table) -> pa.DictionaryArray:
-    """Return what is to be said of each response; made once for all that are the same."""
+    """Return the detail of each response; computed once for equal ones."""
     classes, class_names = codes_of(table["error_class"])
     errors, error_texts = codes_of(table["error"])
     status = numbers_of(table["code"])

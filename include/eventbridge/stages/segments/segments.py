@@ -1,4 +1,4 @@
-"""Outcome segments: what push tasks wrote of their attempts, and how several rows of one delivery become one."""
+"""Outcome segments: the attempts that push tasks recorded, and how several rows of one delivery are combined."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from eventbridge.store.parquet import write_table
 
 log = logging.getLogger(__name__)
 
-#: What the keys of segments begin with that a streaming task wrote while its batch was open, and had no chunks.
+#: Prefix of the keys of segments that a streaming task wrote while its batch was open and had no chunks.
 _OF_STREAMING_TASK = "streaming-"
 
-#: Segments are read as a whole: one group of rows each costs half of what four do.
+#: Segments are read as a whole: one row group costs half as much as four.
 _GROUP_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class BestOutcome:
-    """What the segments show of one delivery: its best outcome and the highest attempt number seen."""
+    """The best outcome of one delivery in the segments, and the highest attempt number seen."""
 
     verdict: StatusName
     attempts: int
@@ -46,18 +46,16 @@ def segment_key(chunk_id: int, claim: int, number: int) -> str:
 
 
 def is_of_streaming_task(file: BatchFile) -> bool:
-    """Return whether a streaming task wrote a segment: it may show deliveries of any chunk that its batch came to
-    have.
-    """
+    """Return whether a streaming task wrote a segment: it may have deliveries of any chunk of its batch."""
     return file.key.startswith(_OF_STREAMING_TASK)
 
 
 def write_open_segment(
     runtime: Runtime, batch: Batch, number: int, ends: Mapping[Partition, int], rows: pa.Table, cpu: int = 0
 ) -> bool:
-    """Make rows of schema OUTCOME of an open batch durable, record them with how far it has read; False = it is lost.
+    """Make outcome rows of an open batch durable, and record them with its offsets; False: the batch is lost.
 
-    Without rows only the offsets are recorded. `cpu`: microseconds that the rows took.
+    Without rows, only the offsets are recorded. `cpu`: CPU microseconds that the rows took.
     """
     segment = None
     if rows.num_rows:
@@ -69,7 +67,7 @@ def write_open_segment(
 
 
 def _spent(rows: pa.Table, cpu: int) -> Spent | None:
-    """Return what rows took, and whose they are."""
+    """Return the CPU time of rows, and their numbers by target."""
     if not cpu:
         return None
     counts = rows.group_by(["rule", "target"]).aggregate([([], "count_all")]).to_pylist()
@@ -79,11 +77,11 @@ def _spent(rows: pa.Table, cpu: int) -> Spent | None:
 def write_segment(
     runtime: Runtime, batch: Batch, chunk_id: int, claim: int, number: int, rows: pa.Table, cpu: int = 0
 ) -> bool:
-    """Make rows of schema OUTCOME durable and record them under a claim; False = it is lost.
+    """Make outcome rows durable and record them under a claim; False: the claim is lost.
 
-    Rows of a lost claim count as well, as long as the batch is not settled: what they say was sent.
-    The file comes first, its record second: a segment counts if and only if the ledger names it. `cpu`: microseconds
-    that it took.
+    Rows of a lost claim count as well, as long as the batch is not settled, because they record what was sent. The file
+    comes first, its record second: a segment counts if and only if the ledger names it. `cpu`: CPU microseconds that
+    the rows took.
     """
     path = layout.outcomes(batch.planned_at, batch.batch_id, chunk_id, claim, number)
     write_table(runtime.store, path, rows, row_group_rows=_GROUP_ROWS)
@@ -92,17 +90,18 @@ def write_segment(
         return True
     counts = runtime.ledger.record_late_segment(file)
     log.warning(
-        "chunk %s of batch %s: another push or the settlement took claim %s over; the last %d responses are %s",
+        "chunk %s of batch %s: another push or the settlement took over claim %s; the last %d responses are %s",
         *(chunk_id, batch.batch_id, claim, rows.num_rows, "recorded" if counts else "too late, and not recorded"),
     )
     return False
 
 
 def segments(runtime: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = None) -> list[BatchFile]:
-    """Return the recorded segments of a batch, in order of their keys; or those that may show some chunks of it.
+    """Return the recorded segments of a batch, in order of their keys, or those that may have deliveries of some
+    chunks.
 
-    Ask for several chunks at once: a segment of a streaming task may show any chunk, and is returned once for all of
-    them.
+    Ask for several chunks at once: a segment of a streaming task may have deliveries of any chunk, and is returned
+    once.
     """
     files = runtime.ledger.files(batch_id, "outcome")
     if chunk_ids is None:
@@ -112,12 +111,12 @@ def segments(runtime: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = 
 
 
 def responses_in(runtime: Runtime, files: Iterable[BatchFile]) -> Responses:
-    """Return what segments show, as columns."""
+    """Return the responses in segments, as columns."""
     return read_responses(runtime.store, (file.path for file in files if file.path is not None))
 
 
 def best_outcomes(rows: pa.Table) -> dict[bytes, BestOutcome]:
-    """Return what rows of responses show, per delivery id; not those without one."""
+    """Return the best outcome by delivery id, of rows of responses; rows without a delivery id are left out."""
     return {
         row.pop("delivery_id"): BestOutcome(**row)
         for row in rows.filter(pc.field("delivery_id").is_valid()).to_pylist()

@@ -1,1 +1,1 @@
-"""Gives each delivery of a batch its verdict, keeps dead letters, makes pending what is tried again."""
+"""Gives each delivery of a batch its verdict, writes dead letters, and makes retries pending."""

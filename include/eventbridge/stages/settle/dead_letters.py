@@ -1,4 +1,4 @@
-"""Stage write_dead_letters: settles the batch, then writes the whole record of every dead letter."""
+"""Stage write_dead_letters: settles the batch, then writes the complete record of every dead letter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from eventbridge.store import layout, schemas
 from eventbridge.store.columns import codes_of, column_of, numbers_of
 from eventbridge.store.parquet import read_rows, read_table, write_table
 
-#: Records per file: bounds the memory of the stage, payloads and responses included.
+#: Records per file: bounds the memory of the stage, with payloads and responses.
 _RECORDS_PER_FILE = 1_000
 
 _NUMBERS_PER_SETTLEMENT = 10_000
@@ -51,10 +51,10 @@ Record = dict[str, Any]
 
 @instrumented("write_dead_letters")
 def write_dead_letters(runtime: Runtime, batch_id: str) -> None:
-    """Settle a routed batch and write a record for each dead_lettered delivery and each malformed or unroutable event.
+    """Settle a routed batch, and write a record for each dead-lettered delivery and malformed or unroutable event.
 
-    Does nothing before the batch is routed or after it is committed; running it again writes the same files.
-    Raises ReconciliationError for a file that cannot be read.
+    Does nothing before the batch is routed or after it is committed; running it again writes the same files. Raises
+    ReconciliationError for a file that cannot be read.
     """
     with naming_the_repair(batch_id, "settled"):
         batch = settle(runtime, runtime.ledger.batch(batch_id))
@@ -66,10 +66,10 @@ def write_dead_letters(runtime: Runtime, batch_id: str) -> None:
 def dead_letters_again(
     runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
 ) -> Iterator[tuple[BatchFile, pa.Table]]:
-    """Yield dead letter files of a settled batch with what they held, made again, one file at a time.
+    """Yield dead letter files of a settled batch with their content, rebuilt one file at a time.
 
-    One that nothing comes out for has no rows. Raises StoreFileMissing or StoreFileDamaged for what they are made of
-    and cannot be read, ReconciliationError for dead letters of another batch that this one delivered again.
+    A file whose content cannot be derived has no rows. Raises StoreFileMissing or StoreFileDamaged for unreadable
+    inputs, and ReconciliationError for dead letters of another batch that this one delivered again.
     """
     wanted = {file.key: file for file in files}
     for key, rows in _numbered(runtime, batch, first_settlement(runtime, batch)) if wanted else ():
@@ -91,14 +91,15 @@ def _write(runtime: Runtime, batch: Batch) -> None:
         # the content follows from the settlement alone, so whoever created the file wrote the same
         write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
         runtime.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
-    # Before it returns, and so before the batch can be committed: a task that dies here is repeated, and says it again.
+    # Before it returns, and so before the batch can be committed: a task that dies here is repeated and queues them
+    # again.
     if events := news.events():
         runtime.ledger.queue_operational_events(events)
 
 
 def _numbered(runtime: Runtime, batch: Batch, first: str) -> Iterator[tuple[str, list[Record]]]:
-    """Yield the rows of each file with its key; both follow from the settlement, in every process the same."""
-    # a batch that was settled again has other dead letters: their files need other names than those of the first ones
+    """Yield the rows of each file with its key; both follow from the settlement, identically in every process."""
+    # A batch that was settled again has other dead letters: their files need new names.
     for number, rows in enumerate(_parts(runtime, batch), _NUMBERS_PER_SETTLEMENT * int(first)):
         yield f"{number:06d}", rows
 
@@ -116,7 +117,7 @@ def _parts(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
 
 
 def _sorted(verdicts: pa.Table) -> pa.Table:
-    """Return verdicts in the order of their files, and of the rows there."""
+    """Return verdicts ordered by file and row."""
     file_of, files = codes_of(verdicts["file"])
     order = np.lexsort((numbers_of(verdicts["row"]), np.argsort(np.argsort(files))[file_of]))
     return verdicts.take(column_of(order, pa.int64()))
@@ -150,8 +151,9 @@ def _records(
 
 
 def _delivery_rows(runtime: Runtime, dead: Sequence[Verdict]) -> list[Record]:
-    """Return the delivery rows of verdicts, in their order, each with its event under `event` and, if it
-    was redriven, the attempts that its dead letter had under `before`.
+    """Return the delivery rows of verdicts, in order, with the event under `event`.
+
+    A redriven delivery has the attempts from its dead letter under `before`.
     """
     rows = _rows_of(runtime, [(verdict.file, verdict.row) for verdict in dead], None)
     landed = [row for row in rows if not _is_redriven(row)]
@@ -171,7 +173,7 @@ def _event_place(row: Record) -> tuple[str, int]:
 
 
 def _is_redriven(row: Record) -> bool:
-    """Return whether a delivery was made of a dead letter, which then holds its event and its attempts until then."""
+    """Return whether a delivery was made from a dead letter, which holds its event and its earlier attempts."""
     return is_dead_letter(str(row["event_file"]))
 
 
@@ -188,7 +190,7 @@ def _rows_of(runtime: Runtime, places: list[tuple[str, int]], columns: list[str]
 
 
 class _Attempts:
-    """Finds the attempts made at dead deliveries of a batch, in its own segments and in those of earlier batches."""
+    """Finds the attempts at dead deliveries of a batch, in its own segments and in those of earlier batches."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime
@@ -199,7 +201,7 @@ class _Attempts:
         self._segments: dict[tuple[str, frozenset[int]], list[str]] = {}
 
     def of(self, dead: Sequence[Verdict]) -> dict[bytes, list[Record]]:
-        """Return every attempt ever made of some deliveries, oldest first."""
+        """Return all attempts at some deliveries, oldest first."""
         wanted = pa.array([verdict.delivery_id for verdict in dead], type=pa.binary(16))
         chunks = {verdict.chunk_id for verdict in dead if verdict.chunk_id is not None}
         found: dict[bytes, list[Record]] = defaultdict(list)

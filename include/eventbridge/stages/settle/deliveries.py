@@ -1,4 +1,4 @@
-"""The deliveries that a batch has to account for, file by file, and in which of its chunks each of them is."""
+"""The deliveries that a batch must account for, file by file, and the chunk of each."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _TEXTS = ("rule", "target", "failure")
 
 
 def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> Iterator[tuple[str, Rows, pa.Table]]:
-    """Yield (file, row numbers, rows) of everything the batch has to account for; rule, target, failure are coded.
+    """Yield (file, row numbers, rows) for all deliveries of a batch; rule, target and failure are dictionary-coded.
 
-    A batch that was routed accounts for all rows of its delivery files,
-    one that took up pending deliveries for the rows its chunks name.
+    A batch that was routed accounts for all rows of its delivery files, one that took up pending deliveries for the
+    rows in its chunks.
     """
     coded = [name for name in columns if name in _TEXTS]
     if batch.routes:
@@ -37,19 +37,19 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
         numbers = np.concatenate([row_vectors.decode(piece.rows) for _, piece in pieces])
         wanted = np.unique(numbers)
         table = read_deliveries(runtime.store, path, row_vectors.encode(wanted), columns, coded=coded)
-        # a row that is named twice is there twice: a doubled delivery must show in the reconciliation
+        # a row that is named twice is yielded twice: a doubled delivery must show in the reconciliation
         yield path, numbers, table.take(column_of(np.searchsorted(wanted, numbers), pa.int64()))
 
 
 class ChunkPlaces:
-    """Finds the chunks, and the attempts made before them, of rows of delivery files."""
+    """Finds the chunks of rows of delivery files, and their number of earlier attempts."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self.chunks = chunks
         self._pieces = _by_file(chunks)
 
     def of(self, file: str, rows: Rows) -> tuple[Rows, Rows]:
-        """Return for each row the position of its chunk in `chunks`, NO_CODE for one in none, and the attempts."""
+        """Return for each row the index of its chunk in `chunks`, NO_CODE if it has none, and its earlier attempts."""
         chunk_of = np.full(int(rows.max(initial=-1)) + 1, NO_CODE)
         attempts = np.zeros(len(chunk_of), np.int64)
         for number, piece in self._pieces.get(file, ()):
@@ -60,7 +60,7 @@ class ChunkPlaces:
 
 
 def _by_file(chunks: Iterable[Chunk]) -> dict[str, list[tuple[int, Piece]]]:
-    """Return the pieces of each delivery file, each with the position of its chunk."""
+    """Return the pieces of each delivery file, each with the index of its chunk."""
     found: dict[str, list[tuple[int, Piece]]] = defaultdict(list)
     for number, chunk in enumerate(chunks):
         for piece in chunk.pieces:

@@ -1,7 +1,7 @@
 """How deliveries of ordered targets are pending: by shard, with their places, on hold behind their key or at a failure.
 
-Called by schedule_retries. What a normal batch could not send is pending due: only a retry batch, which has its shard
-for itself, may say that a delivery waits behind its key until something of the shard gets its verdict.
+Called by schedule_retries. Deliveries that a normal batch could not send are pending and due: only a retry batch, which
+has the shard to itself, may put a delivery on hold behind its key until another of the shard gets its verdict.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.waiting import Flags, WaitingRows
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of
 
-#: Reasons for which a delivery would be dead-lettered; where none may be, its rule is on hold at it.
+#: Reasons for which a delivery would be dead-lettered; where none may be, its rule is put on hold at it.
 ENDS = frozenset(
     {"MaximumRetryAttempts", "MaximumEventAge", "NonRetryable", "TransformFailed", "TargetGone", "RouteFailed"}
 )
 
 
 class OrderedPending:
-    """Says of the verdicts of one batch which are of ordered targets, and how these become pending."""
+    """Finds the deliveries of ordered targets in one batch, and decides how they are pending."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime
@@ -53,16 +53,16 @@ class OrderedPending:
                 self._notes[file].append((taken.held, row_vectors.decode(rows)))
 
     def enter(self, waiting: WaitingRows) -> None:
-        """Enter into rows that are of ordered targets their shards and places, and why they are pending and on hold."""
+        """Set shard, place, reason and hold in rows of ordered targets."""
         found = np.flatnonzero(waiting.of_targets(partial(may_be_ordered, self._rule_set)))
         for file, at in waiting.by_file(found):
             self._place(waiting, file, at)
         ordered = waiting.shard != NO_CODE
         if not ordered.any():
             return
-        said = waiting.has(waiting.verdict, "retry_scheduled") & waiting.has(waiting.reason, *ENDS, BLOCKED) & ordered
+        shown = waiting.has(waiting.verdict, "retry_scheduled") & waiting.has(waiting.reason, *ENDS, BLOCKED) & ordered
         waiting.kept_reason[ordered] = waiting.verdict[ordered]
-        waiting.kept_reason[said] = waiting.reason[said]
+        waiting.kept_reason[shown] = waiting.reason[shown]
         self._hold(waiting, ordered & (waiting.held == NO_CODE))
 
     def _place(self, waiting: WaitingRows, file: str, at: Rows) -> None:
@@ -77,13 +77,13 @@ class OrderedPending:
         waiting.partition[at] = [waiting.partition_code(Partition(*each)) for each in zip(*names, strict=True)]
 
     def _hold(self, waiting: WaitingRows, free: Flags) -> None:
-        """Enter why rows are on hold that their settlement does not hold."""
+        """Set why rows are on hold that their settlement does not hold."""
         blocked = waiting.has(waiting.reason, BLOCKED)
         untried = waiting.has(waiting.verdict, "unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
         if self._batch.kind == "retry" and not self._batch.routes:
             waiting.held[free & blocked] = waiting.code(BEHIND_ITS_KEY)
         for file, at in waiting.by_file(np.flatnonzero(free & untried)) if self._notes else ():
-            for note, rows in self._notes[file]:  # what a person said is not forgotten with the push that was to do it
+            for note, rows in self._notes[file]:  # an operator's decision survives the push that was to carry it out
                 waiting.held[at[np.isin(waiting.row[at], rows)]] = waiting.code(note)
         ended = free & ~untried & waiting.has(waiting.reason, *ENDS)
         if ended.any():
@@ -93,21 +93,21 @@ class OrderedPending:
 
 
 def dead_letters_nothing(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether a target has `errors_tolerance: none`; False for one that no rule names."""
+    """Return whether a target has `errors_tolerance: none`; False if no rule names it."""
     found = rules.rules.get(rule)
     return found is not None and target in found.destinations and found.destinations[target].errors_tolerance == "none"
 
 
 def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether a target is ordered, or not named (any more), so that only its deliveries tell."""
+    """Return whether a target is ordered, or is not named (any more), so that only its deliveries show it."""
     found = rules.rules.get(rule)
     return found is None or target not in found.destinations or found.destinations[target].ordered
 
 
 def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
-    """Make due what waits behind its keys in the shards in which a retry batch gave something its verdict.
+    """Make due the deliveries behind their keys, in shards where a retry batch settled a delivery.
 
-    To be called before the batch commits, any number of times: until then nobody else takes rows of these shards.
+    Call it before the batch commits, any number of times: until then no other batch takes rows of these shards.
     """
     if batch.routes:
         return

@@ -1,4 +1,4 @@
-"""Stage schedule_retries: makes pending in the ledger what its settlement says is to be tried again."""
+"""Stage schedule_retries: makes the deliveries that the settlement retries pending in the ledger."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from eventbridge.store.columns import time_at
 
 @instrumented("schedule_retries")
 def schedule_retries(runtime: Runtime, batch_id: str) -> None:
-    """Record what a settled batch tries again, with due time, attempts and lane as the settlement says.
+    """Record the retries of a settled batch, with due time, attempts and lane from the settlement.
 
-    And a copy of each of its dead letters for the dead letter queue of its target, if that has one.
-    The only inserter of pending rows. Does nothing before the batch is settled or after it is committed;
-    running it again, or twice at once, inserts nothing new.
+    Also records a copy of each dead letter whose target has a dead letter queue. This stage alone inserts pending rows.
+    Does nothing before the batch is settled or after it is committed; running it again, or twice at once, inserts
+    nothing new.
     """
     batch = runtime.ledger.batch(batch_id)
     if batch.state == "settling":
@@ -41,16 +41,15 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
         rows = pending_rows(runtime, batch)
         runtime.ledger.add_pending([*rows, *pending_copies(runtime, batch)], first)
         release_after_progress(runtime, batch, rows)
-        # A task that dies here is repeated before the batch can be committed, and says it again.
+        # A task that dies here is repeated before the batch can be committed, and queues the events again.
         if held := _on_hold_events(runtime, batch, rows):
             runtime.ledger.queue_operational_events(held)
 
 
 def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
-    """Return an event for each delivery that a rule is on hold at: when it was last responded, or found without
-    payload.
+    """Return an event for each delivery that puts its rule on hold, with the time of its last response or failure.
 
-    What they say follows from the settlement alone, however often they are made.
+    The events follow from the settlement alone, so repeating this makes the same events.
     """
     held = {name: row for row in pending if (name := delivery_on_hold_at(row.held)) is not None}
     if not held:
@@ -71,7 +70,7 @@ def _place(row: PendingDeliveries) -> str:
 
 
 def pending_rows(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
-    """Return the pending rows that follow from a batch's settlement, supplements included."""
+    """Return the pending rows that follow from a batch's settlement, including its supplements."""
     rows = []
     order, spans, context = OrderedPending(runtime, batch), SpanPending(runtime, batch), _PendingContext(runtime, batch)
     for number, table in settled_as(runtime, batch.batch_id, ["retry_scheduled", "unknown"], COLUMNS):
@@ -83,7 +82,7 @@ def pending_rows(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
 
 
 class _PendingContext:
-    """What pending rows inherit from the chunks they come from: lineage, time on hold, runner, size."""
+    """What pending rows inherit from their chunks: lineage, time on hold, runner and size."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._batch = batch
@@ -100,9 +99,9 @@ class _PendingContext:
     def pending(self, settlement: int, waiting: WaitingRows, group: PendingGroup, at: Rows) -> PendingDeliveries:
         pieces = self._pieces[group.chunk_id, group.rule, group.target]
         on_hold_seconds = max((piece.on_hold_seconds for piece in pieces), default=0.0)
-        if group.reason == BLOCKED and not group.held:  # until its key may be tried again it waits, and does not age
+        if group.reason == BLOCKED and not group.held:  # it waits until its key may be tried again, and does not age
             on_hold_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
-        if group.held == QUEUE_EXHAUSTED:  # whoever releases it wants it to be tried: its age begins when it is on hold
+        if group.held == QUEUE_EXHAUSTED:  # if it is released it must be tried: its age begins with the hold
             on_hold_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
         published_at, told_at = self._timed(group, time_at(int(waiting.published_at[at].max())))
         return PendingDeliveries(
@@ -133,13 +132,13 @@ class _PendingContext:
         )
 
     def _timed(self, group: PendingGroup, youngest: datetime) -> tuple[datetime | None, datetime | None]:
-        """Return when the youngest was published, for a target with a deadline, and when that was told to run out."""
+        """Return when the youngest was published, for a target with a deadline, and when running late was reported."""
         rule = self._rule_set.rules.get(group.rule)
         target = rule.targets.get(group.target) if rule is not None else None
         if target is None or target.deliver_within_seconds is None:
             return None, None
         planned_at = self._batch.planned_at
-        # the plan of a batch of what was pending had told of it before
+        # the plan of a retry batch reported it before
         told = not self._batch.routes and youngest <= told_before(target.deliver_within_seconds, planned_at)
         return youngest, planned_at if told else None
 
@@ -151,9 +150,10 @@ class _PendingContext:
         return self._batch.runner
 
     def _lineage(self, group: PendingGroup, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
-        """Return who made attempts at a group; not this batch, if none of it can have been sent.
+        """Return the chunks that made attempts at a group; without this batch, if none of it can have been sent.
 
-        A target that is probed every 30 s would else have a day's batches in the lineage of all that waits for it.
+        Otherwise, a target that is probed every 30 s would have a day's batches in the lineage of all its pending
+        deliveries.
         """
         pairs = {pair: None for piece in pieces for pair in piece.lineage}
         untried = group.attempts <= min((piece.attempts for piece in pieces), default=0)

@@ -1,4 +1,4 @@
-"""The settlement of a batch: the file of its verdicts, and those of its supplements, as they are written and read."""
+"""Reads and writes the settlement of a batch: the file of its verdicts, and the files of its supplements."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from eventbridge.store import layout, schemas
 from eventbridge.store.columns import codes_of, flag_column
 from eventbridge.store.parquet import TableWriter, count_rows, read_table, write_table
 
-#: What is on hold of a settlement at a time, while it is written, beside its compressed bytes.
+#: Rows of a settlement that are buffered while it is written, beside its compressed bytes.
 _GROUP_ROWS = 50_000
 
 _TEXTS = [field.name for field in schemas.SETTLEMENT if pa.types.is_string(field.type)]
 
 
 def settlement_key(number: int) -> str:
-    """Return under which key settlement `number` of a batch is recorded."""
+    """Return the key under which settlement `number` of a batch is recorded."""
     return f"{number:06d}"
 
 
 def first_settlement(runtime: Runtime, batch: Batch) -> str:
     """Return the key of a batch's first settlement; "" if it has none.
 
-    To be read before anything that follows from a settlement, and given to the ledger with it: a batch that is settled
-    again has another one.
+    Read it before anything that follows from a settlement, and pass it to the ledger with the result: a batch that is
+    settled again has another first settlement.
     """
     return next((file.key for file in runtime.ledger.files(batch.batch_id, "settlement")), "")
 
 
 def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iterable[pa.Table], first: str) -> None:
-    """Create settlement `number` (0, or a supplement of `first`) unless it exists, and record the one that does.
+    """Create settlement `number` (0, or a supplement of `first`) unless it exists, and record the existing one.
 
-    The tables have the columns of schema SETTLEMENT, their texts coded.
+    The tables have the columns of schema SETTLEMENT, with dictionary-coded texts.
     """
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
     create_settlement(runtime, path, tables)
@@ -47,7 +47,7 @@ def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iter
 
 
 def create_settlement(runtime: Runtime, path: str, tables: Iterable[pa.Table]) -> bool:
-    """Write tables as one settlement file; False if there is one already."""
+    """Write tables as one settlement file; return False if the file exists already."""
     writer = TableWriter(runtime.store, path, _GROUP_ROWS)
     for table in tables:
         writer.write(table)
@@ -57,7 +57,7 @@ def create_settlement(runtime: Runtime, path: str, tables: Iterable[pa.Table]) -
 
 
 def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-    """Yield (number, rows) of the settlement (0) and its supplements (1, 2, ...); texts are coded."""
+    """Yield (number, rows) of the settlement (0) and its supplements (1, 2, ...); texts are dictionary-coded."""
     for file in runtime.ledger.files(batch_id, "settlement"):
         if file.path is not None:
             yield int(file.key), read_table(runtime.store, file.path, columns, coded=_coded(columns))
@@ -66,7 +66,7 @@ def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iter
 def settled_as(
     runtime: Runtime, batch_id: str, verdicts: Sequence[StatusName], columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield (number, rows) as `settlements` does, of these verdicts only; a file without any is hardly read."""
+    """Yield (number, rows) as `settlements` does, only for these verdicts; of a file without any little is read."""
     for file in runtime.ledger.files(batch_id, "settlement"):
         if file.path is None:
             continue

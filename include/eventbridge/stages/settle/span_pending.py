@@ -1,4 +1,4 @@
-"""Keeps spans whole while they wait: each is pending as a row of its own, and so taken up as the piece that it was."""
+"""Keeps spans whole while they wait: each is pending as its own row, and is taken up as the same piece."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.stages.settle.waiting import WaitingRows
 
 
 class SpanPending:
-    """Knows the pieces of a batch's chunks that are of targets which take spans."""
+    """Finds the pieces of a batch's chunks whose target takes spans."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime
@@ -33,9 +33,9 @@ class SpanPending:
         ]
 
     def enter(self, waiting: WaitingRows) -> None:
-        """Enter into rows which span they are of; a span is due when the last of its deliveries is."""
+        """Set the span of rows; a span is due when the last of its deliveries is."""
         of_targets = waiting.of_targets(self._takes_spans)
-        if not of_targets.any():  # else the rules of all that was delivered are read, to add nothing
+        if not of_targets.any():  # else the chunks of all deliveries are read for nothing
             return
         for chunk_id, number, piece in self._pieces:
             of_chunk = of_targets & (waiting.chunk_id == chunk_id) & (waiting.file == waiting.code(piece.file))
@@ -47,7 +47,7 @@ class SpanPending:
 
 
 def takes_spans(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether a target, or dead letter queue, takes spans."""
+    """Return whether a target or dead letter queue takes spans."""
     found = rules.rules.get(rule)
     spec = found.destinations.get(target) if found is not None else None
     return spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans"

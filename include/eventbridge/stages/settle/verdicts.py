@@ -1,4 +1,4 @@
-"""Stage write_dead_letters, first half: settles a batch, giving each of its deliveries its one frozen verdict."""
+"""Stage write_dead_letters, first half: settles a batch by giving each of its deliveries one frozen verdict."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from eventbridge.store.columns import (
     with_codes,
 )
 
-#: Verdict of a chunk or a delivery that nobody tried: due at once, in the slow lane.
+#: Lane of an untried delivery: due at once, in the slow lane.
 _SLOW = "slow"
 
-#: How long what a push could not even begin is left alone: a connection that nobody defined would fail again at once.
+#: How long deliveries wait whose push could not even begin: an undefined connection would fail again at once.
 _PAUSE = timedelta(seconds=30)
 
 _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
@@ -58,7 +58,7 @@ _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
 
 _DISABLED, _COPY_HELD = 0, 1  # places in `Judge._held`
 
-#: What a verdict needs of a delivery row.
+#: Columns of a delivery row that a verdict needs.
 MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
 
 _SETTLEMENT = with_codes(schemas.SETTLEMENT)
@@ -68,9 +68,9 @@ _Flags = npt.NDArray[np.bool_]
 def settle(runtime: Runtime, batch: Batch) -> Batch:
     """Freeze the verdicts of a routed batch and return it in state `settling`; later calls change nothing.
 
-    Waits until no push of the batch is at work. Raises every claim then, so that no segment can be recorded once the
-    verdicts are being read.
-    Of two that settle at once the first to create the file wins; the other one's verdicts are thrown away.
+    Waits until no push of the batch is at work. It then raises every claim, so that no segment can be recorded while
+    the verdicts are read. If two processes settle at once, the first to create the file wins; the verdicts of the other
+    are discarded.
     """
     if batch.state == "routed":
         begin_settlement(runtime, batch.batch_id)
@@ -81,9 +81,9 @@ def settle(runtime: Runtime, batch: Batch) -> Batch:
 
 
 def verdicts_of(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
-    """Yield the verdicts of a batch as its segments show them, but for those of the keys `without`.
+    """Yield the verdicts of a batch from its segments, except the segments with keys in `without`.
 
-    A table for each delivery file, with the columns of schema SETTLEMENT, the texts coded.
+    One table for each delivery file, with the columns of schema SETTLEMENT and dictionary-coded texts.
     """
     files = (file for file in segments(runtime, batch.batch_id) if file.key not in without)
     judge = Judge(runtime, batch, read_responses(runtime.store, (file.path for file in files if file.path is not None)))
@@ -92,22 +92,22 @@ def verdicts_of(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -
 
 
 class Judge:
-    """Gives deliveries of a batch their verdicts: from the responses, and else from their chunks, targets and rules."""
+    """Gives deliveries of a batch their verdicts: from the responses, else from their chunks, targets and rules."""
 
     def __init__(self, runtime: Runtime, batch: Batch, responses: Responses | None = None) -> None:
-        """Without `responses` every delivery that could be sent is unknown."""
+        """Without `responses`, every delivery that could be sent is unknown."""
         chunks = runtime.ledger.chunks(batch.batch_id)
         self._responses = responses or read_responses(runtime.store, ())
         self._places = ChunkPlaces(chunks)
         self._rules = runtime.rules_of(batch)
         self._windows = windows_of(self._rules)
-        # what was pending, or is redriven as it was, was routed to a target that was real then
+        # Pending or redriven deliveries were routed to a target that was not a shadow then.
         self._shadows = self._rules.shadows() if batch.routes else frozenset()
         statuses = runtime.ledger.target_statuses()
         self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
         self._failures = _failure_reasons(runtime, batch)
         self._now = time_code(runtime.clock())
-        # one value more than there are chunks: that of a row in none, whose place is NO_CODE
+        # One more value than chunks: for a row without a chunk, whose index is NO_CODE.
         self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
         self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
         self._overrides = runtime.ledger.overrides()
@@ -119,9 +119,9 @@ class Judge:
     def verdicts(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
         """Return the verdicts of rows of a delivery file; `table` has their MATCHED_COLUMNS.
 
-        A delivery without any outcome is unknown and due now, or soon if its push failed by an error: trying again is
-        safe, forgetting it is not. None is due before it may be sent, nor while its target's window is closed. One
-        without a payload is a dead letter or, where a target dead-letters nothing, waits.
+        A delivery without any outcome is unknown and due now, or soon if its push failed by an error: retrying is safe,
+        forgetting is not. None is due before it may be sent, nor while its target's window is closed. A delivery
+        without a payload becomes a dead letter or, where a target dead-letters nothing, waits.
         """
         responses = self._responses.of(ids_of(table["delivery_id"]))
         chunk_of, attempts = self._places.of(file, rows)
@@ -149,7 +149,7 @@ class Judge:
             over = (verdict != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
             verdict, reason = self._settle_shadows(verdict, reason, over, failed)
             due_at[over], held[over] = NO_TIME, NO_CODE
-        if is_dead_letter(file):  # a copy that is dead-lettered is on hold, and begins again if released
+        if is_dead_letter(file):  # a dead-lettered copy goes on hold, and starts over if it is released
             dead = verdict == _DEAD
             verdict[dead], attempts[dead] = _RETRY, 0
             due_at[dead], held[dead] = self._now, _COPY_HELD
@@ -175,9 +175,9 @@ class Judge:
     def _settle_shadows(
         self, verdict: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
     ) -> tuple[Rows, pa.DictionaryArray]:
-        """Return verdicts and reasons with those of shadows, `over`, for settled: nothing more becomes of them."""
-        said = texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
-        return np.where(over, _DELIVERED, verdict), _replaced(reason, over, said)
+        """Return verdicts and reasons in which the rows `over` of shadows are settled."""
+        reasons = texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
+        return np.where(over, _DELIVERED, verdict), _replaced(reason, over, reasons)
 
     def _due_at(self, table: pa.Table, responses: pa.Table, chunk_of: Rows) -> Rows:
         due_at = times_of(responses["due_at"])
@@ -204,13 +204,13 @@ class Judge:
         return dead_letters_nothing(self._rules, *target)
 
     def _reasons(self, file: str, rows: Rows) -> pa.DictionaryArray:
-        """Return why each row failed that did."""
-        said = np.zeros(len(rows), np.int64)
+        """Return why each failed row failed."""
+        reasons = np.zeros(len(rows), np.int64)
         names = ["TransformFailed"]
         for reason, its_rows in self._failures.get(file, {}).items():
-            said[np.isin(rows, row_vectors.decode(its_rows))] = len(names)
+            reasons[np.isin(rows, row_vectors.decode(its_rows))] = len(names)
             names.append(reason)
-        return texts(said, names)
+        return texts(reasons, names)
 
 
 def _pause(chunk: Chunk) -> int:
@@ -219,7 +219,7 @@ def _pause(chunk: Chunk) -> int:
 
 
 def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str, str]]:
-    """Return why failed rows of delivery files failed: row sets by reason, by path; any other: TransformFailed."""
+    """Return why rows of delivery files failed: row sets by reason, by path; other failed rows: TransformFailed."""
     return {
         file.path: file.detail.failure_reasons
         for file in runtime.ledger.files(batch.batch_id, "delivery")
@@ -234,11 +234,11 @@ def _rows_by_target(table: pa.Table) -> dict[tuple[str, str], Rows]:
     order = np.argsort(pairs, kind="stable")
     found, starts = np.unique(pairs[order], return_index=True)
     names = ((rules[pair // len(targets)], targets[pair % len(targets)]) for pair in found.tolist())
-    return dict(zip(names, np.split(order, starts[1:]), strict=False))  # of no rows there is one part, and no name
+    return dict(zip(names, np.split(order, starts[1:]), strict=False))  # without rows there is one part, and no name
 
 
 def _of_targets(table: pa.Table, chosen: Callable[[tuple[str, str]], bool]) -> _Flags:
-    """Return which rows are of rules' targets that are chosen."""
+    """Return which rows have targets for which `chosen` is true."""
     flags = np.zeros(table.num_rows, bool)
     for target, rows in _rows_by_target(table).items():
         flags[rows] = chosen(target)

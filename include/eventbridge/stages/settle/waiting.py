@@ -1,4 +1,4 @@
-"""Rows of a settlement that wait to be tried again, as vectors, and in groups that are pending together."""
+"""Rows of a settlement that wait for a retry, as vectors, and in groups that become one pending row each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.store.columns import NO_CODE, NO_TIME, codes_of, column_of, ids
 
 Flags = npt.NDArray[np.bool_]
 
-#: What `WaitingRows` needs of a settlement.
+#: Columns of a settlement that `WaitingRows` needs.
 COLUMNS: Final = [
     "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
     "not_before", "settled_at", "reason", "delivery_id", "published_at",
@@ -28,7 +28,7 @@ _SECOND: Final = 1_000_000
 
 
 class PendingGroup(NamedTuple):
-    """What deliveries have in common that are pending as one row; `reason` as it is shown."""
+    """What the deliveries of one pending row have in common; `reason` as it is shown."""
 
     chunk_id: int
     rule: str
@@ -42,15 +42,15 @@ class PendingGroup(NamedTuple):
 
 
 class WaitingRows:
-    """Rows of one settlement, a vector for each column; texts are codes, which stand for what `texts` holds.
+    """Rows of one settlement, with a vector for each column; texts are codes into `texts`.
 
-    `span` numbers what must be pending as one row, NO_CODE: any may share one.
-    `shard`, `partition` and `offset` are NO_CODE but for deliveries of ordered targets, which have a place on their
-    bus. `kept_reason` and `held` are what they were added with. Times are microseconds since 1970.
+    `span` numbers the rows that must become one pending row; NO_CODE: they may share any. `shard`, `partition` and
+    `offset` are NO_CODE except for deliveries of ordered targets. `kept_reason` and `held` are what the rows are added
+    with. Times are microseconds since 1970.
     """
 
     def __init__(self, table: pa.Table) -> None:
-        """`table` has COLUMNS, its texts coded."""
+        """`table` has COLUMNS, with dictionary-coded texts."""
         self.texts: list[str] = []
         self.partitions: list[Partition] = []
         self._codes: dict[str, int] = {}
@@ -88,18 +88,18 @@ class WaitingRows:
         return np.isin(column, [self.code(text) for text in texts])
 
     def of_targets(self, chosen: Callable[[str, str], bool]) -> Flags:
-        """Return which rows are of rules' targets that are chosen."""
+        """Return which rows have targets for which `chosen` is true."""
         pairs, of_row = np.unique(self.rule * len(self.texts) + self.target, return_inverse=True)
         flags = [chosen(*(self.texts[code] for code in divmod(pair, len(self.texts)))) for pair in pairs.tolist()]
         return np.array(flags, bool)[of_row]
 
     def by_file(self, at: Rows) -> Iterator[tuple[str, Rows]]:
-        """Yield (file, positions) of the rows at some positions, in ascending order."""
+        """Yield (file, positions) for the rows at some positions, in ascending order."""
         for code, part in _split(self.file[at], at):
             yield self.texts[code], part
 
     def groups(self) -> Iterator[tuple[PendingGroup, Rows]]:
-        """Yield each group with the positions of its rows, the one whose first row comes first before the others."""
+        """Yield each group with the positions of its rows, ordered by its first row."""
         keys = {
             "chunk_id": self.chunk_id,
             "rule": self.rule,
@@ -136,13 +136,13 @@ class WaitingRows:
             )
 
     def _lane(self, lane: int, shard: int, span: int) -> str:
-        """Return a row's lane; lanes do not apply to ordered targets, nor to spans: the name tells their rows apart."""
+        """Return a row's lane; ordered targets and spans have none, so a name tells their rows apart."""
         if shard != NO_CODE:
             return f"order.{shard}"
         return self.texts[lane] if span == NO_CODE else f"span.{span}"
 
     def spans(self, at: Rows) -> tuple[Span, ...]:
-        """Return where the deliveries at some positions lie in their partitions, () if they are not ordered."""
+        """Return the ranges, by partition, of the deliveries at some positions; () if they are not ordered."""
         at = at[self.partition[at] != NO_CODE]
         return tuple(
             sorted(
@@ -156,12 +156,12 @@ class WaitingRows:
         return np.array([*map(self.code, texts), NO_CODE])[codes]
 
     def _due_second(self) -> Rows:
-        """Return the second since 1970 at which each row is due; never before its policy allows.
+        """Return the second since 1970 at which each row is due, never before its policy allows.
 
-        Those of one second share a row. What makes few retry runs of many rows is the watcher.
+        Rows of one second share a pending row; the watcher combines many rows into few retry runs.
         """
         after_response = self.has(self.verdict, "retry_scheduled") & self.responded
-        # any other may go at once, or at the whole second from which on it may be sent
+        # any other may be sent at once, or from a whole second on
         return np.where(after_response, -(-self.due_at // _SECOND), self.due_at // _SECOND)
 
 
