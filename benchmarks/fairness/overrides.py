@@ -132,32 +132,13 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
     """Publish, deliver and retry for the block; gives what failed."""
     stop, failures = Stop(), list[BaseException]()
 
-    def publish() -> None:
-        with place.bus() as bus:
-            number = 0
-            while not stop.wait(1 / _RATE):
-                bus.publish([(event(number := number + 1, 256), None)])
-
-    def deliver() -> None:
-        with closing(place.open()) as runtime:
-            router = InProcessRouter(runtime.store)
-            while not stop.is_set():
-                if deliver_batch(runtime, RUNNER, router, stop) is None:
-                    stop.wait(0.05)
-
-    def retry() -> None:
-        with closing(place.open()) as runtime:
-            while not stop.wait(0.1):
-                if runtime.ledger.anything_due(runtime.ledger.now()):
-                    deliver_retries(runtime, RUNNER, stop)
-
-    def guarded(body: Callable[[], None]) -> None:
+    def guarded(body: Callable[[Site, Stop], None]) -> None:
         try:
-            body()
+            body(place, stop)
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(body,)) for body in (publish, deliver, retry)]
+    threads = [threading.Thread(target=guarded, args=(body,)) for body in (_publish, _deliver, _retry)]
     for thread in threads:
         thread.start()
     try:
@@ -166,6 +147,28 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def _publish(place: Site, stop: Stop) -> None:
+    with place.bus() as bus:
+        number = 0
+        while not stop.wait(1 / _RATE):
+            bus.publish([(event(number := number + 1, 256), None)])
+
+
+def _deliver(place: Site, stop: Stop) -> None:
+    with closing(place.open()) as runtime:
+        router = InProcessRouter(runtime.store)
+        while not stop.is_set():
+            if deliver_batch(runtime, RUNNER, router, stop) is None:
+                stop.wait(0.05)
+
+
+def _retry(place: Site, stop: Stop) -> None:
+    with closing(place.open()) as runtime:
+        while not stop.wait(0.1):
+            if runtime.ledger.anything_due(runtime.ledger.now()):
+                deliver_retries(runtime, RUNNER, stop)
 
 
 def _seen(runtime: Runtime, said: datetime) -> _Observation:

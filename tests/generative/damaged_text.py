@@ -41,28 +41,10 @@ class Damage:
         at = whole(len(text) + 1)
         to = min(len(text), at + choice((1, 1, 1, 2, 3, 8, 40)))
         way = whole(14)
-        if way == 0:  # a bit
-            return text[:at] + bytes(byte ^ 1 << whole(8) for byte in text[at : at + 1]) + text[at + 1 :]
-        if way == 1:  # any byte
-            return text[:at] + bytes([whole(256)]) + text[at + 1 :]
-        if way == 2:
-            return text[:at] + bytes([choice(_DIGITS_AND_SIGNS)]) + text[at + 1 :]
-        if way == 3:
-            return text[:at] + text[to:]
-        if way in (4, 5):
-            return text[:at] + choice(TOKENS) + text[at:]
-        if way == 6:
-            return text[:at] + choice(TOKENS) + text[to:]
-        if way == 7:  # cut off, in front or behind
-            return text[:at] if choice((True, True, False)) else text[at:]
-        if way == 8:  # swap neighbours
-            size = to - at
-            return text[:at] + text[to : to + size] + text[at:to] + text[to + size :]
-        if way == 9:  # repeat
-            return text[:to] + text[at:to] * choice((1, 1, 2, 30)) + text[to:]
-        if way == 10:  # one behind the other, or one within the other
-            other = choice(self._documents)
-            return text + choice((b"", b" ", b",", b"\n")) + other if choice((True, False)) else text[:at] + other
+        if way < 7:
+            return text[:at] + self._instead(way, text, at, to)
+        if way < 11:
+            return self._moved(way, text, at, to)
         if way == 11:  # a token becomes another
             token = choice(TOKENS)
             place = text.find(choice((b'"', b":", b",", b"}", b"]", b"1", b"0", b"e")), at)
@@ -77,3 +59,29 @@ class Damage:
         return (
             choice((b" ", b"\n\t", b"\xef\xbb\xbf", b"\x00", b"\r")) + text + choice((b" ", b"\n", b"\x00", b",", b"}"))
         )
+
+    def _instead(self, way: int, text: bytes, at: int, to: int) -> bytes:
+        """Return what stands from `at` on in place of what stood there."""
+        whole, choice = self._random.randrange, self._random.choice
+        if way == 0:  # a bit
+            return bytes(byte ^ 1 << whole(8) for byte in text[at : at + 1]) + text[at + 1 :]
+        if way == 1:  # any byte
+            return bytes([whole(256)]) + text[at + 1 :]
+        if way == 2:
+            return bytes([choice(_DIGITS_AND_SIGNS)]) + text[at + 1 :]
+        if way == 3:
+            return text[to:]
+        return choice(TOKENS) + (text[to:] if way == 6 else text[at:])
+
+    def _moved(self, way: int, text: bytes, at: int, to: int) -> bytes:
+        """Return the text without some of it, or with some of it, or of another one, in another place."""
+        choice = self._random.choice
+        if way == 7:  # cut off, in front or behind
+            return text[:at] if choice((True, True, False)) else text[at:]
+        if way == 8:  # swap neighbours
+            size = to - at
+            return text[:at] + text[to : to + size] + text[at:to] + text[to + size :]
+        if way == 9:  # repeat
+            return text[:to] + text[at:to] * choice((1, 1, 2, 30)) + text[to:]
+        other = choice(self._documents)  # one behind the other, or one within the other
+        return text + choice((b"", b" ", b",", b"\n")) + other if choice((True, False)) else text[:at] + other

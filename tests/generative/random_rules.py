@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from generative.vocabulary import EXPRESSIONS, Vocabulary
@@ -89,42 +90,38 @@ class RandomRules:
     def condition(self, kind: str, inside_all: int = 0) -> Any:
         """Return a condition of a kind; `inside_all` is how many `all` it is in."""
         vocabulary, choice = self.vocabulary, self.random.choice
-        if kind == "text":
-            return choice((vocabulary.text(), {"exactly": vocabulary.text()}))
-        if kind == "number":
-            return self._number()
-        if kind == "word":
-            return choice((None, True, False))
         if kind in ("prefix", "suffix"):
             text = choice((vocabulary.text(), vocabulary.text()[:2], vocabulary.text()[-2:]))
             return {kind: choice((text, text, {"equals-ignore-case": vocabulary.other_case(text)}))}
-        if kind == "ignore-case":
-            return {"equals-ignore-case": vocabulary.other_case(vocabulary.text())}
-        if kind == "contains":
-            return {"contains": choice((vocabulary.text(), vocabulary.text()[1:3]))}
-        if kind == "wildcard":
-            return {"wildcard": self._wildcard()}
-        if kind == "regex":
-            return {"regex": choice(list(EXPRESSIONS))}
-        if kind == "numeric":
-            return {"numeric": [choice(("=", "!=", "<", "<=", ">", ">=")), self._number()]}
-        if kind == "range":
-            low, high = sorted((self._number(), self._number()))
-            if low == high:
-                return {"numeric": [">=", low, "<=", high]}
-            return {"numeric": [choice((">", ">=")), low, choice(("<", "<=")), high]}
-        if kind == "exists":
-            return {"exists": True}
         if kind == "absent":
             return {"exists": bool(inside_all)}
-        if kind == "cidr":
-            return {"cidr": choice(vocabulary.blocks)}
-        if kind == "but":
-            return {"anything-but": self._excluded()}
-        if inside_all > 1:
-            return vocabulary.text()
-        kinds = [choice(("prefix", "suffix", "contains", *_KINDS)) for _ in range(choice((1, 2, 2, 3)))]
-        return {"all": [self.condition(inner, inside_all + 1) for inner in kinds]}
+        if kind == "all":
+            if inside_all > 1:
+                return vocabulary.text()
+            kinds = [choice(("prefix", "suffix", "contains", *_KINDS)) for _ in range(choice((1, 2, 2, 3)))]
+            return {"all": [self.condition(inner, inside_all + 1) for inner in kinds]}
+        simple: dict[str, Callable[[], Any]] = {
+            "text": lambda: choice((vocabulary.text(), {"exactly": vocabulary.text()})),
+            "number": self._number,
+            "word": lambda: choice((None, True, False)),
+            "ignore-case": lambda: {"equals-ignore-case": vocabulary.other_case(vocabulary.text())},
+            "contains": lambda: {"contains": choice((vocabulary.text(), vocabulary.text()[1:3]))},
+            "wildcard": lambda: {"wildcard": self._wildcard()},
+            "regex": lambda: {"regex": choice(list(EXPRESSIONS))},
+            "numeric": lambda: {"numeric": [choice(("=", "!=", "<", "<=", ">", ">=")), self._number()]},
+            "range": self._range,
+            "exists": lambda: {"exists": True},
+            "cidr": lambda: {"cidr": choice(vocabulary.blocks)},
+            "but": lambda: {"anything-but": self._excluded()},
+        }
+        return simple[kind]()
+
+    def _range(self) -> Any:
+        choice = self.random.choice
+        low, high = sorted((self._number(), self._number()))
+        if low == high:
+            return {"numeric": [">=", low, "<=", high]}
+        return {"numeric": [choice((">", ">=")), low, choice(("<", "<=")), high]}
 
     def _number(self) -> Number:
         number = self.vocabulary.near_number(self.random.choice(self.vocabulary.numbers))

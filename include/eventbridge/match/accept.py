@@ -45,6 +45,24 @@ def acceptance(condition: Condition) -> Accept:
     match condition:
         case Exactly(value):
             return _exactly(value)
+        case Numeric(bounds):
+            return _numeric(bounds)
+        case Exists(there):
+            return lambda leaf: there
+        case Cidr(block):
+            return _cidr(block)
+        case AnythingBut(none_of):
+            excluded = [acceptance(inner) for inner in none_of]
+            return lambda leaf: not any(accept(leaf) for accept in excluded)
+        case All(conditions):
+            required = [acceptance(inner) for inner in conditions]
+            return lambda leaf: all(accept(leaf) for accept in required)
+        case _:
+            return _text_acceptance(condition)
+
+
+def _text_acceptance(condition: Prefix | Suffix | EqualsIgnoreCase | Wildcard | Contains | Regex) -> Accept:
+    match condition:
         case Prefix(text, ignore_case):
             return _starts(text.casefold(), str.casefold) if ignore_case else _starts(text, str)
         case Suffix(text, ignore_case):
@@ -59,18 +77,6 @@ def acceptance(condition: Condition) -> Accept:
         case Regex(expression):
             fullmatch = compile_expression(expression)
             return lambda leaf: isinstance(leaf, str) and fullmatch(leaf)
-        case Numeric(bounds):
-            return _numeric(bounds)
-        case Exists(there):
-            return lambda leaf: there
-        case Cidr(block):
-            return _cidr(block)
-        case AnythingBut(none_of):
-            excluded = [acceptance(inner) for inner in none_of]
-            return lambda leaf: not any(accept(leaf) for accept in excluded)
-        case All(conditions):
-            required = [acceptance(inner) for inner in conditions]
-            return lambda leaf: all(accept(leaf) for accept in required)
 
 
 def _exactly(value: Scalar) -> Accept:

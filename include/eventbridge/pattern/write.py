@@ -67,6 +67,24 @@ def write_condition(condition: Condition) -> JsonValue:
     match condition:
         case Exactly(value):
             return value
+        case Numeric(bounds):
+            return {"numeric": [part for bound in bounds for part in bound]}
+        case Exists(there):
+            return {"exists": there}
+        case Cidr(block):
+            return {"cidr": block}
+        case All(conditions):
+            return {"all": [write_condition(inner) for inner in conditions]}
+        case AnythingBut(none_of):
+            return {"anything-but": _write_excluded([write_condition(inner) for inner in none_of])}
+        case _:
+            return _write_text_condition(condition)
+
+
+def _write_text_condition(
+    condition: Prefix | Suffix | EqualsIgnoreCase | Wildcard | Contains | Regex,
+) -> dict[str, JsonValue]:
+    match condition:
         case Prefix(text, ignore_case):
             return {"prefix": {"equals-ignore-case": text} if ignore_case else text}
         case Suffix(text, ignore_case):
@@ -79,16 +97,6 @@ def write_condition(condition: Condition) -> JsonValue:
             return {"contains": text}
         case Regex(expression):
             return {"regex": expression}
-        case Numeric(bounds):
-            return {"numeric": [part for bound in bounds for part in bound]}
-        case Exists(there):
-            return {"exists": there}
-        case Cidr(block):
-            return {"cidr": block}
-        case All(conditions):
-            return {"all": [write_condition(inner) for inner in conditions]}
-        case AnythingBut(none_of):
-            return {"anything-but": _write_excluded([write_condition(inner) for inner in none_of])}
 
 
 def _write_excluded(written: list[JsonValue]) -> JsonValue:

@@ -52,17 +52,8 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
     if bounded and (long := too_long(content, file)):
         errors.append(long)
         return None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        place = _place_in(file, error.object[: error.start].decode())
-        message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
-        errors.append(place.error("$", message, "Save the file as UTF-8"))
-        return None
-    if found := _DISPUTED_BREAK.search(text):
-        place = _place_in(file, text[: found.start()])
-        message = f"the character U+{ord(found[0]):04X} is a line break to some readers of YAML and text to others"
-        errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+    text = _text_of(content, file, errors)
+    if text is None:
         return None
     tree = _Tree(file, errors, bounded)
     known = len(errors)
@@ -91,6 +82,22 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
     except YAMLError as error:
         errors.append(start.error("$", f"the file is not YAML: {error}", "Write the file as YAML 1.2"))
     return None
+
+
+def _text_of(content: bytes, file: str, errors: list[RuleError]) -> str | None:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = _place_in(file, error.object[: error.start].decode())
+        message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+        errors.append(place.error("$", message, "Save the file as UTF-8"))
+        return None
+    if found := _DISPUTED_BREAK.search(text):
+        place = _place_in(file, text[: found.start()])
+        message = f"the character U+{ord(found[0]):04X} is a line break to some readers of YAML and text to others"
+        errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+        return None
+    return text
 
 
 def _events(parser: Any) -> Iterator[Event]:

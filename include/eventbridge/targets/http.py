@@ -100,11 +100,7 @@ class HttpTarget:
                 if not (slot.flying or self._held_back):
                     return
                 yield None
-                while slot.ended:
-                    reach("target.responded")
-                    done = self._finish(slot, *slot.ended.popleft())
-                    if done is not None:
-                        yield done
+                yield from self._ended(slot)
                 if self._clock() >= until:
                     break
             while slot.flying:
@@ -117,6 +113,13 @@ class HttpTarget:
             while slot.flying:
                 self._give_up(slot)
             slot.leave()
+
+    def _ended(self, slot: TransferSlot) -> Iterator[Step]:
+        while slot.ended:
+            reach("target.responded")
+            done = self._finish(slot, *slot.ended.popleft())
+            if done is not None:
+                yield done
 
     def flush(self) -> None:
         """Return at once: an HTTP response is already final."""

@@ -121,9 +121,7 @@ def pulled(
             ask(in_order[-1])
         if not in_order:
             return
-        response = connection.receive(silence_ends - time.monotonic())
-        if response is None:
-            raise TimedOut(connection.address, f"no messages within {SILENCE_SECONDS:g} s")
+        response = _response_before(connection, silence_ends)
         part = asked.pop(response.opaque, None)
         if part is None:
             continue
@@ -136,10 +134,23 @@ def pulled(
             raise TimedOut(connection.address, f"the broker was busy for {SILENCE_SECONDS:g} s")
         if part.next < part.end:
             ask(part)
-        while in_order and in_order[0].next >= in_order[0].end:
-            if found := in_order.popleft().found:
-                yield found
-                silence_ends = time.monotonic() + SILENCE_SECONDS  # the caller may have taken long
+        for found in _read_to_their_ends(in_order):
+            yield found
+            silence_ends = time.monotonic() + SILENCE_SECONDS  # the caller may have taken long
+
+
+def _response_before(connection: Connection, silence_ends: float) -> ResponseFrame:
+    response = connection.receive(silence_ends - time.monotonic())
+    if response is None:
+        raise TimedOut(connection.address, f"no messages within {SILENCE_SECONDS:g} s")
+    return response
+
+
+def _read_to_their_ends(in_order: deque[_Slice]) -> Iterator[list[Pulled]]:
+    """Remove the slices at the front that were read to their ends, and yield what they hold."""
+    while in_order and in_order[0].next >= in_order[0].end:
+        if found := in_order.popleft().found:
+            yield found
 
 
 def followed(

@@ -81,10 +81,7 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
     Raises NotFoundError for an unknown bus, UserError for what is not a cursor, and where somebody who is limited to
     owners names no bus.
     """
-    if query.bus is not None:
-        find_bus(runtime.rule_set(), query.bus)
-    if not visibility_of(runtime).bus(query.bus):
-        raise UserError("Name a bus: you see the events of your own, and of those that your rules take")
+    _require_visible_bus(runtime, query.bus)
     place = read_cursor(after) if after else None
     found: list[FoundEvent] = []
     unreadable: list[str] = []
@@ -113,6 +110,13 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
             found.append(FoundEvent(batch_id=file.batch_id, **record))
             last = place_of(file, row)
     return EventPage(tuple(found), None, tuple(unreadable))
+
+
+def _require_visible_bus(runtime: Runtime, bus: str | None) -> None:
+    if bus is not None:
+        find_bus(runtime.rule_set(), bus)
+    if not visibility_of(runtime).bus(bus):
+        raise UserError("Name a bus: you see the events of your own, and of those that your rules take")
 
 
 def _fitting(runtime: Runtime, query: EventQuery, path: str) -> tuple[int, list[tuple[int, dict[str, Any]]]]:

@@ -178,13 +178,8 @@ class StreamingBatch:
             if self._is_over(now, began, first):
                 break
             before, responses = self.events, self.targets.responses
-            fresh: list[FreshEvent] = []
-            left = False
             polls.begin()
-            for partition, end in source.ends().items():
-                if not (self.lease.over or self._full) and partition in self._ends and end > self._ends[partition]:
-                    fresh += self._take(landing, partition, min(end, self._ends[partition] + _AT_ONCE))
-                    left = left or self._ends[partition] < end
+            fresh, left = self._take_fresh(landing, source)
             if fresh:
                 self.targets.offer(routing.pieces(fresh))
             if self.events > before:
@@ -204,6 +199,16 @@ class StreamingBatch:
             if self.events > before or self.targets.responses != responses:
                 self._cpu += time.thread_time() - mark
         return True
+
+    def _take_fresh(self, landing: Landing, source: LogSource) -> tuple[list[FreshEvent], bool]:
+        """Return what has come since the last look, and whether some of it is left for the next one."""
+        fresh: list[FreshEvent] = []
+        left = False
+        for partition, end in source.ends().items():
+            if not (self.lease.over or self._full) and partition in self._ends and end > self._ends[partition]:
+                fresh += self._take(landing, partition, min(end, self._ends[partition] + _AT_ONCE))
+                left = left or self._ends[partition] < end
+        return fresh, left
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
         if self.lease.has_standby and not self._must_grow:

@@ -153,20 +153,25 @@ class ChunkRuns:
             items = [item for item in items if item.request.order_key is None]
             if status is None or not must_wind_down(status, self.batch, self.runtime.ledger.now()):
                 runs += self._ordered(rule, spec, [each.piece for each in found], done)
-        if not items:
-            return runs
+        if items:
+            runs += self._unordered((rule, target), spec, status, items)
+        return runs
+
+    def _unordered(
+        self, key: tuple[str, str], spec: TargetRule | None, status: TargetStatus | None, items: list[Item]
+    ) -> Sequence[TargetRun]:
+        rule, target = key
         if spec is None:
             self._dead_letter(items, DeadLettered("RuleRemoved", f"no rule file names {rule}/{target} any more"))
-            return runs
+            return []
         admitted = admission(self.runtime, self.batch, status, self.until)
         if admitted == "none":
-            self._dead_letter_expired(
-                items, spec
-            )  # the rest keeps no outcome: settlement makes it pending, or holds it
+            # the rest keeps no outcome: settlement makes it pending, or holds it
+            self._dead_letter_expired(items, spec)
         elif ready := defer_early(items, spec.deliver_between, self.runtime.clock(), self.rows):
             settings = self._settings(rule, spec, status, probing=admitted == "probes")
-            runs.append(TargetRun(settings, SingleDeliveries(ready)))
-        return runs
+            return [TargetRun(settings, SingleDeliveries(ready))]
+        return []
 
     def _spans(
         self, rule: str, spec: TargetRule, status: TargetStatus | None, spans: Sequence[Span]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 
@@ -59,15 +59,7 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
         lost = source.lost_files(before)
         run.remove(lost)
         run.done.lost_files += len(lost)
-    taken: dict[Partition, int] = {}
-    for row in rows:
-        taken[row.partition] = min(row.offset, taken.get(row.partition, row.offset))
-    for each in left:
-        if each.partition in taken and each.bus_identity in (
-            "",
-            identities.get(each.partition.topic, each.bus_identity),
-        ):
-            taken[each.partition] = min(each.offset, taken[each.partition])
+    taken = _taken(rows, left, identities)
     first = {partition: source.earliest(partition) for partition in source.partitions()}
     for partition, earliest in first.items():
         old = source.offset_at(partition, before)
@@ -82,3 +74,17 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
             first[partition] = earliest
             run.done.messages[bus.name] += source.trim(before, first)
             run.progressed()
+
+
+def _taken(
+    rows: Sequence[ConsumerOffset], left: Sequence[LeftAt], identities: Mapping[str, str]
+) -> dict[Partition, int]:
+    """Return up to where every runner has taken a partition, and every rule that was left waits in it."""
+    taken: dict[Partition, int] = {}
+    for row in rows:
+        taken[row.partition] = min(row.offset, taken.get(row.partition, row.offset))
+    for each in left:
+        known = identities.get(each.partition.topic, each.bus_identity)
+        if each.partition in taken and each.bus_identity in ("", known):
+            taken[each.partition] = min(each.offset, taken[each.partition])
+    return taken

@@ -45,10 +45,7 @@ def call_problem(name: str, arguments: list[Node]) -> Problem | None:
     if name == "sequence":
         return _sequence_problem(arguments)
     if name in _DIGITS and len(arguments) > _DIGITS[name]:
-        digits = arguments[_DIGITS[name]].whole()
-        if digits is None or abs(digits) > _MOST_DIGITS:
-            remedy = f"Write a number of digits up to {_MOST_DIGITS}, such as 2"
-            return arguments[_DIGITS[name]], f"{name} needs a whole number here", remedy
+        return _digits_problem(name, arguments[_DIGITS[name]])
     for index in PATTERNS.get(name, ()):
         if len(arguments) > index and (problem := regex_problem(arguments[index])):
             return problem
@@ -92,6 +89,14 @@ def _uncounted(name: str, argument: Node) -> Problem:
     problem = f"{name} needs a whole number up to {MAXIMUM_COUNT:,} here"
     remedy = "least(greatest(x, 1), 100)" if name in ("sequence", "array_insert") else "least(x, 100)"
     return argument, problem, f"Write one, or {remedy}"
+
+
+def _digits_problem(name: str, argument: Node) -> Problem | None:
+    digits = argument.whole()
+    if digits is not None and abs(digits) <= _MOST_DIGITS:
+        return None
+    remedy = f"Write a number of digits up to {_MOST_DIGITS}, such as 2"
+    return argument, f"{name} needs a whole number here", remedy
 
 
 def _sequence_problem(arguments: list[Node]) -> Problem | None:

@@ -97,18 +97,12 @@ def size_of(node: Node, parameters: Mapping[str, Size] | None = None) -> Size:
 
 
 def _size_of(node: Node, known: Mapping[str, Size]) -> Size:
-    if node.kind == "parameter":
-        return known[str(node.value)]
-    if node.kind == "column":
-        return Size(_BYTES, items=_BYTES if node.value in ("data", "extensions") else Growth())
+    if not node.children:
+        return _of_leaf(node, known)
     if node.kind == "call" and node.value in HIGHER_ORDER:
         return _of_lambdas(str(node.value), node.children, known)
     sizes = [size_of(child, known) for child in node.children]
     match node.kind:
-        case "text":
-            return text(len(str(node.value).encode("utf-8", "surrogatepass")))
-        case "number" | "constant" | "time":
-            return _SMALL
         case "call":
             return _of_call(node, sizes)
         case "cast":
@@ -119,7 +113,22 @@ def _size_of(node: Node, known: Mapping[str, Size]) -> Size:
             return _of_arithmetic(sizes)
         case "operator" if node.value != "()" and " || " not in node.parts:
             return _of_arithmetic(sizes)
-    return total(sizes) if sizes else text(max(_LONG, len(node.written())))
+    return total(sizes)
+
+
+def _of_leaf(node: Node, known: Mapping[str, Size]) -> Size:
+    match node.kind:
+        case "parameter":
+            return known[str(node.value)]
+        case "column":
+            return Size(_BYTES, items=_BYTES if node.value in ("data", "extensions") else Growth())
+        case "text":
+            return text(len(str(node.value).encode("utf-8", "surrogatepass")))
+        case "number" | "constant" | "time":
+            return _SMALL
+        case "call":
+            return _of_call(node, ())
+    return text(max(_LONG, len(node.written())))
 
 
 def _of_arithmetic(sizes: Sizes) -> Size:

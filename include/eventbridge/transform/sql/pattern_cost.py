@@ -121,31 +121,39 @@ class _Shape:
             if at in seen or at >= len(self.pieces):
                 continue
             seen.add(at)
-            piece, group, repeat = self.pieces[at], self.groups[at], self.repeat(at)
-            behind = at + (2 if repeat else 1)
-            if piece.kind == "either":
-                behind = group.end
-            elif piece.kind == "close":
-                if looks_around(self.pieces[group.start]) or (repeat and repeat.text[0] != "?"):
-                    return None
-            elif piece.kind == "open" and piece.text[-1] != ")":
-                around = self.repeat(group.end)
-                if looks_around(piece) or group.choice or (around and around.text[0] != "?"):
-                    return None
-                if around:
-                    places.append(group.end + 2)
-            elif piece.text in _ZERO_WIDTH:
-                if repeat:
-                    return None
-                found = 1
-            elif piece.kind in ("plain", "escape", "set"):
-                if signs & characters(piece.text, self.flags):
-                    return None
-                found = 1
-                if repeat is None or not repeat.may_be_empty:
-                    continue
-            places.append(behind)
+            behind = self._behind(at, signs)
+            if behind is None:
+                return None
+            found = max(found, int(self._is_character(at)))
+            places += behind
         return found
+
+    def _is_character(self, at: int) -> bool:
+        """Whether a piece stands for a character, or for a place between two of them."""
+        piece = self.pieces[at]
+        return piece.text in _ZERO_WIDTH or piece.kind in ("plain", "escape", "set")
+
+    def _behind(self, at: int, signs: frozenset[int]) -> list[int] | None:
+        """Return where a match may go on behind a piece; None if a repetition of these signs may end within it."""
+        piece, group, repeat = self.pieces[at], self.groups[at], self.repeat(at)
+        behind = [at + (2 if repeat else 1)]
+        repeats = repeat is not None and repeat.text[0] != "?"
+        if piece.kind == "either":
+            return [group.end]
+        if piece.kind == "close":
+            return None if looks_around(self.pieces[group.start]) or repeats else behind
+        if piece.kind == "open" and piece.text[-1] != ")":
+            around = self.repeat(group.end)
+            if looks_around(piece) or group.choice or (around and around.text[0] != "?"):
+                return None
+            return [group.end + 2, *behind] if around else behind
+        if piece.text in _ZERO_WIDTH:
+            return None if repeat else behind
+        if not self._is_character(at):
+            return behind
+        if signs & characters(piece.text, self.flags):
+            return None
+        return behind if repeat is not None and repeat.may_be_empty else []
 
 
 def looks_around(piece: Piece) -> bool:

@@ -34,11 +34,84 @@ class _Group:
     looks_around: bool = False
 
 
-@dataclass
 class _Pattern:
-    pieces: list[Piece]
-    ways: int = 1
-    problem: str | None = None
+    """The pieces of a pattern, the groups that are open behind the last one, and what is known of both."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pieces: list[Piece] = []
+        self.ways = 1
+        self._groups = [_Group()]
+        self._unbounded = 0
+        self._closed = _Group()  # the group that the last piece closed, if it did
+        self.problem = self._read(pattern)
+
+    def _read(self, pattern: str) -> str | None:
+        """Take every piece; returns the first problem."""
+        if len(pattern) > MAXIMUM_PATTERN:
+            return f"it has {len(pattern):,} characters, and {MAXIMUM_PATTERN:,} are the most"
+        at = 0
+        while at < len(pattern):
+            found = _PIECE.match(pattern, at)
+            if found is None:
+                return f"{pattern[at:][:10]!r} in it is not supported"
+            at = found.end()
+            self.pieces.append(Piece(str(found.lastgroup), found[0]))
+            if problem := self._take(self.pieces[-1]):
+                return problem
+        return self._problem_of_all()
+
+    def _take(self, piece: Piece) -> str | None:
+        if piece.kind == "escape" and (piece.text[1].isdigit() or piece.text[1] in "QEckGXRN"):
+            return f"{piece.text} in it is not supported"
+        if piece.kind == "close":
+            return self._close()
+        problem = None
+        if piece.kind == "repeat":
+            problem = self._repeat(piece)
+        elif piece.kind == "open" and not piece.text.endswith(")"):
+            problem = self._open(piece)
+        elif piece.kind == "either":
+            self._groups[-1].branches += 1
+        self._closed = _Group()
+        return problem
+
+    def _repeat(self, piece: Piece) -> str | None:
+        closed = self._closed
+        if piece.text[0] == "?":
+            self._groups[-1].optional = True
+        elif closed.repeats or closed.optional or closed.branches > 1:
+            return f"{piece.text} repeats a group that has a repetition or a choice inside"
+        else:
+            self._groups[-1].repeats = True
+            self._unbounded += piece.has_no_end
+        self.ways *= _ways(piece.text)
+        return None
+
+    def _open(self, piece: Piece) -> str | None:
+        around = self._groups[-1].looks_around
+        if around and (piece.text == "(" or (piece.text[2:3] == "<" and piece.text[3] not in "=!")):
+            return f"{piece.text} captures inside a look-around; write (?: there"
+        self._groups.append(_Group(looks_around=around or looks_around(piece)))
+        return None
+
+    def _close(self) -> str | None:
+        if len(self._groups) == 1:
+            return "it closes a group that is not open"
+        self._closed = closed = self._groups.pop()
+        self.ways *= closed.branches
+        self._groups[-1].repeats |= closed.repeats
+        self._groups[-1].optional |= closed.optional or closed.branches > 1
+        return None
+
+    def _problem_of_all(self) -> str | None:
+        if len(self._groups) > 1:
+            return "it does not close a group"
+        if self._unbounded > MAXIMUM_UNBOUNDED:
+            return f"it repeats {self._unbounded} parts without an upper bound, and {MAXIMUM_UNBOUNDED} are the most"
+        self.ways *= self._groups[0].branches
+        if self.ways > MAXIMUM_WAYS:
+            return f"its ?, {{m,n}} and | can be combined in {self.ways:,} ways, and {MAXIMUM_WAYS:,} are the most"
+        return None
 
 
 def pattern_problem(pattern: str) -> str | None:
@@ -48,7 +121,7 @@ def pattern_problem(pattern: str) -> str | None:
     inside a look-around (they may hold more than the match), a repeated group that has a repetition or a choice inside
     (the time may double with each character of the text), and what is too slow for a text of `LEAST_TEXT` characters.
     """
-    read = _read(pattern)
+    read = _Pattern(pattern)
     if read.problem is None and not longest_text(read.pieces, read.ways):
         return f"it may take more than a second for a text of {LEAST_TEXT} characters"
     return read.problem
@@ -56,60 +129,8 @@ def pattern_problem(pattern: str) -> str | None:
 
 def pattern_limit(pattern: str) -> int:
     """Return how many characters a text may have that an allowed pattern is applied to."""
-    read = _read(pattern)
+    read = _Pattern(pattern)
     return longest_text(read.pieces, read.ways)
-
-
-def _read(pattern: str) -> _Pattern:
-    read = _Pattern([])
-    read.problem = _problem(pattern, read)
-    return read
-
-
-def _problem(pattern: str, read: _Pattern) -> str | None:
-    if len(pattern) > MAXIMUM_PATTERN:
-        return f"it has {len(pattern):,} characters, and {MAXIMUM_PATTERN:,} are the most"
-    groups, unbounded, last, at = [_Group()], 0, _Group(), 0
-    while at < len(pattern):
-        found = _PIECE.match(pattern, at)
-        if found is None:
-            return f"{pattern[at:][:10]!r} in it is not supported"
-        kind, piece = str(found.lastgroup), found[0]
-        at = found.end()
-        read.pieces.append(Piece(kind, piece))
-        if kind == "escape" and (piece[1].isdigit() or piece[1] in "QEckGXRN"):
-            return f"{piece} in it is not supported"
-        if kind == "repeat":
-            if piece[0] != "?" and (last.repeats or last.optional or last.branches > 1):
-                return f"{piece} repeats a group that has a repetition or a choice inside"
-            if piece[0] == "?":
-                groups[-1].optional = True
-            else:
-                groups[-1].repeats = True
-                unbounded += read.pieces[-1].has_no_end
-            read.ways *= _ways(piece)
-        elif kind == "open" and not piece.endswith(")"):
-            if groups[-1].looks_around and (piece == "(" or (piece[2:3] == "<" and piece[3] not in "=!")):
-                return f"{piece} captures inside a look-around; write (?: there"
-            groups.append(_Group(looks_around=groups[-1].looks_around or looks_around(read.pieces[-1])))
-        elif kind == "either":
-            groups[-1].branches += 1
-        last = _Group()
-        if kind == "close":
-            if len(groups) == 1:
-                return "it closes a group that is not open"
-            last = groups.pop()
-            read.ways *= last.branches
-            groups[-1].repeats |= last.repeats
-            groups[-1].optional |= last.optional or last.branches > 1
-    if len(groups) > 1:
-        return "it does not close a group"
-    if unbounded > MAXIMUM_UNBOUNDED:
-        return f"it repeats {unbounded} parts without an upper bound, and {MAXIMUM_UNBOUNDED} are the most"
-    read.ways *= groups[0].branches
-    if read.ways > MAXIMUM_WAYS:
-        return f"its ?, {{m,n}} and | can be combined in {read.ways:,} ways, and {MAXIMUM_WAYS:,} are the most"
-    return None
 
 
 def _ways(repeat: str) -> int:
