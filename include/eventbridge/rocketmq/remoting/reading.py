@@ -146,7 +146,7 @@ def _response_before(connection: Connection, silence_ends: float) -> ResponseFra
     return response
 
 
-def _read_to_their_ends(in_order: deque[_Slice]) -> Iterator[list[Pulled]]:
+def _read_to_their_ends(in_order: deque[_Slice]) -> Iterator[list[PullResult]]:
     """Remove the slices at the front that were read to their ends, and yield what they hold."""
     while in_order and in_order[0].next >= in_order[0].end:
         if found := in_order.popleft().found:
