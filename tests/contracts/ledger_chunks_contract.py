@@ -18,6 +18,7 @@ from contracts.ledger_samples import (
 
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
+from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.chunk import ChunkTotal, LiveClaim
 
@@ -136,9 +137,9 @@ class ChunksContract:
         assert again is not None
         assert again.claim == 2
         assert not ledger.record_segment(segment(1, 1), 0, 1)
-        assert not ledger.end_chunk("batch-1", 0, 1, "completed", 11, 0)
+        assert not ledger.end_chunk("batch-1", 0, 1, ChunkEnd("completed", 11, 0))
         assert rival.record_segment(segment(2), 0, 2)
-        assert rival.end_chunk("batch-1", 0, 2, "completed", 10, 1)
+        assert rival.end_chunk("batch-1", 0, 2, ChunkEnd("completed", 10, 1))
         assert [file.key for file in rival.files("batch-1", "outcome")] == ["0-1-0", "0-2-0"]
 
     def test_nobody_takes_a_chunk_before_its_claim_runs_out(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
@@ -171,7 +172,7 @@ class ChunksContract:
         """Others need not wait until it would have run out."""
         route(ledger)
         assert ledger.claim_chunk("batch-1", 0, "host:1", after(6)) is not None
-        assert ledger.end_chunk("batch-1", 0, 1, "timeout", 3, 2)
+        assert ledger.end_chunk("batch-1", 0, 1, ChunkEnd("timeout", 3, 2))
 
         assert rival.live_claims("batch-1") == []
         assert not ledger.renew_claim("batch-1", 0, 1, after(9))
@@ -197,7 +198,7 @@ class ChunksContract:
             chunk = rival.claim_chunk("batch-1", 0, "host:2")
             assert chunk is not None
             assert chunk.claim == claim
-            assert rival.end_chunk("batch-1", 0, claim, state, 0, 0)
+            assert rival.end_chunk("batch-1", 0, claim, ChunkEnd(state, 0, 0))
 
         assert ledger.claim_chunk("batch-1", 0, "host:1") is None
         assert ledger.chunk("batch-1", 0).claim == 3
@@ -208,7 +209,7 @@ class ChunksContract:
         ledger.claim_chunk("batch-1", 0, "host:1")
         end = clock.pass_seconds(4)
 
-        assert ledger.end_chunk("batch-1", 0, 1, "error", 7, 4, "odd \x00 \ud800 " + "x" * 5000)
+        assert ledger.end_chunk("batch-1", 0, 1, ChunkEnd("error", 7, 4, "odd \x00 \ud800 " + "x" * 5000))
         chunk = ledger.chunk("batch-1", 0)
         assert (chunk.state, chunk.succeeded, chunk.failed, chunk.ended_at) == ("error", 7, 4, end)
         assert chunk.error.startswith("odd \ufffd ? xxx")
@@ -229,7 +230,7 @@ class ChunksContract:
         assert [rival.chunk("batch-1", number).claim for number in (0, 1)] == [2, 1]
         assert not ledger.record_segment(segment(1, 1), 0, 1)
         assert not ledger.record_segment(segment(2), 0, 2)
-        assert not ledger.end_chunk("batch-1", 0, 1, "completed", 11, 0)
+        assert not ledger.end_chunk("batch-1", 0, 1, ChunkEnd("completed", 11, 0))
         assert ledger.claim_chunk("batch-1", 0, "host:1") is None
         assert rival.files("batch-1", "outcome") == frozen
 
@@ -238,7 +239,7 @@ class ChunksContract:
         route(ledger, chunks=3)
         for number in (0, 1):
             assert ledger.claim_chunk("batch-1", number, "host:1") is not None
-        ledger.end_chunk("batch-1", 1, 1, "timeout", 3, 2)
+        ledger.end_chunk("batch-1", 1, 1, ChunkEnd("timeout", 3, 2))
         end = clock.pass_seconds(9)
 
         ledger.begin_settlement("batch-1")

@@ -8,6 +8,7 @@ from contracts.ledger_samples import START, Clock, a_pending, after, claimed_chu
 from eventbridge.decision.breaker import Count, Ended, Tally
 from eventbridge.decision.operational_event import of_rule_on_hold_in_version
 from eventbridge.ledger import Ledger
+from eventbridge.ledger.chunks import ChunkEnd
 
 SECOND = int(START.timestamp())
 
@@ -107,10 +108,10 @@ class TargetsContract:
         """In one transaction, and only under the claim: who lost it tells nothing."""
         chunk = claimed_chunk(ledger)
         told = [Tally("late", "crm", ended=Ended(settled=1, allowed=10, delivered=1, spent=True))]
-        assert not rival.end_chunk("batch-1", 0, chunk.claim + 1, "timeout", 1, 0, tallies=told)
+        assert not rival.end_chunk("batch-1", 0, chunk.claim + 1, ChunkEnd("timeout", 1, 0, tallies=told))
         assert rival.target_statuses() == {}
 
-        assert ledger.end_chunk("batch-1", 0, chunk.claim, "timeout", 1, 0, tallies=told)
+        assert ledger.end_chunk("batch-1", 0, chunk.claim, ChunkEnd("timeout", 1, 0, tallies=told))
 
         status = rival.target_statuses()["late", "crm"]
         assert (status.state, status.slow, status.until) == ("degraded", True, after(0))

@@ -28,7 +28,7 @@ from eventbridge.decision.ordering import (
     shard_of,
     spans_of,
 )
-from eventbridge.decision.response_to_outcome import decide, expired, too_early
+from eventbridge.decision.response_to_outcome import RetryTerms, decide, expired, too_early
 from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place, Span
@@ -347,13 +347,12 @@ class OrderModel:
             response = _response("timeout" if late else how, self.now)
         outcome = decide(
             response,
-            _POLICY,
+            RetryTerms(_POLICY, _TIMEOUT),
             attempts=attempts,
             arrived_at=begins,
             on_hold_seconds=0,
             now=self.now,
             draw=0.5,
-            timeout_seconds=_TIMEOUT,
         )
         ended = isinstance(outcome, DeadLettered)
         if isinstance(outcome, DeadLettered):

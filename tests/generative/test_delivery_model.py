@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from eventbridge.decision.batch_size import Waiting, plan_ranges
 from eventbridge.decision.chunking import ChunkLimits, PlannedPiece, PoolSlots, cut_chunks
 from eventbridge.decision.reconciliation import Reconciliation, differences
-from eventbridge.decision.response_to_outcome import LAST_CHANCE, RETRY_AFTER_MAX, decide, expired
+from eventbridge.decision.response_to_outcome import LAST_CHANCE, RETRY_AFTER_MAX, RetryTerms, decide, expired
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.partition import Partition
@@ -272,13 +272,12 @@ class _Product(RuleBasedStateMachine):
         attempts = each.attempts + 1
         outcome = decide(
             response,
-            policy,
+            RetryTerms(policy, _TIMEOUT_SECONDS),
             attempts=attempts,
             arrived_at=each.arrived_at,
             on_hold_seconds=0.0,
             now=self.now,
             draw=draw,
-            timeout_seconds=_TIMEOUT_SECONDS,
         )
         self.all[raw] = replace(each, attempts=attempts)
         age = timedelta(seconds=policy.maximum_event_age_seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
 from eventbridge.decision.delivery_window import first_opening
 from eventbridge.model.outcome import (
@@ -35,31 +36,41 @@ _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
 LAST_CHANCE = timedelta(minutes=1)
 
 
+class RetryTerms(NamedTuple):
+    """How a target's deliveries are tried again: its policy, its time-out in seconds, and when it may be sent to.
+
+    `retry_after_max` is the longest wait that it can ask for.
+    """
+
+    policy: RetryPolicy
+    timeout_seconds: float
+    window: DeliverBetween | None = None
+    retry_after_max: timedelta = RETRY_AFTER_MAX
+
+
 def decide(
     response: Response,
-    policy: RetryPolicy,
+    terms: RetryTerms,
     *,
     attempts: int,
     arrived_at: datetime,
     on_hold_seconds: float,
     now: datetime,
     draw: float,
-    timeout_seconds: float,
-    window: DeliverBetween | None = None,
-    retry_after_max: timedelta = RETRY_AFTER_MAX,
 ) -> Outcome:
     """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) got a response.
 
     `arrived_at` is when the event's age began, `on_hold_seconds` what of it does not count, `draw` a random number
     in [0, 1) for the jitter. A response `Interrupted` is no failure of the target: we stopped listening. The target may
-    have the delivery, so it is sent again once the target's time-out, `timeout_seconds`, is over.
+    have the delivery, so it is sent again once the target's time-out is over.
     A `Retry-After` defers the retry by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches
     the policy's maximum age: so a target that asks for a longer wait is tried once more. A retry that would fall due
-    while the target's `window` is closed falls due when it opens; one that would beyond the maximum age ends the
+    while the target's window is closed falls due when it opens; one that would beyond the maximum age ends the
     delivery now.
     """
     if response.accepted:
         return DELIVERED
+    policy, timeout_seconds, window, retry_after_max = terms
     if response.error_class == INTERRUPTED:
         over_at = response.started_at + timedelta(seconds=timeout_seconds)
         return RetryAt(first_opening(window, max(now, over_at)), INTERRUPTED)
@@ -142,15 +153,7 @@ def retry_after(header: str | None, now: datetime, longest: timedelta) -> dateti
     return min(asked, now + longest)
 
 
-def pause_asked(
-    response: Response,
-    policy: RetryPolicy,
-    *,
-    attempts: int,
-    now: datetime,
-    draw: float,
-    retry_after_max: timedelta = RETRY_AFTER_MAX,
-) -> datetime | None:
+def pause_asked(response: Response, terms: RetryTerms, *, attempts: int, now: datetime, draw: float) -> datetime | None:
     """Return until when a target wants nothing more at all, which it says by 429; None: it does not, or not any longer.
 
     That is its `Retry-After`, at most `retry_after_max`, else as long as the policy waits after attempt number
@@ -159,9 +162,9 @@ def pause_asked(
     """
     if response.code != 429:
         return None
-    until = retry_after(response.retry_after, now, retry_after_max)
+    until = retry_after(response.retry_after, now, terms.retry_after_max)
     if until is None:
-        until = now + min(timedelta(seconds=delay_seconds(policy, attempts, draw)), PENALTY_MAX)
+        until = now + min(timedelta(seconds=delay_seconds(terms.policy, attempts, draw)), PENALTY_MAX)
     return until if until > now else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row
 
@@ -29,6 +29,16 @@ def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
 
 class _PushUnderWayError(Exception):
     """A batch cannot be settled yet: a push is at work on a chunk of it."""
+
+
+class ChunkEnd(NamedTuple):
+    """How work on a chunk ended: its state, deliveries that succeeded and failed, and what is noted of its targets."""
+
+    state: ChunkState
+    succeeded: int
+    failed: int
+    error: str = ""
+    tallies: Sequence[Tally] = ()
 
 
 class Chunks(Database):
@@ -143,17 +153,7 @@ class Chunks(Database):
                 connection.execute(statements.SPEND_CPU, spent)
             return recorded
 
-    def end_chunk(
-        self,
-        batch_id: str,
-        chunk_id: int,
-        claim: int,
-        state: ChunkState,
-        succeeded: int,
-        failed: int,
-        error: str = "",
-        tallies: Sequence[Tally] = (),
-    ) -> bool:
+    def end_chunk(self, batch_id: str, chunk_id: int, claim: int, end: ChunkEnd) -> bool:
         """Note how work on a chunk ended, and what is told of its targets, only under this claim; False if it is lost.
 
         The claim is lost once somebody else claims the chunk, or its batch is settled.
@@ -163,16 +163,16 @@ class Chunks(Database):
             "of_batch": batch_id,
             "of_chunk": chunk_id,
             "of_claim": claim,
-            "to": state,
-            "delivered": succeeded,
-            "undelivered": failed,
-            "because": error,
+            "to": end.state,
+            "delivered": end.succeeded,
+            "undelivered": end.failed,
+            "because": end.error,
             "now": now,
         }
         with self._writing() as connection:
             ended = connection.execute(statements.END_CHUNK, change).rowcount == 1
             if ended:
-                note_attempts(connection, tallies, now)
+                note_attempts(connection, end.tallies, now)
             return ended
 
     def begin_settlement(self, batch_id: str) -> bool:

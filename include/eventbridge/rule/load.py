@@ -6,6 +6,7 @@ Called by `listen` at every run, by the DAG files when they are parsed, and by `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -63,15 +64,14 @@ def load_rules(
     errors: list[RuleError] = [] if instead is None else BoundedErrors()
     others = [path for path in files_below(folder, errors) if instead is None or path != instead[0]]
     files = [*(() if instead is None else (instead,)), *((path, content_of_file(path, errors)) for path in others)]
-    return _read_files(
-        sorted(files, key=lambda each: each[0]),
-        errors,
-        checked=checked,
+    checks = _Checks(
+        runners=checked,
         file_folders=file_folders,
         tried_by=tried_by,
         sent=None if instead is None else instead[0],
         below=folder if relative else None,
     )
+    return _read_files(sorted(files, key=lambda each: each[0]), errors, checks)
 
 
 def load_rule_file(
@@ -84,7 +84,8 @@ def load_rule_file(
     """
     errors: list[RuleError] = [] if content is None else BoundedErrors()
     files = [(file, content_of_file(file, errors) if content is None else content)]
-    return _read_files(files, errors, buses, tried_by=tried_by, sent=None if content is None else file)
+    checks = _Checks(buses, tried_by=tried_by, sent=None if content is None else file)
+    return _read_files(files, errors, checks)
 
 
 def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
@@ -132,31 +133,34 @@ def _part(path: Path, cache: RuleCache, errors: list[RuleError]) -> RuleSet:
     return part if len(errors) > before else cache.keep(content, part)
 
 
-def _read_files(
-    contents: Sequence[tuple[Path, bytes | None]],
-    errors: list[RuleError],
-    buses: Mapping[str, Bus] | None = None,
-    *,
-    checked: bool = False,
-    file_folders: Sequence[Path] | None = None,
-    tried_by: Trial | None = None,
-    sent: Path | None = None,
-    below: Path | None = None,
-) -> RuleSet:
-    """Return what files hold; None stands for the content of one that cannot be read, which is noted already.
+@dataclass(frozen=True)
+class _Checks:
+    """What is checked of files beside what they say.
 
-    `sent`: the file that somebody sent. `below`: the folder to which places are relative.
+    `buses` are defined elsewhere. `sent` is the file that somebody sent. Places are relative to the folder `below`.
     """
+
+    buses: Mapping[str, Bus] = field(default_factory=dict)
+    runners: bool = False
+    file_folders: Sequence[Path] | None = None
+    tried_by: Trial | None = None
+    sent: Path | None = None
+    below: Path | None = None
+
+
+def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[RuleError], checks: _Checks) -> RuleSet:
+    """Return what files hold; None stands for the content of one that cannot be read, which is noted already."""
+    below = checks.below
     todays_time_zones()
     tops = [
         None
         if content is None
-        else _top(content, path.relative_to(below) if below else path, errors, bounded=path == sent)
+        else _top(content, path.relative_to(below) if below else path, errors, bounded=path == checks.sent)
         for path, content in contents
     ]
     definitions = _Definitions([top for top in tops if top is not None], errors)
     read = _read(definitions, errors)
-    rule_set = _together(read.model_copy(update={"buses": {**(buses or {}), **read.buses}}))
+    rule_set = _together(read.model_copy(update={"buses": {**checks.buses, **read.buses}}))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # a file that is not YAML may define the very bus
         errors.extend(at(nodes[rule], field).error(*said) for rule, field, *said in _conflicts(rule_set))
@@ -168,13 +172,13 @@ def _read_files(
             for bus, name, other in webhook_conflicts(rule_set.buses)
             if bus in buses_at
         )
-    if file_folders is not None:
-        errors.extend(obstacles(rule_set, nodes, file_folders))
-    if checked:
+    if checks.file_folders is not None:
+        errors.extend(obstacles(rule_set, nodes, checks.file_folders))
+    if checks.runners:
         runners_at = {name: found[0] for name, found in definitions.runners.items()}
         errors.extend(unknown_runners(rule_set, runners_at))
-    if tried_by is not None and not errors:
-        errors.extend(_failed_tests(rule_set, nodes, tried_by))
+    if checks.tried_by is not None and not errors:
+        errors.extend(_failed_tests(rule_set, nodes, checks.tried_by))
     if errors:
         raise RuleFileError(sorted(errors, key=lambda error: (error.file, error.line, error.column)))
     return rule_set

@@ -55,17 +55,8 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
     text = _text_of(content, file, errors)
     if text is None:
         return None
-    tree = _Tree(file, errors, bounded)
-    known = len(errors)
     try:
-        try:
-            return tree.document(_events(CParser(text)))
-        except YAMLError:
-            if bounded and len(content) > MOST_BYTES_FOR_PLACES:
-                raise
-            # PyYAML's parser in Python, twenty times slower, tells places and causes; what it can read holds.
-            del errors[known:]
-            return tree.document(_events(SafeLoader(text)))
+        return _tree_of(text, file, errors, bounded=bounded, names_places=not bounded or _is_short(content))
     except _TooMany as many:
         errors.append(too_many_values(many.place))
     except _TooDeep as deep:
@@ -82,6 +73,24 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
     except YAMLError as error:
         errors.append(start.error("$", f"the file is not YAML: {error}", "Write the file as YAML 1.2"))
     return None
+
+
+def _is_short(content: bytes) -> bool:
+    return len(content) <= MOST_BYTES_FOR_PLACES
+
+
+def _tree_of(text: str, file: str, errors: list[RuleError], *, bounded: bool, names_places: bool) -> Node | None:
+    """Return the document's tree; raises what the parsers raise, with a place if `names_places`."""
+    tree = _Tree(file, errors, bounded)
+    known = len(errors)
+    try:
+        return tree.document(_events(CParser(text)))
+    except YAMLError:
+        if not names_places:
+            raise
+        # PyYAML's parser in Python, twenty times slower, names places and causes; its result counts.
+        del errors[known:]
+        return tree.document(_events(SafeLoader(text)))
 
 
 def _text_of(content: bytes, file: str, errors: list[RuleError]) -> str | None:

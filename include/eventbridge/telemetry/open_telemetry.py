@@ -48,10 +48,10 @@ class OpenTelemetry:
         attributes = {"eventbridge.batch_id": ended.batch_id, "eventbridge.runner": ended.runner}
         own = span_id(ended.batch_id, ended.stage, ended.started_at.isoformat())
         parent = TraceParent(trace, root, sampled=True)
-        self._export(ended.stage, parent, own, ended.started_at, ended.ended_at, attributes, status=status)
+        self._export(ended.stage, parent, own, (ended.started_at, ended.ended_at), attributes, status=status)
         if ended.stage == "commit" and not ended.error:
             top = TraceParent(trace, 0, sampled=True)
-            self._export("batch", top, root, batch_time(ended.batch_id), ended.ended_at, attributes)
+            self._export("batch", top, root, (batch_time(ended.batch_id), ended.ended_at), attributes)
 
     def push_ended(self, ended: PushEnded) -> None:
         """Do nothing: the span of the stage `push` covers it."""
@@ -79,9 +79,10 @@ class OpenTelemetry:
         }
         first = min((each.started_at for each in settled.attempts), default=settled.settled_at)
         if not settled.attempts or min(each.number for each in settled.attempts) <= 1:
-            self._export("landed", below, span_id(name, "landed"), settled.published_at, settled.arrived_at, attributes)
+            times = (settled.published_at, settled.arrived_at)
+            self._export("landed", below, span_id(name, "landed"), times, attributes)
             if first is not None:
-                self._export("routed", below, span_id(name, "routed"), settled.arrived_at, first, attributes)
+                self._export("routed", below, span_id(name, "routed"), (settled.arrived_at, first), attributes)
         for each in settled.attempts:
             status = Status() if each.outcome == "delivered" else Status(StatusCode.ERROR, each.error or each.outcome)
             result = {"http.response.status_code": each.code, "eventbridge.attempt": each.number}
@@ -90,8 +91,7 @@ class OpenTelemetry:
                 "attempt",
                 below,
                 own,
-                each.started_at,
-                each.started_at + each.duration,
+                (each.started_at, each.started_at + each.duration),
                 attributes | result,
                 status=status,
             )
@@ -102,7 +102,8 @@ class OpenTelemetry:
             ended = "dead letter" if dead else "delivered"
             verdict = attributes | {"eventbridge.verdict": settled.verdict, "eventbridge.reason": settled.reason}
             link = self._context(batch_trace(settled.batch_id), span_id(settled.batch_id))
-            self._export(ended, trace, span_id(name), settled.published_at, end, verdict, status=status, link=link)
+            times = (settled.published_at, end)
+            self._export(ended, trace, span_id(name), times, verdict, status=status, link=link)
 
     def close(self) -> None:
         """Send the queued spans, for a few seconds at most."""
@@ -114,13 +115,13 @@ class OpenTelemetry:
         name: str,
         parent: TraceParent,
         own: int,
-        start: datetime,
-        end: datetime,
+        times: tuple[datetime, datetime],
         attributes: Mapping[str, Any],
         *,
         status: Status | None = None,
         link: SpanContext | None = None,
     ) -> None:
+        start, end = times
         self._processor.on_end(
             ReadableSpan(
                 name=name,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.decision.batch_request_response import INDEX, RESULTS, ResponseContent, read_response
-from eventbridge.decision.response_to_outcome import decide
+from eventbridge.decision.response_to_outcome import RetryTerms, decide
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
@@ -43,10 +43,8 @@ def results(*statuses: Any, **fields: Any) -> dict[str, Any]:
 
 def outcome(response: Response | None) -> Outcome:
     assert response is not None
-    policy = RetryPolicy()
-    return decide(
-        response, policy, attempts=1, arrived_at=NOW, on_hold_seconds=0.0, now=NOW, draw=0.5, timeout_seconds=10.0
-    )
+    terms = RetryTerms(RetryPolicy(), timeout_seconds=10.0)
+    return decide(response, terms, attempts=1, arrived_at=NOW, on_hold_seconds=0.0, now=NOW, draw=0.5)
 
 
 @pytest.mark.parametrize(

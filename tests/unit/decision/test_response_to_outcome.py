@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from eventbridge.decision.response_to_outcome import (
+    RetryTerms,
     age_begins,
     decide,
     delay_seconds,
@@ -31,9 +32,9 @@ def response(code: int | None = None, **fields: object) -> Response:
 
 
 def decided(given: Response, policy: RetryPolicy = EXPONENTIAL, **changes: object) -> Outcome:
+    terms = {name: changes.pop(name) for name in RetryTerms._fields if name in changes}
     arguments = {"attempts": 1, "arrived_at": NOW, "on_hold_seconds": 0.0, "now": NOW, "draw": 0.5, **changes}
-    arguments.setdefault("timeout_seconds", 10.0)
-    return decide(given, policy, **arguments)  # type: ignore[arg-type]
+    return decide(given, RetryTerms(policy, **{"timeout_seconds": 10.0, **terms}), **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
@@ -279,7 +280,7 @@ def test_age_begins_when_a_delivery_could_first_be_sent() -> None:
 )
 def test_429_asks_for_a_pause(given: Response, attempts: int, seconds: int) -> None:
     """As long as it says, a day at most; if it does not say, as long as the policy waits, 10 s at most."""
-    asked = pause_asked(given, EXPONENTIAL, attempts=attempts, now=NOW, draw=0.5)
+    asked = pause_asked(given, RetryTerms(EXPONENTIAL, 10.0), attempts=attempts, now=NOW, draw=0.5)
 
     assert asked == NOW + timedelta(seconds=seconds)
 
@@ -290,4 +291,4 @@ def test_429_asks_for_a_pause(given: Response, attempts: int, seconds: int) -> N
 )
 def test_nothing_else_asks_for_a_pause(given: Response) -> None:
     """A 503 delays its own delivery alone, and a wait of no time is none."""
-    assert pause_asked(given, EXPONENTIAL, attempts=1, now=NOW, draw=0.5) is None
+    assert pause_asked(given, RetryTerms(EXPONENTIAL, 10.0), attempts=1, now=NOW, draw=0.5) is None

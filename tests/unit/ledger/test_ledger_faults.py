@@ -29,6 +29,7 @@ from eventbridge import fault_points
 from eventbridge.decision.breaker import Count, Tally
 from eventbridge.decision.operational_event import of_rule_on_hold_in_version
 from eventbridge.ledger import Ledger
+from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.chunk import LiveClaim
 
 STOPPED = 77  # exit code of a process that a hook has ended
@@ -86,7 +87,7 @@ CHANGES = {
         lambda ledger: route(ledger) or ledger.claim_chunk("batch-1", 0, "host:1", after(6)),
         lambda ledger: ledger.release_claim("batch-1", LiveClaim(0, 1, "host:1", after(6))),
     ),
-    "end_chunk": Change(claimed, lambda ledger: ledger.end_chunk("batch-1", 0, 1, "error", 1, 2, "why")),
+    "end_chunk": Change(claimed, lambda ledger: ledger.end_chunk("batch-1", 0, 1, ChunkEnd("error", 1, 2, "why"))),
     "begin_settlement": Change(claimed, lambda ledger: ledger.begin_settlement("batch-1")),
     "add_pending": Change(settle, lambda ledger: ledger.add_pending([a_pending(number / 10) for number in range(500)])),
     "plan_taken": Change(

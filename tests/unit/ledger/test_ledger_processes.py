@@ -31,6 +31,7 @@ from contracts.ledger_samples import (
 from services.postgresql import Postgresql
 
 from eventbridge.ledger import Ledger
+from eventbridge.ledger.chunks import ChunkEnd
 
 FORK = multiprocessing.get_context("fork")
 #: Two schedulers and eight workers have the ledger open at once.
@@ -146,9 +147,9 @@ def test_every_claim_is_a_number_of_its_own(url: str) -> None:
     claims = [claim for response in in_processes(work) for claim in response]
 
     assert sorted(claims) == list(range(1, RIVALS * each + 1))
-    assert [ledger.end_chunk("batch-1", 0, claim, "completed", 0, 0) for claim in range(1, RIVALS * each + 1)] == [
-        False
-    ] * (RIVALS * each - 1) + [True]
+    assert [
+        ledger.end_chunk("batch-1", 0, claim, ChunkEnd("completed", 0, 0)) for claim in range(1, RIVALS * each + 1)
+    ] == [False] * (RIVALS * each - 1) + [True]
 
 
 def test_no_segment_slips_past_settlement(url: str) -> None:

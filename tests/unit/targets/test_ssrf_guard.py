@@ -13,7 +13,7 @@ import pytest
 
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
-from eventbridge.decision.response_to_outcome import decide
+from eventbridge.decision.response_to_outcome import RetryTerms, decide
 from eventbridge.model.outcome import RetryAt
 from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
@@ -175,13 +175,12 @@ def test_a_refused_address_is_tried_again_by_policy() -> None:
     response = Response(False, now(), 0.0, error_class="AddressRefused", error="10.0.0.1 is a private address")
     outcome = decide(
         response,
-        RetryPolicy(),
+        RetryTerms(RetryPolicy(), timeout_seconds=10.0),
         attempts=1,
         arrived_at=now(),
         on_hold_seconds=0.0,
         now=now(),
         draw=0.5,
-        timeout_seconds=10.0,
     )
 
     assert isinstance(outcome, RetryAt)

@@ -14,7 +14,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.decision.response_to_outcome import decide, expired, is_failure, too_early
+from eventbridge.decision.response_to_outcome import decide, expired, is_failure, pause_asked, too_early
 from eventbridge.event.ids import batch_time
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, RetryAt
@@ -136,20 +136,18 @@ def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
     if run.settings.shadow:
         run.breaker.record_accepted(1, now)
         return DELIVERED
-    policy, attempts = run.settings.policy, span.attempts + 1
+    terms, attempts = run.settings.terms, span.attempts + 1
     outcome = decide(
         response,
-        policy,
+        terms,
         attempts=attempts,
         arrived_at=span.youngest,
         on_hold_seconds=span.piece.on_hold_seconds,
         now=now,
         draw=draw,
-        timeout_seconds=run.settings.timeout_seconds,
-        window=run.settings.window,
-        retry_after_max=run.settings.retry_after_max,
     )
-    if not note_pause(response, policy, attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max):
+    until = pause_asked(response, terms, attempts=attempts, now=now, draw=draw)
+    if not note_pause(until, run.pace, run.breaker, now):
         probing = run.breaker.probing
         run.breaker.record_response(span.left[0].as_py(), now, failed=is_failure(response))
         if probing and not run.breaker.probing:

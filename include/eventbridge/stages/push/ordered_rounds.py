@@ -24,7 +24,7 @@ from eventbridge.decision.ordering import (
     last_start,
     lease_until,
 )
-from eventbridge.decision.response_to_outcome import expired, is_failure, too_early
+from eventbridge.decision.response_to_outcome import expired, is_failure, pause_asked, too_early
 from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.stages.push.admission_gate import RequestFeed
@@ -189,9 +189,8 @@ class OrderedRounds:
         if response.error_class == INTERRUPTED:
             self._is_unclear, outcome = True, run.decided(tried, response, now, draw)
         else:
-            note_pause(
-                response, self._policy, tried.attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max
-            )
+            until = pause_asked(response, run.settings.terms, attempts=tried.attempts, now=now, draw=draw)
+            note_pause(until, run.pace, run.breaker, now)
             run.breaker.record_response(item.delivery_id, now, failed=is_failure(response))
             outcome = run.decided(tried, response, now, draw)
         ended = isinstance(outcome, DeadLettered)

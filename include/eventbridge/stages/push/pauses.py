@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from eventbridge.decision.response_to_outcome import pause_asked
 from eventbridge.model.outcome import TARGET_PAUSED, RetryAt
-from eventbridge.model.response import Response
-from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row
 from eventbridge.stages.push.token_lease import Pace
 
 
-def note_pause(
-    response: Response,
-    policy: RetryPolicy,
-    attempts: int,
-    pace: Pace,
-    breaker: RunBreaker,
-    now: datetime,
-    draw: float,
-    retry_after_max: timedelta,
-) -> bool:
-    """Pause if a response asks for it; return whether the target had asked already when the request was in flight.
+def note_pause(until: datetime | None, pace: Pace, breaker: RunBreaker, now: datetime) -> bool:
+    """Pause until the time that a response asks for, if it does; return whether the target had asked already.
 
-    Such a response does not count against the target again: it asked once, for all requests in flight.
+    Then the response does not count against the target again: it asked once, for all requests in flight.
     """
-    until = pause_asked(response, policy, attempts=attempts, now=now, draw=draw, retry_after_max=retry_after_max)
     if until is None:
         return False
     known = pace.pause.at(now) is not None

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 from eventbridge.decision.deadline import missed
-from eventbridge.decision.response_to_outcome import expired, is_failure
+from eventbridge.decision.response_to_outcome import expired, is_failure, pause_asked
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.stages.push import run as runs
@@ -224,9 +224,8 @@ class Rounds:
     def _judge(self, item: Item, response: Response, outcome: Outcome, now: datetime, draw: float) -> None:
         """Report a response to the breaker, and whether this push will retry the delivery soon."""
         breaker, pace = self._run.breaker, self._run.pace
-        if note_pause(
-            response, self._policy, item.attempts, pace, breaker, now, draw, self._run.settings.retry_after_max
-        ):
+        until = pause_asked(response, self._run.settings.terms, attempts=item.attempts, now=now, draw=draw)
+        if note_pause(until, pace, breaker, now):
             return
         again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
         probing = breaker.probing

@@ -6,12 +6,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from eventbridge.decision.breaker import Ended, Tally
 from eventbridge.decision.deadline import in_time
 from eventbridge.decision.response_time import last_start, slow_after
-from eventbridge.decision.response_to_outcome import RETRY_AFTER_MAX, decide
+from eventbridge.decision.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
@@ -66,6 +67,11 @@ class RunSettings:
     timeout_seconds: float = 10.0
     in_flight: int = 1
     retry_after_max: timedelta = RETRY_AFTER_MAX
+
+    @cached_property
+    def terms(self) -> RetryTerms:
+        """How deliveries are tried again."""
+        return RetryTerms(self.policy, self.timeout_seconds, self.window, self.retry_after_max)
 
 
 class Deliveries(Protocol):
@@ -222,15 +228,12 @@ class TargetRun:
         """Return the outcome of a delivery after the response to its last attempt, which `item` counts."""
         outcome = decide(
             response,
-            self.settings.policy,
+            self.settings.terms,
             attempts=item.attempts,
             arrived_at=item.arrived_at,
             on_hold_seconds=item.on_hold_seconds,
             now=now,
             draw=draw,
-            timeout_seconds=self.settings.timeout_seconds,
-            window=self.settings.window,
-            retry_after_max=self.settings.retry_after_max,
         )
         return in_time(outcome, item.deadline_at)
 

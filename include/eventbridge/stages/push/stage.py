@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from eventbridge.decision.breaker import pause_of
+from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
 from eventbridge.model.override import OperatorOverrides
@@ -278,9 +279,11 @@ class _Push:
             self._batch.batch_id,
             self._chunk.chunk_id,
             self._chunk.claim,
-            state,
-            succeeded=sum(run.report.delivered for run in runs),
-            failed=sum(run.report.dead_lettered + run.report.retried for run in runs),
-            error=f"{type(error).__name__}: {error}" if error is not None else "",
-            tallies=[tally for run in runs if (tally := run.tally()) is not None],
+            ChunkEnd(
+                state,
+                succeeded=sum(run.report.delivered for run in runs),
+                failed=sum(run.report.dead_lettered + run.report.retried for run in runs),
+                error=f"{type(error).__name__}: {error}" if error is not None else "",
+                tallies=[tally for run in runs if (tally := run.tally()) is not None],
+            ),
         )

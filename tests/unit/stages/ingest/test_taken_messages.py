@@ -20,29 +20,29 @@ def taken() -> TakenMessages:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "most", "most_bytes", "offsets", "refused", "until"),
+    ("asked", "offsets", "refused", "until"),
     [
-        (5, 15, 10, 99, [5, 6, 7, 10, 12, 14], {1: "no type", 4: "no source"}, 15),
-        (6, 13, 10, 99, [6, 7, 10, 12], {0: "no type", 3: "no source"}, 13),
-        (8, 10, 10, 99, [], {}, 10),
-        (5, 15, 3, 99, [5, 6, 7], {1: "no type"}, 8),
-        (8, 15, 10, 4, [10, 12], {1: "no source"}, 13),
-        (5, 11, 4, 99, [5, 6, 7, 10], {1: "no type"}, 11),
+        ((5, 15, 10, 99), [5, 6, 7, 10, 12, 14], {1: "no type", 4: "no source"}, 15),
+        ((6, 13, 10, 99), [6, 7, 10, 12], {0: "no type", 3: "no source"}, 13),
+        ((8, 10, 10, 99), [], {}, 10),
+        ((5, 15, 3, 99), [5, 6, 7], {1: "no type"}, 8),
+        ((8, 15, 10, 4), [10, 12], {1: "no source"}, 13),
+        ((5, 11, 4, 99), [5, 6, 7, 10], {1: "no type"}, 11),
     ],
     ids=["all", "a part", "a gap", "so many", "so many bytes", "so many, to its end"],
 )
 def test_a_range_is_read_as_far_as_it_fits(
     taken: TakenMessages,
-    start: int,
-    end: int,
-    most: int,
-    most_bytes: int,
+    asked: tuple[int, int, int, int],
     offsets: list[int],
     refused: dict[int, str],
     until: int,
 ) -> None:
-    """With why rows are no events, by their number, and up to where that accounts for."""
-    table, why, to = taken.messages(PARTITION, start, end, most, most_bytes)
+    """The rows that are no events come with the reason, by their number; `until` is the offset that is accounted for.
+
+    `asked`: from which offset and up to which one, at most how many messages, and at most how many bytes.
+    """
+    table, why, to = taken.messages(PARTITION, *asked)
 
     assert (table["offset"].to_pylist(), why, to) == (offsets, refused, until)
 
