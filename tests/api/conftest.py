@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from api.delivered import delivered_server
 from api.server import Installation, Server
-from api.told import told_of
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that runs."""
+    """A running server."""
     with Server(Installation(tmp_path_factory.mktemp("served"))) as running:
         yield running
 
@@ -25,14 +25,14 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="session")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of `told_of`, for all tests that have nothing delivered by it: others make their own."""
-    with told_of(tmp_path_factory.mktemp("told")) as running:
+def delivered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server of `delivered_server`, shared by tests that deliver nothing; others start their own."""
+    with delivered_server(tmp_path_factory.mktemp("delivered")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def looking(told: Server) -> Iterator[httpx.Client]:
-    """A client whose token may look."""
-    with told.client(told.installation.token("looker", "read", "payloads")) as opened:
+def reader(delivered: Server) -> Iterator[httpx.Client]:
+    """A client whose token may read, payloads included."""
+    with delivered.client(delivered.installation.token("reader", "read", "payloads")) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""The pictures of the page in README and docs: a shop that delivers for 24 minutes; part of `make screenshots`."""
+"""Takes the pictures of the page in README and docs, of a shop after 24 minutes; see `make screenshots`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def order(number: int) -> dict[str, object]:
 
 
 def deliver(made: Installation, first: int, behind: timedelta) -> int:
-    """Have the events of a minute delivered on the clock of that time, and return the number of the next event."""
+    """Deliver the events of a minute, on the clock of that minute, and return the number of the next event."""
 
     def clock() -> datetime:
         return datetime.now(UTC) - behind
@@ -92,7 +92,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def window(shop: Server) -> Iterator[Page]:
-    """A window of somebody who may look."""
+    """A browser window that is logged in."""
     with open_chromium() as chromium:
         page = chromium.new_page(viewport={"width": 1100, "height": 900})
         page.goto(f"{shop.url}/page")
@@ -106,7 +106,7 @@ def window(shop: Server) -> Iterator[Page]:
     ("name", "path"), [("page-overview", ""), ("page-event", "/event?id=order-7"), ("page-rule", "/rules/large-orders")]
 )
 def test_pictures_are_taken(name: str, path: str, shop: Server, window: Page, tmp_path: Path) -> None:
-    """Light and dark, of what is seen first."""
+    """The top of each page, light and dark."""
     pictures = Path(os.environ.get("TEST_SCREENSHOTS") or tmp_path)
     window.goto(f"{shop.url}/page{path}")
     for scheme, file in (("dark", f"{name}-dark.png"), ("light", f"{name}.png")):

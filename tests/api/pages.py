@@ -1,6 +1,6 @@
-"""Every page and form by its route, and what a browser does with them; serves the tests of the page.
+"""An example of every page and form by its route, and requests as a browser sends them, for the tests of the page.
 
-A page that is new has no example here and fails the first test that looks at all of them.
+A new page without an example fails the tests that load all pages.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fastapi.routing import APIRoute
 from eventbridge.api.page.routers import ROUTERS
 
 OWN = {"sec-fetch-site": "same-origin"}
-#: What the pages are made of, and what only sends a browser on.
+#: Files of the pages, and redirects.
 NO_PAGES = {"/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk", "/run"}
-#: A path for each page, with `{letter}`, `{batch}`, `{replay}` and `{backtest}` to be filled in; see `pages_of`.
+#: A path of each page, with `{letter}`, `{batch}`, `{replay}` and `{backtest}` to be filled in; see `pages_of`.
 EXAMPLES = {
     "": "",
     "/actions": "/actions",
@@ -45,7 +45,7 @@ EXAMPLES = {
     "/targets/{rule}/{name}": "/targets/refused/crm?span=day",
     "/targets/{rule}/{name}/try": "/targets/refused/crm/try?event=o2",
 }
-#: A form for each route that takes one.
+#: A form for each POST route.
 FORMS = {
     "/redrive": ("/redrive", {"rule": "refused", "again": "1"}),
     "/redrives/{redrive_id}/cancel": ("/redrives/0/cancel", {}),
@@ -59,19 +59,19 @@ FORMS = {
 
 
 def routes(method: str) -> set[str]:
-    """Return the routes of the page that take a method, but for its login."""
+    """Return the routes of the page for a method, except the login."""
     found = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     return {route.path.removeprefix("/page") for route in found if method in route.methods}
 
 
 def pages_of(server: Server) -> dict[str, str]:
-    """Return a path of each page of the server `told`, by its route; it gets a cancelled replay and a report."""
+    """Return a path of each page of the server `delivered`, by route; creates a cancelled replay and a backtest."""
     assert routes("GET") - NO_PAGES == set(EXAMPLES)
     return {route: path.format_map(_named(server)) for route, path in EXAMPLES.items()}
 
 
 def forms_of(server: Server) -> dict[str, tuple[str, dict[str, str]]]:
-    """Return a path and the fields of a form for each route that takes one, of the server `told`."""
+    """Return a path and the fields of a form of the server `delivered`, by route."""
     assert routes("POST") == set(FORMS)
     return {route: (path.format_map(_named(server)), fields) for route, (path, fields) in FORMS.items()}
 
@@ -98,11 +98,11 @@ def _named(server: Server) -> dict[str, str]:
 
 
 def key_of(browser: httpx.Client) -> str:
-    """Return what only the forms of this login have."""
+    """Return the form key of this login."""
     (key,) = set(re.findall(r'name="key" value="([0-9a-f]+)"', browser.get("/page/rules/refused/test").text))
     return str(key)
 
 
 def post(browser: httpx.Client, path: str, **fields: str) -> httpx.Response:
-    """Send a form of the page as a browser does."""
+    """Post a form of the page as a browser does."""
     return browser.post(f"/page{path}", data={"key": key_of(browser), **fields}, headers=OWN)

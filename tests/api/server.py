@@ -1,4 +1,4 @@
-"""Runs `eventbridge serve` as a user does, in a process of its own; serves the tests of the API."""
+"""Runs `eventbridge serve` in a process of its own, for the tests of the API."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ rules:
 
 
 def order(number: int = 0, **attributes: Any) -> dict[str, Any]:
-    """Return a CloudEvent, the id from its number."""
+    """Return a CloudEvent whose id has the number."""
     event = {"specversion": "1.0", "id": f"o{number}", "source": "/shop", "type": "order.placed"}
     return {**event, "data": {"amount": number}, **attributes}
 
 
 class Installation:
-    """A folder with rule files, and the environment that names it."""
+    """A folder with rule files, and the environment variables for it."""
 
     def __init__(self, folder: Path, *, more: str = "", **settings: str) -> None:
         self.folder = folder
@@ -60,57 +60,57 @@ class Installation:
         }
 
     def write_rules(self, more: str = "") -> None:
-        """Write the rule file; `more` goes into the bus `orders`."""
+        """Write the rule file; `more` is added to the bus `orders`."""
         (self.folder / "rules" / "orders.yaml").write_text(RULES.format(folder=self.folder, more=more))
 
     def command(self, *arguments: str) -> list[str]:
-        """Return a call of the command line."""
+        """Return the arguments of a command."""
         return command(*arguments)
 
     def run(self, *arguments: str) -> str:
-        """Run a command to its end and return what it printed; it must succeed."""
+        """Run a command and return its output; it must succeed."""
         return subprocess.run(
             self.command(*arguments), env=self.env, check=True, stdout=subprocess.PIPE, text=True
         ).stdout
 
     def deliver(self, runner: str) -> None:
-        """Deliver what waits for a runner, in this process and without Spark."""
+        """Deliver the lag of a runner, in this process and without Spark."""
         with self.opened() as runtime:
             deliver_until_idle(runtime, runner, InProcessRouter(runtime.store), wait_seconds=1.0)
 
     def replay(self, replay_id: str) -> None:
-        """Carry out a replay that is recorded, in this process."""
+        """Deliver a recorded replay, in this process."""
         with self.opened() as runtime:
             deliver_replay(runtime, replay_id, InProcessRouter(runtime.store))
 
     def redrive(self, redrive_id: str) -> None:
-        """Carry out a redrive that is recorded, in this process."""
+        """Deliver a recorded redrive, in this process."""
         with self.opened() as runtime:
             deliver_redrive(runtime, redrive_id, InProcessRouter(runtime.store))
 
     def backtest(self, rule: str) -> str:
-        """Run a rule over the last day's archive, in this process, keep the report and return its id."""
+        """Backtest a rule on the last day's archive, in this process, store the report and return its id."""
         with self.opened() as runtime:
             report = backtest_rules(runtime, rule, BacktestRequest("1d"), InProcessRouter(runtime.store))
             keep_report(runtime, report)
         return report.backtest_id
 
     def opened(self) -> AbstractContextManager[Runtime]:
-        """Open it in this process."""
+        """Open the installation in this process."""
         return closing(Runtime.open(Settings.from_mapping(self.env), connections_from_environment(self.env)))
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The environment of its processes."""
+        """The environment of the processes."""
         return {**os.environ, **self.environ}
 
     def token(self, name: str, *scopes: str, owners: Sequence[str] = ()) -> str:
-        """Make a token, limited to `owners` if there are any, and return it; in this process."""
+        """Create a token, limited to `owners` if given, and return its secret."""
         with self.opened() as runtime:
             return create_token(runtime, name, scopes, None, owners)[1]
 
     def bodies(self, topic: str = "placed", bus: str = "orders") -> dict[tuple[int, int], bytes]:
-        """Return what lies on a topic, by partition and offset."""
+        """Return the messages of a topic, by partition and offset."""
         from datetime import UTC, datetime
 
         folder = self.folder / "home" / "bus"
@@ -123,7 +123,7 @@ class Installation:
 
 
 class Server:
-    """`eventbridge serve` on a free port, in a `with` block that ends it."""
+    """`eventbridge serve` on a free port, stopped at the end of a `with` block."""
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
@@ -149,10 +149,10 @@ class Server:
         self.process.communicate()
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Send a signal and return the exit code and what was said on standard error."""
+        """Send a signal, and return the exit code and the standard error."""
         self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=60)
-        return self.process.returncode, said
+        _, error = self.process.communicate(timeout=60)
+        return self.process.returncode, error
 
     def client(self, token: str = "") -> httpx.Client:
         """Return a client of the server, with a token."""

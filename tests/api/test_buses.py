@@ -14,10 +14,8 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import BusError
 
 
-def test_calls_that_found_a_bus_before_it_changed_get_a_response(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Calls with the bus as it was and as it is come together: each gets a response, and the bus is as it is now."""
+def test_calls_on_a_changed_bus_get_a_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that found the bus before and after a change run together: each gets a response by the new bus."""
     made = Installation(tmp_path)
     for name, value in made.environ.items():
         monkeypatch.setenv(name, value)
@@ -42,7 +40,7 @@ def test_calls_that_found_a_bus_before_it_changed_get_a_response(
 
 
 def test_a_closed_writer_takes_no_call() -> None:
-    """Nobody would respond to it."""
+    """It would never get a response."""
 
     def never() -> None:
         raise AssertionError("nothing is published")

@@ -1,4 +1,4 @@
-"""Nothing of a call that may take long runs in the event loop, where all other calls would wait for it."""
+"""Slow work never runs in the event loop, where it would block all other calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def in_loop() -> bool:
 @pytest.mark.parametrize("path", ["/buses/orders/events", "/hooks/code"])
 @pytest.mark.parametrize("what", ["clock", "read"])
 def test_clock_and_parser_run_in_threads(what: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock may be that of a database, and a body may have 8 MiB."""
+    """The clock may be a database, and a body may have 8 MiB."""
     made = Installation(tmp_path, more=HOOK, EVENTBRIDGE_CONN_CODE="http://?signing_secret=key")
     for name, value in made.environ.items():
         monkeypatch.setenv(name, value)
@@ -76,7 +76,7 @@ def test_clock_and_parser_run_in_threads(what: str, path: str, tmp_path: Path, m
 
 
 def test_an_event_that_is_too_large_is_not_parsed_for_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its size alone says what is wrong with it."""
+    """Its size alone is the error."""
     parsed: list[bytes] = []
     monkeypatch.setattr(submissions.json, "loads", parsed.append)
 

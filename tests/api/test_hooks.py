@@ -1,4 +1,4 @@
-"""`POST /hooks/{name}`: a webhook that is signed becomes an event of its bus."""
+"""`POST /hooks/{name}`: a signed webhook call becomes an event on its bus."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def event(server: Server, result: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(server.installation.bodies()[result["partition"], result["offset"]]))
 
 
-def test_what_github_signs_is_an_event(hooked: Server) -> None:
-    """Id and type by its headers, the subject by the mapping, the JSON as data."""
+def test_a_github_call_becomes_an_event(hooked: Server) -> None:
+    """Id and type come from the headers, the subject from the mapping, the data from the body."""
     body = b'{"repository": {"name": "shop"}, "size": 1.10}'
     with hooked.client() as client:
         response = client.post("/hooks/code", content=body, headers=github(body))
@@ -65,8 +65,8 @@ def test_what_github_signs_is_an_event(hooked: Server) -> None:
     assert (made["subject"], made["data"]) == ("shop", {"repository": {"name": "shop"}, "size": 1.1})
 
 
-def test_what_stripe_signs_is_an_event(hooked: Server) -> None:
-    """Id and type are those of its own event, the source is the mapping's."""
+def test_a_stripe_call_becomes_an_event(hooked: Server) -> None:
+    """Id and type come from Stripe's event, the source from the mapping."""
     body = b'{"id": "evt_1", "type": "invoice.paid"}'
     with hooked.client() as client:
         response = client.post("/hooks/money", content=body, headers=stripe(body, int(time.time())))
@@ -76,8 +76,8 @@ def test_what_stripe_signs_is_an_event(hooked: Server) -> None:
     assert (made["id"], made["type"], made["source"]) == ("evt_1", "invoice.paid", "/stripe")
 
 
-def test_who_is_not_believed_publishes_nothing(hooked: Server) -> None:
-    """A wrong secret, an old signature, none at all: 403, and the server's log has the reason."""
+def test_a_call_with_a_wrong_signature_publishes_nothing(hooked: Server) -> None:
+    """A wrong secret, an old signature, or none: 403, and the server's log has the reason."""
     body = b'{"id": "evt_2", "type": "invoice.paid"}'
     before = len(hooked.installation.bodies())
     with hooked.client() as client:
@@ -93,8 +93,8 @@ def test_who_is_not_believed_publishes_nothing(hooked: Server) -> None:
 
 
 @pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_a_packed_call_is_signed_as_it_was_sent(coding: str, pack: Callable[[bytes], bytes], hooked: Server) -> None:
-    """The signature is of the packed bytes, the event of what they unpack to; a signature of that is none."""
+def test_the_signature_covers_the_compressed_body(coding: str, pack: Callable[[bytes], bytes], hooked: Server) -> None:
+    """The event has the decompressed body; a signature of that is rejected."""
     body = json.dumps({"id": f"evt_{coding}", "type": "invoice.paid"}).encode()
     packed = {"content-encoding": coding}
     with hooked.client() as client:
@@ -115,8 +115,8 @@ def test_a_packed_call_is_signed_as_it_was_sent(coding: str, pack: Callable[[byt
     assert refused[1].headers["accept-encoding"] == "gzip, deflate"
 
 
-def test_a_form_says_where_json_is_chosen(hooked: Server) -> None:
-    """GitHub sends forms unless its settings say otherwise; JSON under that name is JSON."""
+def test_a_form_gets_a_hint_at_the_content_type(hooked: Server) -> None:
+    """GitHub sends forms by default. JSON with the content type of a form is accepted."""
     form, body = b"payload=%7B%22zen%22%3A%22x%22%7D", b'{"repository": {"name": "shop"}}'
     kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
     with hooked.client() as client:
@@ -138,8 +138,8 @@ def test_a_form_says_where_json_is_chosen(hooked: Server) -> None:
         ("mail", b"{}", 403, "the log of the server has the reason"),
     ],
 )
-def test_what_cannot_be_an_event_says_why(name: str, body: bytes, status: int, said: str, hooked: Server) -> None:
-    """What is not JSON, a path to nothing, an unknown webhook, a connection without a secret."""
+def test_a_call_without_an_event_says_why(name: str, body: bytes, status: int, said: str, hooked: Server) -> None:
+    """Not JSON, a path to nothing, an unknown webhook, a connection without a secret."""
     with hooked.client() as client:
         response = client.post(f"/hooks/{name}", content=body, headers=github(body))
 

@@ -1,4 +1,4 @@
-"""What nobody sends who means well is refused in words: no value of a page's address, no body, no cursor is a 5xx."""
+"""Hostile input is refused with an explanation: no value in a URL, no body and no cursor causes a 5xx."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(r
 
 
 @pytest.fixture(scope="module")
-def everything(told: Server) -> Iterator[httpx.Client]:
-    """A client, and browser, whose token may do everything."""
-    token = told.installation.token("attacker", "read", "payloads", "operate", "publish:*")
-    with told.client(token) as client:
+def everything(delivered: Server) -> Iterator[httpx.Client]:
+    """A client whose token may do everything, logged in to the page."""
+    token = delivered.installation.token("attacker", "read", "payloads", "operate", "publish:*")
+    with delivered.client(token) as client:
         client.cookies.set("eventbridge_token", token)
         yield client
 
 
-def addresses(told: Server) -> Iterator[str]:
-    """Yield each page with each of its parameters given each value, in the path and in the query."""
-    pages = pages_of(told)
+def addresses(delivered: Server) -> Iterator[str]:
+    """Yield each page with each value in each of its parameters, in path and query."""
+    pages = pages_of(delivered)
     for route in ROUTES:
         name = route.path.removeprefix("/page")
         if name not in pages:
@@ -57,9 +57,9 @@ def addresses(told: Server) -> Iterator[str]:
                 yield f"/page{'/'.join(parts)}?{query}"
 
 
-def test_no_value_in_the_address_of_a_page_is_a_fault_of_the_server(told: Server, everything: httpx.Client) -> None:
-    """Each is refused in words, or finds nothing."""
-    asked = list(addresses(told))
+def test_no_value_in_a_url_causes_a_server_error(delivered: Server, everything: httpx.Client) -> None:
+    """Each is refused with an explanation, or finds nothing."""
+    asked = list(addresses(delivered))
     with ThreadPoolExecutor(4) as threads:
         responses = list(threads.map(everything.get, asked))
 
@@ -78,8 +78,8 @@ def test_no_value_in_the_address_of_a_page_is_a_fault_of_the_server(told: Server
         *("/rules", "/targets", "/rule-changes", "/pools", "/quality", "/stats"),
     ],
 )
-def test_no_cursor_is_a_fault_of_the_server(path: str, everything: httpx.Client) -> None:
-    """Numbers, texts and shapes that no page ever gave."""
+def test_no_cursor_causes_a_server_error(path: str, everything: httpx.Client) -> None:
+    """Numbers, texts and shapes that no response ever had."""
     cursors = [base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in CURSORS]
     pages = [f"/page{path}"] if path in routes("GET") else []
     responses = [everything.get(each, params={"cursor": cursor}) for each in [path, *pages] for cursor in cursors]
@@ -102,8 +102,8 @@ def test_no_cursor_is_a_fault_of_the_server(path: str, everything: httpx.Client)
     ],
     ids=lambda body: str(body[:30]),
 )
-def test_no_body_is_a_fault_of_the_server(body: bytes, everything: httpx.Client) -> None:
-    """What only some readers of JSON take is refused as what no caller may send, or is taken as text."""
+def test_no_body_causes_a_server_error(body: bytes, everything: httpx.Client) -> None:
+    """A body that only some JSON parsers accept is refused, or treated as text."""
     headers = {"content-type": "application/json"}
     paths = ["/redrives", "/replays", "/operate", "/rules/check", "/rules/refused/test", "/targets/refused/crm/check"]
     responses = [everything.post(path, content=body, headers=headers) for path in paths]
@@ -113,8 +113,8 @@ def test_no_body_is_a_fault_of_the_server(body: bytes, everything: httpx.Client)
     ]
 
 
-def test_a_call_that_is_sent_many_times_at_once_records_one_redrive(everything: httpx.Client) -> None:
-    """With one key; with another body under it nothing is done, also after the first response."""
+def test_simultaneous_calls_with_one_key_record_one_redrive(everything: httpx.Client) -> None:
+    """A call with the key and another body does nothing, also after the first response."""
     call = {"rule": "refused", "again": True}
     key = {"Idempotency-Key": "many"}
 
@@ -132,10 +132,10 @@ def test_a_call_that_is_sent_many_times_at_once_records_one_redrive(everything: 
 
 
 @pytest.mark.parametrize(("part", "parts", "status"), [(1 << 20, 20, 413), (1, 1, 408)], ids=["large", "slow"])
-def test_a_body_is_limited_before_anybody_knows_whose_it_is(
+def test_a_body_is_limited_before_authentication(
     part: int, parts: int, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The framework reads a body before it asks for the token: it takes 9 MiB of one at most, and for 40 seconds."""
+    """The framework reads a body before it checks the token: at most 9 MiB, for at most 40 seconds."""
     monkeypatch.setattr(body_limit, "_SECONDS", 0.05)
     taken = 0
 
@@ -160,11 +160,11 @@ def test_a_body_is_limited_before_anybody_knows_whose_it_is(
     assert taken <= 9 << 20
 
 
-def test_who_may_not_is_refused_whatever_the_body(told: Server) -> None:
-    """Without a token, with a revoked one, and without the scope nothing is changed by any call."""
-    revoked = told.installation.token("leaver", "operate", "read")
-    told.installation.run("tokens", "revoke", "leaver")
-    with told.client(told.installation.token("eyes-only", "read")) as eyes:
+def test_calls_without_permission_are_refused_whatever_the_body(delivered: Server) -> None:
+    """No call changes anything without a token, with a revoked token, or without the scope."""
+    revoked = delivered.installation.token("leaver", "operate", "read")
+    delivered.installation.run("tokens", "revoke", "leaver")
+    with delivered.client(delivered.installation.token("eyes-only", "read")) as eyes:
         described: dict[str, Any] = eyes.get("/openapi.json").json()["paths"]
         before = eyes.get("/actions").json()
         names = dict.fromkeys(("rule", "name", "bus"), "refused") | {
@@ -174,15 +174,15 @@ def test_who_may_not_is_refused_whatever_the_body(told: Server) -> None:
             "word": "cancel",
         }
         changing = [path.format_map(names) for path, calls in described.items() if "post" in calls]
-        looking = {"/rules/refused/test", "/rules/check"}
+        reader = {"/rules/refused/test", "/rules/check"}
         refused = {
             path: eyes.post(path, json={}).status_code
             for path in changing
-            if path not in looking and "hooks" not in path
+            if path not in reader and "hooks" not in path
         }
         nobody = []
         for secret in ("", revoked):
-            with told.client(secret) as client:
+            with delivered.client(secret) as client:
                 nobody += [client.post(path, json={}) for path in refused]
 
         assert {path: status for path, status in refused.items() if status not in (403, 422)} == {}

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a call that is sent again gets as it was, and publishes nothing twice."""
+"""`Idempotency-Key`: a repeated call gets the first response, and publishes nothing twice."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def post(client: httpx.Client, key: str, content: str, path: str = PATH) -> http
 
 
 def on_bus(made: Installation, kind: str) -> list[str]:
-    """Return the ids of the events of a type that lie on the bus."""
+    """Return the ids of the bus's events of a type."""
     events = [json.loads(body) for body in made.bodies().values()]
     return [event["id"] for event in events if event["type"] == kind]
 
 
 def test_the_same_call_again_gets_the_same_response(server: Server, client: httpx.Client) -> None:
-    """One event is on the bus; the second response says that it was kept."""
+    """One event is on the bus; the second response is marked as stored."""
     content = json.dumps(order(1, type="again"))
 
     first, second = post(client, "again", content), post(client, "again", content)
@@ -37,7 +37,7 @@ def test_the_same_call_again_gets_the_same_response(server: Server, client: http
 
 
 def test_the_same_key_for_another_call_is_422(server: Server, client: httpx.Client) -> None:
-    """Another body, and another topic, are other calls: nothing is published."""
+    """Another body or topic is another call: nothing is published."""
     content = json.dumps(order(1, type="other"))
     assert post(client, "other", content).status_code == 200
 
@@ -48,8 +48,8 @@ def test_the_same_key_for_another_call_is_422(server: Server, client: httpx.Clie
     assert on_bus(server.installation, "other") == ["o1"]
 
 
-def test_keys_of_two_tokens_are_two_keys(server: Server, client: httpx.Client) -> None:
-    """What one caller does under a key is nothing to another."""
+def test_two_tokens_may_use_the_same_key(server: Server, client: httpx.Client) -> None:
+    """The calls of one token do not affect those of another."""
     assert post(client, "mine", json.dumps(order(1, type="mine"))).status_code == 200
     with server.client(server.installation.token("neighbour", "publish:orders")) as other:
         assert post(other, "mine", json.dumps(order(2, type="mine"))).status_code == 200
@@ -57,16 +57,16 @@ def test_keys_of_two_tokens_are_two_keys(server: Server, client: httpx.Client) -
     assert sorted(on_bus(server.installation, "mine")) == ["o1", "o2"]
 
 
-def test_a_refusal_is_not_kept(server: Server, client: httpx.Client) -> None:
-    """A call that was refused as a whole may be fixed and sent under the same key."""
+def test_a_refusal_is_not_stored(server: Server, client: httpx.Client) -> None:
+    """A refused call may be corrected and sent with the same key."""
     headers = {"content-type": "text/plain", "idempotency-key": "fixed"}
     assert client.post(PATH, content=b"{}", headers=headers).status_code == 415
 
     assert post(client, "fixed", json.dumps(order(1, type="fixed"))).status_code == 200
 
 
-def test_the_response_that_no_event_was_published_is_not_kept(server: Server, client: httpx.Client) -> None:
-    """An invalid event is refused each time it is sent, and the corrected one is published under the same key."""
+def test_a_response_without_published_events_is_not_stored(server: Server, client: httpx.Client) -> None:
+    """An invalid event is refused each time, and the corrected event is published with the same key."""
     event = order(1, type="corrected")
     invalid = json.dumps({"x": 1})
     incomplete = json.dumps({**event, "type": ""})
@@ -80,8 +80,8 @@ def test_the_response_that_no_event_was_published_is_not_kept(server: Server, cl
     assert on_bus(server.installation, "corrected") == ["o1"]
 
 
-def test_many_at_once_publish_once(server: Server, client: httpx.Client) -> None:
-    """Of calls of one key that come together one is made; the others are told to wait, or get its response."""
+def test_simultaneous_calls_publish_once(server: Server, client: httpx.Client) -> None:
+    """Of simultaneous calls with one key, one publishes; the others are refused, or get its response."""
     content = json.dumps(order(1, type="together"))
     with ThreadPoolExecutor(8) as threads:
         responses = list(threads.map(lambda _: post(client, "together", content), range(32)))
@@ -91,8 +91,8 @@ def test_many_at_once_publish_once(server: Server, client: httpx.Client) -> None
     assert on_bus(server.installation, "together") == ["o1"]
 
 
-def test_a_response_that_was_lost_makes_no_other_event(server: Server, client: httpx.Client) -> None:
-    """A server that died before it kept its response publishes again, under the id that it gave before."""
+def test_a_lost_response_does_not_lead_to_another_event(server: Server, client: httpx.Client) -> None:
+    """After a server died before it stored the response, the repeated call publishes under the same generated id."""
     event = order(type="lost")
     del event["id"]
     first = post(client, "lost", json.dumps(event))
@@ -105,8 +105,8 @@ def test_a_response_that_was_lost_makes_no_other_event(server: Server, client: h
     assert len(set(on_bus(server.installation, "lost"))) == 1
 
 
-def test_another_event_under_a_key_that_is_free_again_has_another_id(server: Server, client: httpx.Client) -> None:
-    """Two events that a key stood for, one after the other, are two."""
+def test_another_event_with_an_expired_key_has_another_id(server: Server, client: httpx.Client) -> None:
+    """Two events that used one key after the other are different events."""
     first, second = order(1, type="again"), order(2, type="again")
     del first["id"], second["id"]
     assert post(client, "again", json.dumps(first)).status_code == 200

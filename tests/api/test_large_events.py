@@ -1,4 +1,4 @@
-"""Events that are too large for the Kafka topic of their bus: each is told, and none keeps others from the bus."""
+"""Events that are too large for the Kafka topic of their bus: each is reported, and the others are published."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.testing.messages import messages_of
 
 WAIT = 30
-#: What the topic takes, with what Kafka puts around a message.
+#: The limit of the topic, including Kafka's overhead of a message.
 MOST = 10_000
 
 RULES = """
@@ -30,14 +30,14 @@ def log(kafka: Kafka) -> KafkaLog:
 
 
 def bodies(kafka: Kafka) -> list[bytes]:
-    """Return what lies in the topic."""
+    """Return the messages of the topic."""
     with closing(log(kafka)) as found:
         blocks = [block for partition, end in found.ends().items() for block in found.read(partition, 0, end)]
         return [message.body or b"" for message in messages_of(blocks)]
 
 
-def test_a_large_event_of_one_call_fails_no_other(kafka: Kafka) -> None:
-    """Two calls that are published together: of the one that has it the others are published too."""
+def test_a_large_event_does_not_fail_other_events(kafka: Kafka) -> None:
+    """Two calls are published together; all events but the large one are published."""
     make_topics(kafka, "parcels", **{"max.message.bytes": str(MOST)})
     opening, may_open = threading.Event(), threading.Event()
 
@@ -52,15 +52,15 @@ def test_a_large_event_of_one_call_fails_no_other(kafka: Kafka) -> None:
     mixed = writer.publish([(b"small", None), (b"x" * MOST, "key"), (b"small too", None)], "parcels")
     other = writer.publish([(b"other", None)], "parcels")
     may_open.set()
-    told = [call.result(WAIT) for call in (first, mixed, other)]
+    positions = [call.result(WAIT) for call in (first, mixed, other)]
     writer.close()
 
-    assert [[isinstance(place, int) for place in places] for places in told] == [[False], [False, True, False], [False]]
+    assert [[isinstance(each, int) for each in call] for call in positions] == [[False], [False, True, False], [False]]
     assert sorted(bodies(kafka)) == [b"first", b"other", b"small", b"small too"]
 
 
-def test_small_events_that_come_together_are_no_large_one(kafka: Kafka) -> None:
-    """A batch of messages is no larger than its topic takes, however many wait."""
+def test_many_small_events_are_not_too_large_together(kafka: Kafka) -> None:
+    """A batch of messages stays within the limit of the topic, however many events are queued."""
     make_topics(kafka, "parcels", **{"max.message.bytes": str(MOST)})
     with closing(log(kafka)) as bus:
         bus.publish([(b"x" * 1_000, None)] * 200)
@@ -68,8 +68,8 @@ def test_small_events_that_come_together_are_no_large_one(kafka: Kafka) -> None:
     assert len(bodies(kafka)) == 200
 
 
-def test_the_largest_that_is_let_through_is_taken(kafka: Kafka) -> None:
-    """To a byte: the broker takes what the bound allows, and refuses little more."""
+def test_the_largest_allowed_event_is_published(kafka: Kafka) -> None:
+    """To the byte: the broker accepts the largest allowed event, and rejects a slightly larger one."""
     make_topics(kafka, "parcels", **{"max.message.bytes": str(MOST)})
     with closing(log(kafka)) as bus:
         most = bus.most_bytes("parcels") or 0
@@ -79,8 +79,8 @@ def test_the_largest_that_is_let_through_is_taken(kafka: Kafka) -> None:
     assert [len(body) for body in bodies(kafka)] == [most - 3]
 
 
-def test_it_has_a_result_of_its_own(kafka: Kafka, tmp_path: Path) -> None:
-    """413 beside the places of the others; and of the whole call, where there are no others."""
+def test_a_large_event_has_a_result_of_its_own(kafka: Kafka, tmp_path: Path) -> None:
+    """Status 413 beside the positions of the others; the status of the call if there are no others."""
     make_topics(kafka, "parcels", **{"max.message.bytes": str(MOST)})
     installation = Installation(tmp_path, EVENTBRIDGE_CONN_SHOP=kafka.connection)
     (tmp_path / "rules" / "parcels.yaml").write_text(RULES)
@@ -91,9 +91,9 @@ def test_it_has_a_result_of_its_own(kafka: Kafka, tmp_path: Path) -> None:
         mixed = client.post(path, content=json.dumps([order(1), large, order(3)]), headers=batched)
         alone = client.post(path, content=json.dumps([large]), headers=batched)
 
-    told = mixed.json()
-    assert (mixed.status_code, told["published"], told["failed"]) == (207, 2, 1)
-    assert [(each["id"], each.get("status")) for each in told["results"]] == [("o1", None), ("o2", 413), ("o3", None)]
-    assert "Raise its max.message.bytes" in told["results"][1]["error"]
+    body = mixed.json()
+    assert (mixed.status_code, body["published"], body["failed"]) == (207, 2, 1)
+    assert [(each["id"], each.get("status")) for each in body["results"]] == [("o1", None), ("o2", 413), ("o3", None)]
+    assert "Raise its max.message.bytes" in body["results"][1]["error"]
     assert alone.status_code == 413
     assert sorted(json.loads(body)["id"] for body in bodies(kafka)) == ["o1", "o3"]

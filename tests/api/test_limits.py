@@ -1,4 +1,4 @@
-"""What one caller can hold of a server: connections, and the time that a body takes."""
+"""Limits of one caller: connections, and the time of a body."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eventbridge.api.publish import content_of
 from eventbridge.api.refusal import CallRefused
 
 
-def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sends half of a body and waits is told so, and the connection is closed."""
+def test_a_body_that_does_not_arrive_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that stops in the middle of a body gets an explanation, and the connection is closed."""
     monkeypatch.setattr("eventbridge.api.publish.BODY_SECONDS", 0.01, raising=False)
 
     async def read() -> None:
@@ -29,8 +29,8 @@ def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> No
     assert (raised.value.status, raised.value.headers) == (408, {"connection": "close"})
 
 
-def test_connections_beyond_the_most_get_503(server: Server) -> None:
-    """Once others have gone, the server responds again."""
+def test_connections_beyond_the_limit_get_503(server: Server) -> None:
+    """Once others have closed, the server responds again."""
     port = int(server.url.rpartition(":")[2])
     call = b"GET /health HTTP/1.1\r\nhost: here\r\n\r\n"
     with ExitStack() as held:
@@ -38,7 +38,7 @@ def test_connections_beyond_the_most_get_503(server: Server) -> None:
         opened[-1].sendall(call)
         last = opened[-1].recv(1_000)
     with server.client() as client:
-        # the server sees in its own time that the others have gone
+        # the server notices with a delay that the others have closed
         after = next(status for _ in range(10_000) if (status := client.get("/health").status_code) == 200)
 
     assert last.startswith(b"HTTP/1.1 503")

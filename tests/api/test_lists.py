@@ -1,4 +1,4 @@
-"""Lists are told page by page, each page behind the one before it, and say where the next one begins."""
+"""Paged lists: each page continues the previous one, and has a cursor for the next."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from eventbridge.stages.operate import chunk_account
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
-def pages(looking: httpx.Client, path: str, name: str, **parameters: Any) -> list[Any]:
-    """Return what all pages of a list have, one thing a page."""
+def pages(reader: httpx.Client, path: str, name: str, **parameters: Any) -> list[Any]:
+    """Return the items of all pages of a list, with one item a page."""
     found: list[Any] = []
     cursor: str | None = ""
     while cursor is not None:
-        response = looking.get(path, params={"limit": 1, "cursor": cursor, **parameters}).json()
+        response = reader.get(path, params={"limit": 1, "cursor": cursor, **parameters}).json()
         found += response[name]
         cursor = response["cursor"]
     return found
@@ -29,19 +29,19 @@ def pages(looking: httpx.Client, path: str, name: str, **parameters: Any) -> lis
 @pytest.mark.parametrize(
     ("path", "name"), [("/batches", "batches"), ("/dead-letters", "dead_letters"), ("/events", "events")]
 )
-def test_pages_of_one_are_together_what_one_page_is(path: str, name: str, looking: httpx.Client) -> None:
-    """Nothing is told twice, nothing is left out, and the order is the same."""
-    whole = looking.get(path, params={"limit": 500}).json()
+def test_pages_of_one_item_make_up_the_whole_list(path: str, name: str, reader: httpx.Client) -> None:
+    """No item is repeated or missing, and the order is the same."""
+    whole = reader.get(path, params={"limit": 500}).json()
 
     assert whole["cursor"] is None
     assert len(whole[name]) >= 1
-    assert pages(looking, path, name) == whole[name]
+    assert pages(reader, path, name) == whole[name]
 
 
-def test_events_are_found_by_type_source_and_subject(looking: httpx.Client) -> None:
-    """Those of all that is asked for; an unknown bus is a problem."""
+def test_events_are_found_by_type_source_and_subject(reader: httpx.Client) -> None:
+    """Events have to meet all filters; an unknown bus is a problem."""
     found = {
-        text: sorted(each["event_id"] for each in looking.get(f"/events?{text}").json()["events"])
+        text: sorted(each["event_id"] for each in reader.get(f"/events?{text}").json()["events"])
         for text in (
             "type=order.placed&bus=orders",
             "source=/shop&since=1h",
@@ -60,13 +60,13 @@ def test_events_are_found_by_type_source_and_subject(looking: httpx.Client) -> N
         'subject=the "Zürich"': ["o1"],
         f"subject={MARKUP}&type=order.placed": ["o2"],
     }
-    assert looking.get("/events?bus=order").status_code == 404
+    assert reader.get("/events?bus=order").status_code == 404
 
 
-def test_a_batch_tells_what_it_moved_how_long_it_took_and_its_reconciliation(looking: httpx.Client) -> None:
-    """By the beginning of its id."""
-    batch = looking.get("/batches").json()["batches"][0]["batch_id"]
-    found = looking.get(f"/batches/{batch[:20]}").json()
+def test_a_batch_has_ranges_durations_and_reconciliation(reader: httpx.Client) -> None:
+    """Found by the beginning of its id."""
+    batch = reader.get("/batches").json()["batches"][0]["batch_id"]
+    found = reader.get(f"/batches/{batch[:20]}").json()
 
     assert found["batch"]["batch_id"] == batch
     assert [each["stage"] for each in found["stages"]] == ["prepare", "push", "settle"]
@@ -75,9 +75,9 @@ def test_a_batch_tells_what_it_moved_how_long_it_took_and_its_reconciliation(loo
     assert found["chunks"]
 
 
-def test_a_page_of_a_chunk_has_some_of_its_pieces_and_goes_on(told: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All pages together have every attempt once, those of a page that were not delivered first."""
-    with told.installation.opened() as runtime:
+def test_the_pieces_of_a_chunk_are_paged(delivered: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages together have every attempt once; each page begins with its failed attempts."""
+    with delivered.installation.opened() as runtime:
         (batch,) = (each for each in runtime.ledger.batches() if each.runner == "orders")
         whole = chunk_account.chunk_account(runtime, batch.batch_id, 0)
         told_by_pages: list[str] = []
@@ -99,31 +99,31 @@ def test_a_page_of_a_chunk_has_some_of_its_pieces_and_goes_on(told: Server, monk
         assert len(pieces) > 1
 
 
-def test_buses_tell_their_partitions(looking: httpx.Client) -> None:
-    """Each with its rules, lag and flow."""
-    orders = looking.get("/buses/orders").json()
+def test_buses_have_their_partitions(reader: httpx.Client) -> None:
+    """And their rules, lag and flow."""
+    orders = reader.get("/buses/orders").json()
 
     assert (orders["source"], orders["topics"], orders["rules"]) == ("embedded", ["placed", "paid"], 2)
     assert {each["lag"] for each in orders["partitions"]} == {0}
-    assert orders in looking.get("/buses").json()
-    assert looking.get("/buses/order").status_code == 404
+    assert orders in reader.get("/buses").json()
+    assert reader.get("/buses/order").status_code == 404
 
 
-def test_replays_are_those_of_the_command_line(looking: httpx.Client, told: Server) -> None:
-    """The list is that of the command line, but for what deliveries came to."""
-    found = looking.get("/replays").json()
-    printed = json.loads(told.installation.run("replay", "list", "--json"))
+def test_replays_match_the_command_line(reader: httpx.Client, delivered: Server) -> None:
+    """The list is the same, except for the outcomes of deliveries."""
+    found = reader.get("/replays").json()
+    printed = json.loads(delivered.installation.run("replay", "list", "--json"))
 
     assert [(each["replay_id"], each["state"]) for each in found["replays"]] == [
         (each["replay_id"], each["state"]) for each in printed
     ]
     assert found["cursor"] is None
-    assert looking.get("/replays/ff").status_code == 404
+    assert reader.get("/replays/ff").status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/batches", "/dead-letters", "/events"])
-def test_what_is_no_cursor_is_a_problem(path: str, looking: httpx.Client) -> None:
-    """It says where to take one from."""
-    response = looking.get(path, params={"cursor": "next"})
+def test_an_invalid_cursor_is_a_problem(path: str, reader: httpx.Client) -> None:
+    """The problem says where to get a cursor."""
+    response = reader.get(path, params={"cursor": "next"})
 
     assert (response.status_code, "not a cursor" in response.json()["detail"]) == (400, True)

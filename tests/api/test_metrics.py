@@ -1,4 +1,4 @@
-"""`GET /metrics`: what the official parser reads, by whom, and that it is the reconciliation whatever process died."""
+"""`GET /metrics`: format, permission, and agreement with the reconciliation after a process was killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADERS = {"content-type": "application/cloudevents-batch+json"}
 
 @pytest.fixture
 def runtime(server: Server) -> Iterator[Runtime]:
-    """What the server's installation is worked on with, beside it."""
+    """A second runtime on the server's installation."""
     environ = {**os.environ, **server.installation.environ}
     settings = Settings.from_mapping({name: value for name, value in environ.items() if name.startswith("EVENTBRIDGE")})
     opened = Runtime.open(settings, connections_from_environment(environ))
@@ -34,7 +34,7 @@ def runtime(server: Server) -> Iterator[Runtime]:
 
 @pytest.fixture
 def scraper(server: Server, tmp_path: Path) -> Iterator[httpx.Client]:
-    """A client whose token may read metrics, and nothing else."""
+    """A client whose token may only read metrics."""
     with server.client(server.installation.token(f"prometheus-{tmp_path.name}", "metrics")) as opened:
         yield opened
 
@@ -49,8 +49,8 @@ def values(response: httpx.Response) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_no_token_no_stats(server: Server, scraper: httpx.Client, client: httpx.Client) -> None:
-    """Without a token 401, with one for something else 403; the scraper's publishes nothing."""
+def test_metrics_need_a_token(server: Server, scraper: httpx.Client, client: httpx.Client) -> None:
+    """401 without a token, 403 with a token for something else; the scraper's token may not publish."""
     with server.client() as nobody:
         assert nobody.get("/metrics").status_code == 401
     refused = client.get("/metrics")
@@ -59,10 +59,10 @@ def test_no_token_no_stats(server: Server, scraper: httpx.Client, client: httpx.
     assert scraper.post("/buses/orders/events", json=[order()], headers=HEADERS).status_code == 403
 
 
-def test_a_scrape_is_what_was_delivered(
+def test_a_scrape_agrees_with_the_deliveries(
     server: Server, scraper: httpx.Client, client: httpx.Client, runtime: Runtime
 ) -> None:
-    """Counters, lag and the histogram, read by the official parsers of both formats."""
+    """Counters, lag and the histogram, as read by the official parsers of both formats."""
     before = values(scraper.get("/metrics"))
     assert ("lag_events", "orders", "orders") not in before, "no runner is registered yet"
     client.post("/buses/orders/events", json=[order(number) for number in range(7)], headers=HEADERS)
@@ -88,8 +88,8 @@ def test_a_scrape_is_what_was_delivered(
     assert by_target["target_cpu_seconds_total", "orders", "delivered", "all-orders", "archive"] > 0
 
 
-def test_openmetrics_is_spoken(scraper: httpx.Client) -> None:
-    """To a scraper that asks for it, as Prometheus does."""
+def test_openmetrics_is_offered(scraper: httpx.Client) -> None:
+    """To a scraper that accepts it, such as Prometheus."""
     accept = "application/openmetrics-text; version=1.0.0; charset=utf-8"
     response = scraper.get("/metrics", headers={"accept": accept})
 
@@ -98,8 +98,8 @@ def test_openmetrics_is_spoken(scraper: httpx.Client) -> None:
     assert {"eventbridge_events", "eventbridge_reconciliation_difference"} <= names
 
 
-def test_every_metric_is_on_the_page(scraper: httpx.Client) -> None:
-    """docs/monitoring/metrics.md names each family, and no other."""
+def test_every_metric_is_documented(scraper: httpx.Client) -> None:
+    """docs/monitoring/metrics.md lists exactly these families."""
     page = (Path(__file__).parents[2] / "docs" / "monitoring" / "metrics.md").read_text()
     response = scraper.get("/metrics", params={"targets": "true"})
     found = {line.split()[2] for line in response.text.splitlines() if line.startswith("# TYPE")}
@@ -108,8 +108,8 @@ def test_every_metric_is_on_the_page(scraper: httpx.Client) -> None:
     assert named == found
 
 
-def test_a_process_that_was_killed_loses_nothing(tmp_path: Path) -> None:
-    """The stats are the ledger's: another server tells what the first one told."""
+def test_a_killed_process_loses_no_stats(tmp_path: Path) -> None:
+    """The stats are in the ledger: another server shows the same."""
     made = Installation(tmp_path)
     token = made.token("prometheus", "metrics", "publish:orders")
     with Server(made) as server, server.client(token) as scraper:

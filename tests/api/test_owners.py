@@ -1,4 +1,4 @@
-"""Who is limited to owners sees and touches what is theirs: by the API and by the page, whatever is asked."""
+"""A token limited to owners sees and changes only their objects, by the API and by the page."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from eventbridge.stages.dead_letters.selection import Selection, name_of
 from eventbridge.stages.runtime.runtime import Runtime
 
 SINCE = "2000-01-01T00:00:00Z"
-#: A rule of nobody, beside the rule `refused` of the owner `crm` on the same bus.
+#: A rule without an owner, beside the rule `refused` of the owner `crm` on the same bus.
 OTHER = "all-orders"
 
 
 @pytest.fixture(scope="module")
-def token(told: Server) -> str:
-    """A token of the owner crm, which may do everything."""
-    return told.installation.token("crm", "read", "operate", "publish:*", owners=["crm"])
+def token(delivered: Server) -> str:
+    """A token limited to the owner crm, with all scopes."""
+    return delivered.installation.token("crm", "read", "operate", "publish:*", owners=["crm"])
 
 
 @pytest.fixture(scope="module")
-def crm(told: Server, token: str) -> Iterator[httpx.Client]:
+def crm(delivered: Server, token: str) -> Iterator[httpx.Client]:
     """A client with that token."""
-    with told.client(token) as client:
+    with delivered.client(token) as client:
         yield client
 
 
-def test_nothing_tells_of_the_rules_of_others(told: Server, token: str, crm: httpx.Client) -> None:
-    """No document of the API and no page holds the name of another's rule: each leaves it out, or is refused whole."""
+def test_nothing_reveals_the_rules_of_others(delivered: Server, token: str, crm: httpx.Client) -> None:
+    """No document and no page has the name of another owner's rule: it is left out, or the call is refused."""
     given = {
         "hour": "2020-01-01T00:00:00Z",
         "bus": "orders",
@@ -49,9 +49,9 @@ def test_nothing_tells_of_the_rules_of_others(told: Server, token: str, crm: htt
     responses = {
         path: crm.get(path.format_map(given | dict.fromkeys(("name", "batch", "replay"), "0"))) for path in paths
     }
-    with told.client() as browser:
+    with delivered.client() as browser:
         browser.post("/page/login", data={"token": token})
-        asked = pages_of(told) | {path: path for path in ("/events?bus=orders", f"/rules/{OTHER}")}
+        asked = pages_of(delivered) | {path: path for path in ("/events?bus=orders", f"/rules/{OTHER}")}
         pages = {route: browser.get(f"/page{path}") for route, path in asked.items()}
 
     refused = sorted(path for path, response in responses.items() if response.status_code == 403)
@@ -59,21 +59,21 @@ def test_nothing_tells_of_the_rules_of_others(told: Server, token: str, crm: htt
         *("/actions", "/audit", "/batches", "/batches/{batch}", "/chunks", "/metrics", "/pools"),
         *("/quality", "/quality/{hour}", "/rule-changes"),
     ]
-    told_of = [path for path, response in (responses | pages).items() if OTHER in response.text]
-    assert told_of == [f"/rules/{OTHER}"]  # which says that there is none
+    revealing = [path for path, response in (responses | pages).items() if OTHER in response.text]
+    assert revealing == [f"/rules/{OTHER}"]  # it says that the rule does not exist
     assert {route: page.status_code for route, page in pages.items() if page.status_code != 200} == {
         **dict.fromkeys(("/actions", "/backtests", "/batches", "/batches/{batch_id}"), 403),
         "/backtests/{backtest_id}": 403,
         "/batches/{batch_id}/chunks/{chunk_id}": 403,
-        "/events": 400,  # of no bus that is named
-        **dict.fromkeys(("/request", "/rules/{name}/test", "/targets/{rule}/{name}/try"), 403),  # a payload
+        "/events": 400,  # without a bus
+        **dict.fromkeys(("/request", "/rules/{name}/test", "/targets/{rule}/{name}/try"), 403),  # it shows a payload
         f"/rules/{OTHER}": 404,
     }
 
 
-def test_dead_letters_of_others_are_not_there(told: Server) -> None:
-    """Neither those of their rules, in a list or by name, nor what came to their buses and was no event."""
-    env = told.installation.env
+def test_dead_letters_of_others_are_hidden(delivered: Server) -> None:
+    """Neither those of their rules, in a list or by name, nor malformed events of their buses."""
+    env = delivered.installation.env
     with closing(Runtime.open(Settings.from_mapping(env), connections_from_environment(env))) as runtime:
         all_of_them = list(dead_letters(runtime, Selection()))
         others = runtime.seen_by({"billing"})
@@ -85,8 +85,8 @@ def test_dead_letters_of_others_are_not_there(told: Server) -> None:
                 find_dead_letters(others, name_of(each))
 
 
-def test_what_is_ones_own_is_told(crm: httpx.Client) -> None:
-    """The rule with its target and dead letters, and the events of the bus that it is of, with what came of them."""
+def test_own_objects_are_shown(crm: httpx.Client) -> None:
+    """The rule with its target and dead letters, and the events of its bus with their traces."""
     letters = crm.get("/dead-letters").json()["dead_letters"]
     (event,) = crm.get("/events/o2").json()["events"]
 
@@ -98,8 +98,8 @@ def test_what_is_ones_own_is_told(crm: httpx.Client) -> None:
     assert len(crm.get("/events", params={"bus": "orders"}).json()["events"]) == 3
 
 
-def test_what_is_of_others_is_not_touched(told: Server, token: str, crm: httpx.Client) -> None:
-    """A rule of others is not there; what is delivered again names one's own; a bus of others takes nothing."""
+def test_objects_of_others_cannot_be_changed(delivered: Server, token: str, crm: httpx.Client) -> None:
+    """Rules of others are not found, redrives and replays need own rules, and buses of others take no events."""
     replay = {"bus": "orders", "since": SINCE}
     word = {"action": "pause rule", "rule": OTHER}
     statuses = [
@@ -112,7 +112,7 @@ def test_what_is_of_others_is_not_touched(told: Server, token: str, crm: httpx.C
         crm.post("/replays", json=replay | {"rules": [OTHER]}).status_code,
         crm.post("/buses/orders/events", json=order(9), headers={"content-type": "application/cloudevents+json"}),
     ]
-    with told.client() as browser:
+    with delivered.client() as browser:
         browser.post("/page/login", data={"token": token})
         paused = post(browser, f"/rules/{OTHER}/operate", action="pause rule")
 

@@ -1,4 +1,4 @@
-"""The page shows what the API tells, in a browser that is logged in, and lets nothing of an event become markup."""
+"""The page shows the data of the API to a browser that is logged in, and escapes everything of an event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 AXE = fetch_axe()
 FORMS = ["login", "logout"]
-#: What each page says.
+#: A text of each page.
 WANTED = {
     "": "MaximumRetryAttempts</a>: 1",
     "/actions": "POST /replays",
@@ -52,13 +52,13 @@ WANTED = {
     "/targets/{rule}/{name}": "ConnectionRefused",
     "/targets/{rule}/{name}/try": "You have read-only access",
 }
-#: What tables say in place of rows, and of a row below it, and cannot be read without scrolling sideways.
+#: Finds notices in tables that cannot be read without scrolling sideways.
 NOTICES_BEYOND = """[...document.querySelectorAll("td:first-child[colspan]")].filter((cell) => {
   const text = document.createRange();
   text.selectNodeContents(cell);
   return text.getBoundingClientRect().right > innerWidth;
 }).map((cell) => cell.textContent)"""
-#: Pages that show the event whose fields are markup, which is to be seen on them as text.
+#: Pages that show the event with markup in its fields; they have to show it as text.
 HOSTILE = {
     *("/backtests/{backtest_id}", "/dead-letters/{name:path}", "/event", "/request"),
     *("/rules/{name}/test", "/schemas/{type:path}"),
@@ -67,17 +67,17 @@ HOSTILE = {
 
 @contextmanager
 def logged_in(server: Server, name: str) -> Iterator[httpx.Client]:
-    """Open a browser that has sent the form."""
+    """Open a browser that is logged in."""
     token = server.installation.token(name, "read", "payloads")
     with server.client() as browser:
         browser.post("/page/login", data={"token": token})
         yield browser
 
 
-def test_every_page_shows_what_it_is_about(told: Server) -> None:
-    """Each names what is there; none lets a script in, needs one or is kept by anybody in between; keys reach all."""
-    with logged_in(told, "viewer") as browser:
-        pages = {route: browser.get(f"/page{path}") for route, path in pages_of(told).items()}
+def test_every_page_shows_its_subject(delivered: Server) -> None:
+    """No page contains or needs a script, none is cached, and the keyboard reaches everything."""
+    with logged_in(delivered, "viewer") as browser:
+        pages = {route: browser.get(f"/page{path}") for route, path in pages_of(delivered).items()}
         other = browser.get("/page/event?id=o1").text
         lag = browser.get("/page/lag.json").json()
 
@@ -92,9 +92,9 @@ def test_every_page_shows_what_it_is_about(told: Server) -> None:
     ] == []
 
 
-def test_the_reconciliation_of_the_overview_adds_up(told: Server) -> None:
-    """Every term of both equations is on the page: a reader who adds the lines comes to the same on both sides."""
-    with logged_in(told, "adder") as browser:
+def test_the_reconciliation_of_the_overview_adds_up(delivered: Server) -> None:
+    """Every term of both equations is on the page, so that a reader can add the lines of both sides."""
+    with logged_in(delivered, "adder") as browser:
         page = browser.get("/page").text
     events, deliveries = re.findall(r"<dl>.*?</dl>", page.partition("Reconciliation today")[2], re.DOTALL)[:2]
     accounted, moved = map(int, re.findall(r"(\d+) of (\d+) events accounted for", page)[0])
@@ -107,19 +107,19 @@ def test_the_reconciliation_of_the_overview_adds_up(told: Server) -> None:
     assert sum(counts[:first]) == sum(counts[first:]) > 0
 
 
-def test_a_payload_is_shown_as_text(told: Server) -> None:
+def test_a_payload_is_shown_as_text(delivered: Server) -> None:
     """HTML within an event is text on every page that shows it, and markup on none."""
-    with logged_in(told, "careful") as browser:
-        pages = {route: browser.get(f"/page{path}").text for route, path in pages_of(told).items()}
+    with logged_in(delivered, "careful") as browser:
+        pages = {route: browser.get(f"/page{path}").text for route, path in pages_of(delivered).items()}
 
     assert {route for route, page in pages.items() if "&lt;script&gt;alert(1)&lt;/script&gt;" in page} == HOSTILE
     assert [route for route, page in pages.items() if "<script" in page or "<img" in page] == []
 
 
-def test_below_a_base_path_every_link_has_it(told: Server) -> None:
-    """Where another server mounts the page below a path, each link, form and file of every page is below that."""
-    env = told.installation.env
-    token = told.installation.token("mounted", "read", "payloads", "operate")
+def test_every_link_has_the_base_path(delivered: Server) -> None:
+    """If another server mounts the page below a path, every link, form and file is below that path."""
+    env = delivered.installation.env
+    token = delivered.installation.token("mounted", "read", "payloads", "operate")
 
     def opened() -> Runtime:
         return Runtime.open(Settings.from_mapping(env), connections_from_environment(env))
@@ -129,11 +129,11 @@ def test_below_a_base_path_every_link_has_it(told: Server) -> None:
         transport = httpx.ASGITransport(app, root_path="/af/eventbridge")
         cookies = {"eventbridge_token": token}
         async with httpx.AsyncClient(transport=transport, base_url="http://airflow", cookies=cookies) as browser:
-            found = {route: await browser.get(f"/page{path}") for route, path in pages_of(told).items()}
+            found = {route: await browser.get(f"/page{path}") for route, path in pages_of(delivered).items()}
         app.state.runtime.close()
         return found
 
-    with ThreadPoolExecutor(1) as threads:  # an open browser has an event loop in this one
+    with ThreadPoolExecutor(1) as threads:  # an open browser has an event loop in this thread
         pages = threads.submit(asyncio.run, asked()).result()
 
     assert {page.status_code for page in pages.values()} == {200}
@@ -143,14 +143,14 @@ def test_below_a_base_path_every_link_has_it(told: Server) -> None:
         assert [link for link in links if not link.startswith(("/af/", "?"))] == [], route
 
 
-def test_without_login_one_sees_the_form_alone(told: Server) -> None:
-    """Every page asks for a token; one that may only publish is told so; the cookie is not a script's."""
+def test_without_login_only_the_form_is_shown(delivered: Server) -> None:
+    """Every page asks for a token; a token that may only publish is refused; no script can read the cookie."""
     writer, reader = (
-        told.installation.token("writer", "publish:orders"),
-        told.installation.token("reader", "read"),
+        delivered.installation.token("writer", "publish:orders"),
+        delivered.installation.token("reader", "read"),
     )
-    with told.client() as browser:
-        asked = [browser.get(f"/page{path}") for path in pages_of(told).values()]
+    with delivered.client() as browser:
+        asked = [browser.get(f"/page{path}") for path in pages_of(delivered).values()]
         refused = browser.post("/page/login", data={"token": writer})
         taken = browser.post("/page/login", data={"token": reader})
 
@@ -171,20 +171,20 @@ def test_without_login_one_sees_the_form_alone(told: Server) -> None:
     ],
     ids=str,
 )
-def test_a_form_of_another_site_changes_nothing(headers: dict[str, str], told: Server) -> None:
-    """Neither logs in nor out, whichever way a browser says where the form comes from."""
-    with told.client() as browser:
+def test_a_form_of_another_site_changes_nothing(headers: dict[str, str], delivered: Server) -> None:
+    """It neither logs in nor out, whichever header the browser sends."""
+    with delivered.client() as browser:
         responses = [browser.post(f"/page/{form}", data={"token": "ebt_x"}, headers=headers) for form in FORMS]
 
     assert [response.status_code for response in responses] == [403, 403]
     assert not any("set-cookie" in response.headers for response in responses)
 
 
-def test_a_form_may_come_by_a_proxy_that_gives_another_host(told: Server) -> None:
-    """A browser that says that it is the same origin is believed."""
-    token = told.installation.token("proxied", "read")
+def test_a_form_may_come_through_a_proxy_with_another_host(delivered: Server) -> None:
+    """The browser's statement of the same origin is trusted."""
+    token = delivered.installation.token("proxied", "read")
     headers = {"origin": "https://events.example", "sec-fetch-site": "same-origin"}
-    with told.client() as browser:
+    with delivered.client() as browser:
         response = browser.post("/page/login", data={"token": token}, headers=headers)
 
     assert (response.status_code, response.headers["location"]) == (303, "/page")
@@ -192,25 +192,25 @@ def test_a_form_may_come_by_a_proxy_that_gives_another_host(told: Server) -> Non
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A browser without a screen."""
+    """A headless browser."""
     with open_chromium() as opened:
         yield opened
 
 
 @pytest.fixture
-def window(told: Server, chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A window on the form that asks for a token; no page runs a script unless the test says so."""
+def window(delivered: Server, chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A window with the login form; scripts are off unless the test turns them on."""
     scripts = getattr(request, "param", False)
     with closing(chromium.new_page(viewport={"width": 1100, "height": 760}, java_script_enabled=scripts)) as page:
-        page.goto(f"{told.url}/page")
+        page.goto(f"{delivered.url}/page")
         yield page
 
 
-def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Page) -> None:
-    """Without any script: from the dead letters to the event, its rules and attempts, and to the reconciliation of its
+def test_an_operator_finds_a_failed_event_and_sees_why(delivered: Server, window: Page) -> None:
+    """Without scripts: from the dead letters to the event, its rules and attempts, and to the reconciliation of its
     batch.
     """
-    window.get_by_label("Token").fill(told.installation.token("operator", "read", "payloads"))
+    window.get_by_label("Token").fill(delivered.installation.token("operator", "read", "payloads"))
     window.get_by_role("button", name="Log in").click()
     expect(window.get_by_role("heading", name="Overview")).to_be_visible()
 
@@ -229,17 +229,17 @@ def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Pag
 
 
 @pytest.mark.parametrize("window", [True], indirect=True, ids=["scripts"])
-def test_no_page_has_a_serious_accessibility_fault(told: Server, window: Page) -> None:
-    """Neither in light nor in dark, where no page and no notice is wider than 360 pixels; the menu takes keys."""
-    window.get_by_label("Token").fill(told.installation.token("axe", "read", "payloads", "operate"))
+def test_no_page_has_a_serious_accessibility_fault(delivered: Server, window: Page) -> None:
+    """In light and in dark; in 360 pixels no page and no notice is too wide; the menu works by keyboard."""
+    window.get_by_label("Token").fill(delivered.installation.token("axe", "read", "payloads", "operate"))
     window.keyboard.press("Enter")
     expect(window.get_by_role("heading", name="Overview")).to_be_visible()
     faults: list[str] = []
     for scheme, width in (("light", 1100), ("dark", 360)):
         window.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         window.set_viewport_size({"width": width, "height": 760})
-        for path in pages_of(told).values():
-            window.goto(f"{told.url}/page{path}")
+        for path in pages_of(delivered).values():
+            window.goto(f"{delivered.url}/page{path}")
             window.evaluate(AXE.read_text())
             found = window.evaluate("axe.run({resultTypes: ['violations']})")
             faults += [
@@ -252,7 +252,7 @@ def test_no_page_has_a_serious_accessibility_fault(told: Server, window: Page) -
             faults += [f"{path}, {scheme}: beyond {width} pixels: {each}" for each in window.evaluate(NOTICES_BEYOND)]
     assert faults == []
 
-    window.goto(f"{told.url}/page/rules")
+    window.goto(f"{delivered.url}/page/rules")
     for _ in range(4):
         window.keyboard.press("Tab")
     window.keyboard.press("Enter")

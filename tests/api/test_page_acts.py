@@ -1,4 +1,4 @@
-"""What the page changes, by whom, and that no other site has it changed."""
+"""Changes by the page: who may make them, and that no other site can."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from api.server import Server, order
 PAUSE = {"action": "pause rule"}
 
 
-def asked_for(browser: httpx.Client) -> list[tuple[str, str]]:
-    """Return what operators asked for and what response they got, the newest first."""
+def recorded_actions(browser: httpx.Client) -> list[tuple[str, str]]:
+    """Return the recorded actions and their statuses, the newest first."""
     row = r'<td class="name">((?:POST|eventbridge) [^<]*)</td>.*?<td class="number">([^<]*)'
     return re.findall(row, browser.get("/page/actions").text)
 
 
 @pytest.fixture(scope="module")
-def operator(told: Server) -> Iterator[httpx.Client]:
-    """A browser of somebody who may act."""
-    with told.client() as browser:
+def operator(delivered: Server) -> Iterator[httpx.Client]:
+    """A browser whose user may operate."""
+    with delivered.client() as browser:
         browser.post(
-            "/page/login", data={"token": told.installation.token("op", "read", "payloads", "operate")}, headers=OWN
+            "/page/login",
+            data={"token": delivered.installation.token("op", "read", "payloads", "operate")},
+            headers=OWN,
         )
         yield browser
 
 
-def test_a_rule_is_paused_and_resumed(told: Server, operator: httpx.Client) -> None:
+def test_a_rule_is_paused_and_resumed(delivered: Server, operator: httpx.Client) -> None:
     """The page says who paused it, and offers to resume it."""
     paused = post(operator, "/rules/all-orders/operate", **PAUSE)
     shown = operator.get(paused.headers["location"]).text
@@ -41,13 +43,13 @@ def test_a_rule_is_paused_and_resumed(told: Server, operator: httpx.Client) -> N
     after = operator.get("/page/rules/all-orders").text
 
     assert (paused.status_code, resumed.status_code) == (303, 303)
-    assert asked_for(operator)[:2] == [("POST /page/rules/all-orders/operate", "200")] * 2
+    assert recorded_actions(operator)[:2] == [("POST /page/rules/all-orders/operate", "200")] * 2
     assert ("by op" in shown, ">Resume<" in shown) == (True, True)
     assert ("by op" in after, ">Pause<" in after) == (False, True)
 
 
 def test_one_target_is_paused_and_resumed(operator: httpx.Client) -> None:
-    """The rule's other targets, and the rule, are not."""
+    """The rule and its other targets are not paused."""
     post(operator, "/rules/all-orders/operate", action="pause target", target="archive")
     shown = operator.get("/page/rules/all-orders").text
     post(operator, "/rules/all-orders/operate", action="resume target", target="archive")
@@ -65,8 +67,8 @@ def test_one_target_is_paused_and_resumed(operator: httpx.Client) -> None:
     assert ">Pause archive<" in operator.get("/page/rules/all-orders").text
 
 
-def test_a_target_gets_another_rate_and_a_rule_another_priority(operator: httpx.Client) -> None:
-    """Until it is cleared; what is no rate is told."""
+def test_rate_and_priority_are_set_and_cleared(operator: httpx.Client) -> None:
+    """A malformed rate is refused."""
     there = "/rules/all-orders/operate"
     post(operator, there, action="set rate", target="archive", value="300/m", back="target")
     post(operator, there, action="set priority", value="high")
@@ -106,7 +108,7 @@ def test_a_target_gets_another_rate_and_a_rule_another_priority(operator: httpx.
 def test_a_form_with_a_wrong_value_is_shown_again(
     operator: httpx.Client, path: str, fields: dict[str, str], heading: str, reason: str, kept: str
 ) -> None:
-    """The page that has the form comes back with the reason, with what was written, and without a change."""
+    """The page of the form comes back with the reason and the input, and nothing is changed."""
     before = operator.get("/page/actions").text.count("by op")
     refused = post(operator, path, **fields)
     notice = re.search(r'<p class="notice bad" role="alert">(.*)</p>', refused.text)
@@ -120,8 +122,8 @@ def test_a_form_with_a_wrong_value_is_shown_again(
     assert operator.get("/page/actions").text.count("by op") == before
 
 
-def test_a_page_that_cannot_be_shown_leads_back(operator: httpx.Client) -> None:
-    """To the page of ours that the browser came from, and to no other site."""
+def test_an_error_page_links_back(operator: httpx.Client) -> None:
+    """To the page that the browser came from, but to no other site."""
     root = str(operator.base_url).rstrip("/")
     back = operator.get("/page/redrive", headers={"referer": f"{root}/page/dead-letters?reason=TargetGone"})
     other = operator.get("/page/redrive", headers={"referer": "https://evil.example/page/dead-letters"})
@@ -136,36 +138,36 @@ def test_a_page_that_cannot_be_shown_leads_back(operator: httpx.Client) -> None:
     [{}, {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}],
     ids=str,
 )
-def test_no_form_that_does_not_prove_where_it_comes_from_changes_anything(
-    headers: dict[str, str], told: Server, operator: httpx.Client
+def test_a_form_without_proof_of_its_origin_changes_nothing(
+    headers: dict[str, str], delivered: Server, operator: httpx.Client
 ) -> None:
-    """None of the page's forms does, not even with the key of the login; nothing is noted as asked for."""
-    forms = forms_of(told).values()
-    key, before = key_of(operator), asked_for(operator)
+    """No form does, not even with the form key of the login; no action is recorded."""
+    forms = forms_of(delivered).values()
+    key, before = key_of(operator), recorded_actions(operator)
     responses = [operator.post(f"/page{path}", data={"key": key} | fields, headers=headers) for path, fields in forms]
 
     assert {response.status_code for response in responses} == {403}
-    assert asked_for(operator) == before
+    assert recorded_actions(operator) == before
 
 
-def test_who_may_only_look_changes_nothing_by_any_form(told: Server) -> None:
-    """With the key of the own login, from the page itself: a pattern is tried, everything else is refused."""
-    with told.client() as viewer:
+def test_a_reader_changes_nothing_by_any_form(delivered: Server) -> None:
+    """With the own form key, from the page itself: testing a pattern works, everything else is refused."""
+    with delivered.client() as viewer:
         viewer.post(
-            "/page/login", data={"token": told.installation.token("bystander", "read", "payloads")}, headers=OWN
+            "/page/login", data={"token": delivered.installation.token("bystander", "read", "payloads")}, headers=OWN
         )
-        forms = forms_of(told).items()
-        before = asked_for(viewer)
+        forms = forms_of(delivered).items()
+        before = recorded_actions(viewer)
         responses = {route: post(viewer, path, **fields) for route, (path, fields) in forms}
 
         assert {route for route, response in responses.items() if response.status_code != 403} == {"/rules/{name}/test"}
-        assert asked_for(viewer) == before
+        assert recorded_actions(viewer) == before
 
 
-def test_a_form_without_the_key_of_the_login_changes_nothing(told: Server, operator: httpx.Client) -> None:
-    """Nor with that of another login; nor does one change anything who may only look."""
-    with told.client() as viewer:
-        viewer.post("/page/login", data={"token": told.installation.token("eyes", "read")}, headers=OWN)
+def test_a_form_without_the_form_key_changes_nothing(delivered: Server, operator: httpx.Client) -> None:
+    """Neither does one with the key of another login, nor one of a reader."""
+    with delivered.client() as viewer:
+        viewer.post("/page/login", data={"token": delivered.installation.token("eyes", "read")}, headers=OWN)
         foreign = {"key": key_of(viewer), **PAUSE}
         responses = [
             operator.post("/page/rules/all-orders/operate", data=PAUSE, headers=OWN),
@@ -181,8 +183,8 @@ def test_a_form_without_the_key_of_the_login_changes_nothing(told: Server, opera
     assert "by op" not in operator.get("/page/rules/all-orders").text
 
 
-def test_a_pattern_is_tried_on_an_event(operator: httpx.Client) -> None:
-    """The page says which condition fails, and what each target would be sent; hostile text stays text."""
+def test_a_pattern_is_tested_on_an_event(operator: httpx.Client) -> None:
+    """The page shows which condition fails, and what each target would be sent; markup stays text."""
     hostile = order(7, data={"amount": 0, "text": "</textarea><script>alert(1)</script>"})
     failed = post(operator, "/rules/refused/test", body=json.dumps(hostile))
     changed = post(operator, "/rules/refused/test", body=json.dumps(hostile), pattern='{"type": ["order.placed"]}')
@@ -194,15 +196,15 @@ def test_a_pattern_is_tried_on_an_event(operator: httpx.Client) -> None:
     assert all("<script" not in page.text and "&lt;script&gt;" in page.text for page in (failed, changed, wrong))
 
 
-def test_a_landed_event_is_picked_for_the_test(operator: httpx.Client) -> None:
-    """The form holds it as it lies in the archive."""
+def test_an_archived_event_is_loaded_for_the_test(operator: httpx.Client) -> None:
+    """The form has the event of the archive."""
     page = operator.get("/page/rules/refused/test?event=o2").text
 
     assert ("&#34;id&#34;: &#34;o2&#34;" in page, "<script" in page) == (True, False)
 
 
-def test_dead_letters_are_chosen_to_be_delivered_again(operator: httpx.Client) -> None:
-    """A dry run says how many; the form records the redrive, and the page names the command that delivers it."""
+def test_dead_letters_are_redriven(operator: httpx.Client) -> None:
+    """The preview shows how many; the form records the redrive, and the page shows the command that delivers it."""
     preview = operator.get("/page/redrive?rule=refused").text
     nothing = operator.get("/page/redrive")
     begun = post(operator, "/redrive", rule="refused", again="1")
@@ -218,8 +220,8 @@ def test_dead_letters_are_chosen_to_be_delivered_again(operator: httpx.Client) -
     assert (">cancelled<" in after, redrive_id in after, f"--resume {redrive_id}" in after) == (True, True, False)
 
 
-def test_what_cannot_be_read_is_told_on_a_page(operator: httpx.Client) -> None:
-    """A browser gets no bare JSON, and still has the menu."""
+def test_errors_are_shown_as_a_page(operator: httpx.Client) -> None:
+    """A browser gets no JSON, and still has the menu."""
     responses = [
         operator.get("/page/dead-letters?limit=x"),
         operator.get("/page/rules/none"),
@@ -227,7 +229,7 @@ def test_what_cannot_be_read_is_told_on_a_page(operator: httpx.Client) -> None:
         operator.get("/page/nothing"),
         post(operator, "/rules/all-orders/operate", action="explode rule"),
     ]
-    assert asked_for(operator)[0] == ("POST /page/rules/all-orders/operate", "400")
+    assert recorded_actions(operator)[0] == ("POST /page/rules/all-orders/operate", "400")
 
     assert [response.status_code for response in responses] == [422, 404, 400, 404, 400]
     assert all(response.headers["content-type"].startswith("text/html") for response in responses)
@@ -236,20 +238,20 @@ def test_what_cannot_be_read_is_told_on_a_page(operator: httpx.Client) -> None:
     assert (deep.status_code, "nested deeper than" in deep.text) == (200, True)
 
 
-def test_who_looks_does_not_wait_for_who_acts(told: Server, operator: httpx.Client) -> None:
-    """While another process holds the ledger, a form waits for it, and pages are shown all the same."""
+def test_readers_do_not_wait_for_operators(delivered: Server, operator: httpx.Client) -> None:
+    """While another process locks the ledger, a form waits for it, but pages are shown."""
     key = key_of(operator)
-    ledger = sqlite3.connect(told.installation.folder / "home" / "ledger.sqlite", isolation_level=None)
+    ledger = sqlite3.connect(delivered.installation.folder / "home" / "ledger.sqlite", isolation_level=None)
     form = {"key": key, "action": "pause rule"}
     with closing(ledger), ThreadPoolExecutor(1) as threads:
         ledger.execute("BEGIN IMMEDIATE")
-        acting = threads.submit(operator.post, "/page/rules/refused/operate", data=form, headers=OWN)
+        pending = threads.submit(operator.post, "/page/rules/refused/operate", data=form, headers=OWN)
         try:
             shown = [operator.get("/page/rules/refused").status_code for _ in range(4)]
-            assert not acting.done()
+            assert not pending.done()
         finally:
             ledger.execute("ROLLBACK")
-        assert acting.result().status_code == 303
+        assert pending.result().status_code == 303
 
     assert shown == [200] * 4
     assert post(operator, "/rules/refused/operate", action="resume rule").status_code == 303
@@ -264,31 +266,29 @@ def test_who_looks_does_not_wait_for_who_acts(told: Server, operator: httpx.Clie
     ],
     ids=str,
 )
-def test_the_cookie_is_secure_where_the_browser_spoke_tls(headers: dict[str, str], secure: bool, told: Server) -> None:
-    """Also where a proxy ends TLS before this server."""
-    token = told.installation.token(f"tls{len(headers)}{secure}", "read")
-    with told.client() as browser:
+def test_the_cookie_is_secure_if_the_browser_uses_tls(headers: dict[str, str], secure: bool, delivered: Server) -> None:
+    """Also if a proxy terminates TLS."""
+    token = delivered.installation.token(f"tls{len(headers)}{secure}", "read")
+    with delivered.client() as browser:
         response = browser.post("/page/login", data={"token": token}, headers=headers)
 
     assert ("; Secure" in response.headers["set-cookie"]) is secure
 
 
-def test_a_program_does_what_the_page_does(told: Server) -> None:
-    """With a token of the scope operate, whose name is kept; one that may only look is refused."""
-    acting = told.client(told.installation.token("robot", "operate", "read", "payloads"))
-    looking = told.client(told.installation.token("watcher", "read"))
+def test_the_api_does_what_the_page_does(delivered: Server) -> None:
+    """With a token of the scope operate, whose name is recorded; a reader is refused."""
+    robot = delivered.client(delivered.installation.token("robot", "operate", "read", "payloads"))
+    reader = delivered.client(delivered.installation.token("watcher", "read"))
     word = {"action": "pause target", "rule": "all-orders", "target": "archive"}
-    with acting, looking:
-        refused = [
-            looking.post(path, json=word).status_code for path in ("/operate", "/redrives", "/redrives/1/cancel")
-        ]
-        said = acting.post("/operate", json=word).json()
-        page = acting.post("/operate", json=word | {"action": "resume target"}).json()
-        would = acting.post("/redrives", json={"rule": "refused", "again": True, "dry_run": True}).json()
-        begun = acting.post("/redrives", json={"rule": "refused", "again": True}).json()
-        ended = acting.post(f"/redrives/{begun['redrive_id'][:8]}/cancel").json()
-        nothing = acting.post("/redrives", json={})
-        listed = looking.get("/redrives").json()
+    with robot, reader:
+        refused = [reader.post(path, json=word).status_code for path in ("/operate", "/redrives", "/redrives/1/cancel")]
+        said = robot.post("/operate", json=word).json()
+        page = robot.post("/operate", json=word | {"action": "resume target"}).json()
+        would = robot.post("/redrives", json={"rule": "refused", "again": True, "dry_run": True}).json()
+        begun = robot.post("/redrives", json={"rule": "refused", "again": True}).json()
+        ended = robot.post(f"/redrives/{begun['redrive_id'][:8]}/cancel").json()
+        nothing = robot.post("/redrives", json={})
+        listed = reader.get("/redrives").json()
 
     assert refused == [403, 403, 403]
     assert (said["changed"], page["changed"]) == (True, True)
@@ -297,17 +297,17 @@ def test_a_program_does_what_the_page_does(told: Server) -> None:
     assert begun["redrive_id"] in [each["redrive_id"] for each in listed]
 
 
-def test_a_rule_that_no_batch_was_planned_with_has_a_page(server: Server) -> None:
-    """It has no versions yet."""
+def test_a_rule_without_versions_has_a_page(server: Server) -> None:
+    """No batch was planned with it yet."""
     with server.client() as browser:
         browser.post("/page/login", data={"token": server.installation.token("early", "read")}, headers=OWN)
 
         assert browser.get("/page/rules/all-orders").status_code == 200
 
 
-def test_a_target_is_checked_and_sent_an_event(told: Server, operator: httpx.Client) -> None:
-    """What it says is shown; neither is a delivery."""
-    archive = told.installation.folder / "archive.jsonl"
+def test_a_target_is_checked_and_sent_an_event(delivered: Server, operator: httpx.Client) -> None:
+    """The result is shown; neither counts as a delivery."""
+    archive = delivered.installation.folder / "archive.jsonl"
     before = archive.read_text().count("by hand")
     body = json.dumps(order(9, subject="by hand"))
     checked = post(operator, "/targets/refused/crm/try", do="check").text
@@ -321,8 +321,8 @@ def test_a_target_is_checked_and_sent_an_event(told: Server, operator: httpx.Cli
     assert ("&lt;script&gt;" in filled, "<script" in filled) == (True, False)
 
 
-def test_the_test_of_a_rule_says_where_it_is_fixed(operator: httpx.Client) -> None:
-    """It proposes events that have landed and, for a pattern that was changed, names the file and the line."""
+def test_the_test_of_a_rule_names_its_file(operator: httpx.Client) -> None:
+    """It offers archived events and, for a changed pattern, names the file and the line."""
     form = operator.get("/page/rules/refused/test").text
     same = operator.post("/page/rules/refused/test", data={"key": key_of(operator), "body": "{}"}, headers=OWN).text
     changed = post(

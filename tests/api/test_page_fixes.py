@@ -1,4 +1,4 @@
-"""What an operator does in the browser from a failed event to a batch that is reconciled; only the rule's file is
+"""An operator's way in the browser from a failed event to a reconciled batch; outside of it, only the rule's file is
 edited.
 """
 
@@ -24,7 +24,7 @@ rules:
     pattern: {type: [letter.written], data: {kind: [private]}}
     targets:
       post: {type: file, path: FOLDER/post.jsonl, transform: {form: JSONPATH, value: $.data.adress, missing: error}}
-  told:
+  notices:
     bus: orders
     pattern: {type: [letter.written]}
     targets:
@@ -34,7 +34,7 @@ HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>
 
 
 def letter(number: int) -> dict[str, object]:
-    """Return the event of which the rule delivers the address."""
+    """Return an event whose address the rule delivers."""
     data = {"kind": "private", "address": f"Long Street {number}", "text": HOSTILE}
     return {"specversion": "1.0", "id": f"letter-{number}", "source": "/desk", "type": "letter.written", "data": data}
 
@@ -56,13 +56,13 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def window(desk: Server) -> Iterator[Page]:
-    """A browser window of somebody who may act."""
+    """A browser window of an operator."""
     with open_chromium() as chromium:
         yield logged_in(chromium, desk)
 
 
 def logged_in(chromium: Browser, desk: Server) -> Page:
-    """Return a window on the overview."""
+    """Log in, and return the window with the overview."""
     page = chromium.new_page(viewport={"width": 1100, "height": 760})
     page.goto(f"{desk.url}/page")
     page.get_by_label("Token").fill(desk.installation.token("operator", "read", "payloads", "operate"))
@@ -70,8 +70,8 @@ def logged_in(chromium: Browser, desk: Server) -> Page:
     return page
 
 
-def test_an_operator_fixes_a_rule_and_what_failed_of_it(desk: Server, window: Page) -> None:
-    """Finds a failed event, sees why, tests and fixes the rule, resends it, redrives the rest; all is reconciled."""
+def test_an_operator_fixes_a_rule_and_its_dead_letters(desk: Server, window: Page) -> None:
+    """Finds a failed event and the reason, tests and fixes the rule, resends the event and redrives the others."""
     post = Path(desk.installation.folder, "post.jsonl")
     window.get_by_role("link", name="Dead letters").click()
     window.get_by_label("Rule", exact=True).fill("letters")
@@ -117,13 +117,13 @@ def test_an_operator_fixes_a_rule_and_what_failed_of_it(desk: Server, window: Pa
     assert window.title() == "Overview - EventBridge"  # no script of an event ran
 
 
-def test_the_time_line_has_request_and_response_of_each_attempt(desk: Server, window: Page) -> None:
-    """As text, whatever they hold; a request that cannot be made is explained, and who may not see payloads is told."""
+def test_the_timeline_has_request_and_response_of_each_attempt(desk: Server, window: Page) -> None:
+    """Escaped; a request that cannot be rendered is explained; without the right, payloads are marked as hidden."""
     window.goto(f"{desk.url}/page/event?id=letter-1")
-    attempt = window.get_by_role("row").filter(has_text="told/desk").filter(has_text="attempt")
+    attempt = window.get_by_role("row").filter(has_text="notices/desk").filter(has_text="attempt")
     attempt.get_by_text("Show").last.click()
     expect(attempt.locator("pre")).to_have_text(HOSTILE)
-    attempt.get_by_role("link", name="Request of attempt 1 at told/desk").click()
+    attempt.get_by_role("link", name="Request of attempt 1 at notices/desk").click()
     expect(window.locator("pre").first).to_contain_text("Long Street 1")
     expect(window.get_by_role("heading", name="As rendered when the event was routed")).to_be_visible()
     window.goto(f"{desk.url}/page/request?id=letter-1&rule=letters&target=post")

@@ -1,4 +1,4 @@
-"""Lists of rules and targets come page by page, and the text of a rule is found in its file."""
+"""Lists of rules and targets are paged, and the text of a rule is found in its file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 def test_every_rule_and_target_is_on_one_page(runtime: Runtime) -> None:
-    """Each page goes on behind the last name of the one before; the last one says that it is the last."""
+    """Each page continues after the last name of the previous one; the last page has no cursor."""
     rules: list[str] = []
     targets: list[str] = []
     after: str | None = ""
@@ -57,13 +57,13 @@ def test_every_rule_and_target_is_on_one_page(runtime: Runtime) -> None:
 
 
 def test_rules_are_found_by_a_part_of_their_name(runtime: Runtime) -> None:
-    """Also the targets of such rules."""
+    """And so are the targets of such rules."""
     assert [each.name for each in views.rules(runtime, "", "e-13")["rules"]] == [f"rule-13{end}" for end in range(10)]
     assert len(views.targets(runtime, "", "e-13")["targets"]) == 10
 
 
-def test_a_rule_is_shown_as_it_is_written(runtime: Runtime) -> None:
-    """With its file and its line; a comment that only names it is not taken for it."""
+def test_a_rule_is_shown_as_written(runtime: Runtime) -> None:
+    """With its file and its line; a comment with its name is not mistaken for it."""
     found = rule_text(runtime, runtime.rule_set(), "rule-007")
 
     assert found is not None
@@ -72,8 +72,8 @@ def test_a_rule_is_shown_as_it_is_written(runtime: Runtime) -> None:
     assert file.read_text().splitlines()[found.line - 1].startswith("  rule-007:")
 
 
-def test_the_overview_shows_the_first_of_many_that_are_not_well(runtime: Runtime) -> None:
-    """And says how many there are."""
+def test_the_overview_shows_the_first_of_many_unhealthy_targets(runtime: Runtime) -> None:
+    """And their number."""
     for number in range(30):
         runtime.ledger.set_target_status(f"rule-{number:03d}", "file", "disabled", "by hand")
 
@@ -85,7 +85,7 @@ def test_the_overview_shows_the_first_of_many_that_are_not_well(runtime: Runtime
 
 
 def test_a_rule_in_json_has_no_text(tmp_path: Path, runtime: Runtime) -> None:
-    """One that is not written in lines of its own is not cut out."""
+    """A rule is only shown if it has lines of its own."""
     (tmp_path / "rules").mkdir()
     bus = '"buses": {"b": {"source": {"type": "embedded"}}}'
     rule = '"r": {"bus": "b", "pattern": {}, "targets": {"f": {"type": "file", "path": "/x"}}}'

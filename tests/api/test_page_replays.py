@@ -1,4 +1,4 @@
-"""Archived events are delivered again by the page: chosen, counted, asked for, paused, resumed, cancelled."""
+"""Replays by the page: previewed, started, paused, resumed, cancelled."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from api.delivered import delivered_server
 from api.pages import OWN, post
 from api.server import Server
-from api.told import told_of
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of its own, as other tests count what was delivered."""
-    with told_of(tmp_path_factory.mktemp("replayed")) as running:
+def delivered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of this module alone, because other tests count deliveries."""
+    with delivered_server(tmp_path_factory.mktemp("replayed")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def operator(told: Server) -> Iterator[httpx.Client]:
-    """A browser of somebody who may act."""
-    with told.client() as browser:
+def operator(delivered: Server) -> Iterator[httpx.Client]:
+    """A browser whose user may operate."""
+    with delivered.client() as browser:
         browser.post(
             "/page/login",
-            data={"token": told.installation.token("replayer", "read", "payloads", "operate")},
+            data={"token": delivered.installation.token("replayer", "read", "payloads", "operate")},
             headers=OWN,
         )
         yield browser
 
 
-def test_a_replay_is_chosen_counted_and_asked_for(told: Server, operator: httpx.Client) -> None:
-    """The preview says what would be delivered; the form records it, and the page names who delivers it."""
+def test_a_replay_is_previewed_and_recorded(delivered: Server, operator: httpx.Client) -> None:
+    """The preview shows what would be delivered; the form records the replay, and the page shows the command."""
     form = {"bus": "orders", "since": "1h", "rules": "all-orders", "pattern": '{"id": ["o1"]}'}
     preview = operator.get("/page/replay", params=form).text
     begun = post(operator, "/replay", **form)
@@ -51,26 +51,26 @@ def test_a_replay_is_chosen_counted_and_asked_for(told: Server, operator: httpx.
     assert replay_id in operator.get("/page/replays").text
 
 
-def test_an_event_is_resent_to_one_target(told: Server, operator: httpx.Client) -> None:
-    """Its page leads to a preview of this delivery alone; it is delivered once more."""
+def test_an_event_is_resent_to_one_target(delivered: Server, operator: httpx.Client) -> None:
+    """Its page links to a preview of only this delivery; it is delivered once more."""
     event = operator.get("/page/event?id=o1").text
     links = [each.replace("&amp;", "&") for each in re.findall(r'href="(/page/replay\?[^"]+)"', event)]
     (link,) = [each for each in links if "targets=archive" in each]
     preview = operator.get(link).text
     begun = post(operator, "/replay", **dict(httpx.URL(link).params))
-    archive = told.installation.folder / "archive.jsonl"
+    archive = delivered.installation.folder / "archive.jsonl"
     before = archive.read_text().count('"o1"')
-    told.installation.replay(begun.headers["location"].rpartition("/")[2])
+    delivered.installation.replay(begun.headers["location"].rpartition("/")[2])
 
     assert "1 would be taken" in preview
     assert archive.read_text().count('"o1"') == before + 1
 
 
-def test_a_replayed_event_is_listed_once(told: Server, operator: httpx.Client) -> None:
-    """With the time at which it was published, and not also with that of the replay."""
+def test_a_replayed_event_is_listed_once(delivered: Server, operator: httpx.Client) -> None:
+    """With the time at which it was published, not with that of the replay."""
     begun = post(operator, "/replay", bus="orders", since="1h", rules="all-orders", pattern='{"id": ["o0"]}')
     before = operator.get("/page/events?type=order.placed").text
-    told.installation.replay(begun.headers["location"].rpartition("/")[2])
+    delivered.installation.replay(begun.headers["location"].rpartition("/")[2])
     after = operator.get("/page/events?type=order.placed").text
 
     assert before.count(">o0</a>") == 1
@@ -78,12 +78,12 @@ def test_a_replayed_event_is_listed_once(told: Server, operator: httpx.Client) -
 
 
 def events_of(page: str) -> list[str]:
-    """Return the rows of a list of events, without how long ago each was."""
+    """Return the rows of a list of events, without their ages."""
     return re.findall(r"<tr><td>.*</tr>", re.sub(r'<span class="ago">.*?</span>', "", page))
 
 
-def test_a_form_that_makes_no_sense_is_shown_again(operator: httpx.Client) -> None:
-    """With what is wrong and with what was written in it."""
+def test_a_form_with_a_wrong_value_is_shown_again(operator: httpx.Client) -> None:
+    """With the error and with the input."""
     wrong = operator.get("/page/replay", params={"bus": "orders", "since": "1h", "rate": "fast"}).text
     unknown = operator.get("/page/replay", params={"bus": "orders", "since": "1h", "rules": "al-orders"}).text
 
@@ -91,10 +91,10 @@ def test_a_form_that_makes_no_sense_is_shown_again(operator: httpx.Client) -> No
     assert "all-orders" in unknown
 
 
-def test_who_may_only_look_replays_nothing(told: Server) -> None:
-    """No form offers it, and none does it."""
-    with told.client() as viewer:
-        viewer.post("/page/login", data={"token": told.installation.token("onlooker", "read")}, headers=OWN)
+def test_a_reader_replays_nothing(delivered: Server) -> None:
+    """The page does not offer the form, and refuses it."""
+    with delivered.client() as viewer:
+        viewer.post("/page/login", data={"token": delivered.installation.token("onlooker", "read")}, headers=OWN)
         preview = viewer.get("/page/replay?bus=orders&since=1h").text
         refused = post(viewer, "/replay", bus="orders", since="1h")
 
@@ -102,8 +102,8 @@ def test_who_may_only_look_replays_nothing(told: Server) -> None:
     assert refused.status_code == 403
 
 
-def test_a_delivery_is_shown_as_a_call_of_curl(operator: httpx.Client) -> None:
-    """With the address, the headers and the body that today's rule makes; text of the event stays text."""
+def test_a_delivery_is_shown_as_a_curl_command(operator: httpx.Client) -> None:
+    """With the URL, the headers and the body by the current rule; markup of the event stays text."""
     event = operator.get("/page/event?id=o2").text
     link = re.findall(r'href="(/page/request\?[^"]+target=crm[^"]+)"', event)[0].replace("&amp;", "&")
     page = operator.get(link).text
@@ -115,14 +115,14 @@ def test_a_delivery_is_shown_as_a_call_of_curl(operator: httpx.Client) -> None:
     assert (file.status_code, "curl speaks HTTP" in file.text) == (400, True)
 
 
-def test_a_dead_letter_shows_that_it_was_redriven(told: Server, operator: httpx.Client) -> None:
-    """The list says when, and what came of it."""
+def test_a_dead_letter_shows_that_it_was_redriven(delivered: Server, operator: httpx.Client) -> None:
+    """The list shows when, and with which outcome."""
     redriven = re.compile(r"<td>[-\d]+ [\d:]+, dead_lettered</td>")
     before = operator.get("/page/dead-letters?rule=refused").text
     post(operator, "/redrive", rule="refused", again="1")
-    with told.installation.opened() as runtime:
+    with delivered.installation.opened() as runtime:
         newest = max(runtime.ledger.redrives(), key=lambda each: each.started_at)
-    told.installation.redrive(newest.redrive_id)
+    delivered.installation.redrive(newest.redrive_id)
     after = operator.get("/page/dead-letters?rule=refused").text
 
     assert redriven.findall(before) == []

@@ -1,4 +1,4 @@
-"""429 while a bus has no room, and the health of the server."""
+"""429 while a bus takes no events, and the health of the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def post(client: httpx.Client, bus: str = "orders") -> httpx.Response:
 
 
 def until(client: httpx.Client, status: int) -> httpx.Response:
-    """Publish until the status comes; a look at the bus counts for a second, and rule files for two."""
+    """Publish until the status comes; the pressure of a bus is cached for one second, rule files for two."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
         response = post(client)
@@ -32,7 +32,7 @@ def until(client: httpx.Client, status: int) -> httpx.Response:
 
 
 def test_a_full_disk_is_429(tmp_path: Path) -> None:
-    """Below the watermark nothing is taken, of any bus, and the caller learns when to try again."""
+    """Below the watermark no bus takes events, and the caller learns when to try again."""
     made = Installation(tmp_path, EVENTBRIDGE_DISK_MIN_FREE_SIZE="1000000GiB")
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
         response = post(client)
@@ -43,7 +43,7 @@ def test_a_full_disk_is_429(tmp_path: Path) -> None:
 
 
 def test_a_store_at_its_quota_is_429(tmp_path: Path) -> None:
-    """No runner takes events off a bus then, so nothing is published to one."""
+    """Ingestion is stopped then, so no events are accepted."""
     made = Installation(tmp_path, EVENTBRIDGE_STORE_MAX_SIZE="10")
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
         before = post(client)
@@ -56,7 +56,7 @@ def test_a_store_at_its_quota_is_429(tmp_path: Path) -> None:
 
 
 def test_a_backlog_beyond_max_backlog_is_429_until_it_is_raised(tmp_path: Path) -> None:
-    """Nobody delivers here, so what is published waits; other buses take theirs."""
+    """Nothing is delivered here, so the backlog grows; other buses take events."""
     made = Installation(tmp_path, more=", max_backlog: 10")
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
         response = until(client, 429)
@@ -73,8 +73,8 @@ def test_a_backlog_beyond_max_backlog_is_429_until_it_is_raised(tmp_path: Path) 
     assert before == between > 10
 
 
-def test_an_owner_publishes_no_more_than_its_rate(tmp_path: Path) -> None:
-    """What is beyond it is refused until that much has come in; buses of others take theirs."""
+def test_an_owner_publishes_within_its_quota(tmp_path: Path) -> None:
+    """More is refused until the quota has refilled; buses of others take events."""
     made = Installation(tmp_path, more=", owner: shop")
     (tmp_path / "rules" / "owners.yaml").write_text("owners: {shop: {published: 60/m}}\n")
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
@@ -90,15 +90,15 @@ def test_an_owner_publishes_no_more_than_its_rate(tmp_path: Path) -> None:
 
 
 def test_health_needs_no_token(server: Server) -> None:
-    """Everything is well."""
+    """The server is healthy."""
     with server.client() as client:
         response = client.get("/health")
 
     assert (response.status_code, response.json()) == (200, {"status": "ok", "ledger": "ok", "rules": "ok"})
 
 
-def test_health_is_503_where_rules_never_were_good(tmp_path: Path) -> None:
-    """An error in the first rule files: no bus is known, and nothing can be published."""
+def test_health_is_503_if_rules_were_never_valid(tmp_path: Path) -> None:
+    """The first rule files have an error: no bus is known, and nothing can be published."""
     made = Installation(tmp_path)
     token = made.token("shop", "publish:*")
     (tmp_path / "rules" / "orders.yaml").write_text("rules: [")
@@ -115,8 +115,8 @@ def test_health_is_503_where_rules_never_were_good(tmp_path: Path) -> None:
     assert "orders.yaml" in said
 
 
-def test_who_has_no_token_is_not_told_of_the_ledger(tmp_path: Path) -> None:
-    """Where the ledger lies stands in the server's log alone."""
+def test_errors_of_the_ledger_are_hidden_without_a_token(tmp_path: Path) -> None:
+    """Only the server's log has the path of the ledger."""
     made = Installation(tmp_path)
     with Server(made) as server, server.client("ebt_guessed") as client:
         with sqlite3.connect(tmp_path / "home" / "ledger.sqlite") as ledger:

@@ -1,4 +1,4 @@
-"""`POST /buses/{bus}/events` on a server in a process of its own: what is responded to lies on the bus."""
+"""`POST /buses/{bus}/events` on a server in a process of its own: events with a position are on the bus."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ PATH = "/buses/orders/events"
 
 
 def place(result: dict[str, Any]) -> tuple[int, int]:
-    """Return where a result says that its event lies."""
+    """Return the position in a result."""
     return result["partition"], result["offset"]
 
 
-def test_a_batch_lies_where_its_response_says(server: Server, client: httpx.Client) -> None:
-    """Batched mode: one result for each event in their order, and the bodies are on the bus, not a digit changed."""
+def test_the_events_of_a_batch_are_at_their_positions(server: Server, client: httpx.Client) -> None:
+    """Batched mode: one result for each event, in order; the bodies on the bus are unchanged."""
     texts = [json.dumps(order(number)).replace('"amount": ', '"amount": 1.10e') for number in range(5)]
 
     response = client.post(PATH, content=f"[{', '.join(texts)} ]", headers=BATCHED)
 
     assert response.status_code == 200
-    told = response.json()
+    body = response.json()
     lying = server.installation.bodies()
-    assert (told["published"], told["failed"]) == (5, 0)
-    assert [each["id"] for each in told["results"]] == [f"o{number}" for number in range(5)]
-    assert [lying[place(each)].decode() for each in told["results"]] == texts
-    assert {each["topic"] for each in told["results"]} == {"placed"}
+    assert (body["published"], body["failed"]) == (5, 0)
+    assert [each["id"] for each in body["results"]] == [f"o{number}" for number in range(5)]
+    assert [lying[place(each)].decode() for each in body["results"]] == texts
+    assert {each["topic"] for each in body["results"]} == {"placed"}
 
 
-def test_a_structured_event_goes_to_the_topic_that_is_named(server: Server, client: httpx.Client) -> None:
-    """Structured mode: the body is the event; `topic` names another topic than the first."""
+def test_a_structured_event_goes_to_the_named_topic(server: Server, client: httpx.Client) -> None:
+    """Structured mode: the body is the event; `topic` names a topic other than the first."""
     text = json.dumps(order(10))
 
     response = client.post(PATH, content=text, headers=STRUCTURED, params={"topic": "paid"})
@@ -62,7 +62,7 @@ def test_a_structured_event_goes_to_the_topic_that_is_named(server: Server, clie
 def test_a_binary_event_becomes_a_structured_one(
     content_type: str, body: bytes, member: str, value: Any, server: Server, client: httpx.Client
 ) -> None:
-    """Binary mode: headers are attributes, percent-decoded; the body is the data, as its content type says."""
+    """Binary mode: headers are attributes, percent-decoded; the body is the data, by its content type."""
     headers = {
         "ce-specversion": "1.0",
         "ce-id": content_type,
@@ -81,7 +81,7 @@ def test_a_binary_event_becomes_a_structured_one(
 
 
 def test_binary_data_cannot_write_attributes(client: httpx.Client) -> None:
-    """A body that ends its JSON value and goes on is not JSON."""
+    """A body with data after its JSON value is not JSON."""
     headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t", "content-type": "text/json"}
 
     response = client.post(PATH, content=b'1, "source": "/elsewhere"', headers=headers)
@@ -90,17 +90,17 @@ def test_binary_data_cannot_write_attributes(client: httpx.Client) -> None:
     assert "The headers and the body do not form an event: data: " in response.json()["detail"]
 
 
-def test_what_is_no_event_is_told_one_by_one(server: Server, client: httpx.Client) -> None:
-    """The others of the call are published: 207, and each error has its place in the list."""
+def test_invalid_events_are_reported_one_by_one(server: Server, client: httpx.Client) -> None:
+    """The other events are published: 207, and each error has its position in the list."""
     before = len(server.installation.bodies())
     events = [order(20), {"id": "21"}, order(22, time="noon"), 7, order(20), order(23)]
 
     response = client.post(PATH, json=events, headers=BATCHED)
 
     assert response.status_code == 207
-    told = response.json()
-    assert (told["published"], told["failed"]) == (2, 4)
-    assert [each.get("error", "") for each in told["results"]] == [
+    body = response.json()
+    assert (body["published"], body["failed"]) == (2, 4)
+    assert [each.get("error", "") for each in body["results"]] == [
         "",
         "$.source: a CloudEvent must have it, and it is missing",
         "$.time: 'noon' is not a time such as '2013-01-01T10:17:00Z' (RFC 3339)",
@@ -112,7 +112,7 @@ def test_what_is_no_event_is_told_one_by_one(server: Server, client: httpx.Clien
 
 
 def test_a_call_without_any_event_is_400(client: httpx.Client) -> None:
-    """Whoever looks at the status only sees that nothing was published."""
+    """The status alone shows that nothing was published."""
     response = client.post(PATH, content="{}", headers=STRUCTURED)
 
     assert response.status_code == 400
@@ -120,7 +120,7 @@ def test_a_call_without_any_event_is_400(client: httpx.Client) -> None:
 
 
 def test_an_event_without_id_gets_one(server: Server, client: httpx.Client) -> None:
-    """The response tells the id that the event has on the bus."""
+    """The response has the event's id on the bus."""
     event = order()
     del event["id"]
 
@@ -129,8 +129,8 @@ def test_an_event_without_id_gets_one(server: Server, client: httpx.Client) -> N
     assert json.loads(server.installation.bodies()[place(result)])["id"] == result["id"]
 
 
-def test_events_of_one_key_keep_their_order(server: Server, client: httpx.Client) -> None:
-    """What has one subject lies in one partition, in the order of the call."""
+def test_events_with_one_key_keep_their_order(server: Server, client: httpx.Client) -> None:
+    """Events with one subject are in one partition, in the order of the call."""
     events = [order(number, id=f"k{number}", subject="customer-7") for number in range(20)]
 
     results = client.post(PATH, json=events, headers=BATCHED).json()["results"]
@@ -153,10 +153,10 @@ def test_events_of_one_key_keep_their_order(server: Server, client: httpx.Client
         ("/nowhere", STRUCTURED, b"{}", 404, "No call has this method and address"),
     ],
 )
-def test_what_cannot_be_published_at_all_says_why(
+def test_a_refused_call_says_why(
     path: str, headers: dict[str, str], content: bytes, status: int, said: str, client: httpx.Client
 ) -> None:
-    """A call that is refused as a whole is a problem with status and remedy."""
+    """A call that is refused as a whole gets a problem with status and remedy."""
     response = client.post(path, content=content, headers=headers)
 
     assert response.status_code == status
@@ -177,10 +177,10 @@ def text_of_packed(mode: str, event: dict[str, Any]) -> tuple[bytes, dict[str, s
 
 @pytest.mark.parametrize("mode", ["binary", "structured", "batched"])
 @pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_a_packed_body_is_unpacked(
+def test_a_compressed_body_is_decompressed(
     mode: str, coding: str, pack: Callable[[bytes], bytes], server: Server, client: httpx.Client
 ) -> None:
-    """On the bus, and so for targets, the event is as one that was not packed; a second call with its key is known."""
+    """The event on the bus is the same as an uncompressed one; a repeated call with the key is recognized."""
     body, headers = text_of_packed(mode, order(40, id=f"{mode}-{coding}"))
     headers = {**headers, "content-encoding": coding, "idempotency-key": f"{mode}-{coding}"}
 
@@ -193,7 +193,7 @@ def test_a_packed_body_is_unpacked(
     assert (again.json(), other.status_code) == (response.json(), 422)
 
 
-def test_a_coding_that_is_not_taken_says_which_are(client: httpx.Client) -> None:
+def test_an_unsupported_coding_lists_the_supported_ones(client: httpx.Client) -> None:
     """415 with Accept-Encoding."""
     response = client.post(PATH, content=b"x", headers={**STRUCTURED, "content-encoding": "br"})
 
@@ -201,8 +201,8 @@ def test_a_coding_that_is_not_taken_says_which_are(client: httpx.Client) -> None
     assert "The content coding 'br' is not taken" in response.json()["detail"]
 
 
-def test_a_bomb_is_too_large(client: httpx.Client) -> None:
-    """413, as a body of that size."""
+def test_a_decompression_bomb_is_too_large(client: httpx.Client) -> None:
+    """413, like a body of that size."""
     bomb = gzip.compress(bytes(64 << 20), mtime=0)
     response = client.post(PATH, content=bomb, headers={**STRUCTURED, "content-encoding": "gzip"})
 
@@ -211,7 +211,7 @@ def test_a_bomb_is_too_large(client: httpx.Client) -> None:
 
 
 def test_an_event_that_is_too_large_is_413(server: Server, client: httpx.Client) -> None:
-    """Alone the call is 413; of several events it is told of that one, and the others are published."""
+    """Alone, the call gets 413; among several events, only its result has it, and the others are published."""
     large = order(50, data="x" * 1_100_000)
     alone = client.post(PATH, json=large, headers=STRUCTURED)
     among = client.post(PATH, json=[large, order(51)], headers=BATCHED)
@@ -222,8 +222,8 @@ def test_an_event_that_is_too_large_is_413(server: Server, client: httpx.Client)
     assert among.json()["results"][0]["status"] == 413
 
 
-def test_an_attribute_that_is_there_twice_is_refused(client: httpx.Client) -> None:
-    """In headers, and among the members of an event: targets would disagree about which of the two counts."""
+def test_a_duplicate_attribute_is_refused(client: httpx.Client) -> None:
+    """In headers and among the members of an event: targets could disagree about which one is valid."""
     binary = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/s"), ("ce-type", "t")]
     headers = [*binary, ("ce-subject", "a"), ("ce-subject", "b")]
     twice = json.dumps(order(60)).replace('"id"', '"id": "other", "id"', 1)
@@ -236,7 +236,7 @@ def test_an_attribute_that_is_there_twice_is_refused(client: httpx.Client) -> No
 
 
 def test_a_path_has_no_slash_at_its_end(client: httpx.Client) -> None:
-    """No redirect: behind a proxy it would name http:// and take the token there."""
+    """There is no redirect: behind a proxy it would name http://, and the token would be sent there."""
     response = client.post(f"{PATH}/", json=order(), headers=STRUCTURED)
 
     assert response.status_code == 404
@@ -245,7 +245,7 @@ def test_a_path_has_no_slash_at_its_end(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("path", ["/health", "/openapi.json", "/page/login"])
 def test_head_gets_the_response_of_get_without_a_body(path: str, client: httpx.Client) -> None:
-    """Load balancers ask whether a server is well by HEAD."""
+    """Load balancers check the health of a server by HEAD."""
     head, got = client.head(path), client.get(path)
 
     assert (head.status_code, head.content) == (got.status_code, b"")
@@ -253,8 +253,8 @@ def test_head_gets_the_response_of_get_without_a_body(path: str, client: httpx.C
     assert head.headers["content-length"] == got.headers["content-length"]
 
 
-def test_the_products_own_bus_takes_nothing(server: Server) -> None:
-    """Operational events are made by the product alone, whatever a token allows."""
+def test_the_bus_of_operational_events_takes_no_events(server: Server) -> None:
+    """Only EventBridge publishes operational events, whatever a token allows."""
     with server.client(server.installation.token("everything", "publish:*")) as client:
         response = client.post("/buses/eventbridge/events", json=[order()], headers=BATCHED)
         unknown = client.post("/buses/order/events", json=[order()], headers=BATCHED)
@@ -263,8 +263,8 @@ def test_the_products_own_bus_takes_nothing(server: Server) -> None:
     assert "Did you mean orders?" in unknown.json()["detail"]
 
 
-def test_sigterm_ends_it_in_good_order(tmp_path: Path) -> None:
-    """SIGTERM: exit code 0 and not a word, and a call after it is not accepted."""
+def test_sigterm_shuts_the_server_down_gracefully(tmp_path: Path) -> None:
+    """Exit code 0 and no output; later calls are not accepted."""
     with Server(Installation(tmp_path)) as server:
         assert server.end(signal.SIGTERM) == (0, "")
         with server.client() as client, pytest.raises(httpx.ConnectError):

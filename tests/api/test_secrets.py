@@ -1,4 +1,4 @@
-"""No secret of a connection is on any page, nor in any response of the API, though targets repeat all they are sent."""
+"""No page and no response of the API has a secret of a connection, although targets repeat every request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONNECTIONS = {
     "signed": {"extra": {"token": f"{MARK}{MARK}", "signing_secret": f"whsec_{HMAC}"}},
     "url": {"extra": {"secret_url": f"/mirror/{quote(SECRET, safe='')}"}},
 }
-#: Calls of the API that look, below what is filled in.
+#: Read calls of the API, with placeholders.
 CALLS = (
     *("/status", "/buses", "/buses/orders", "/rules", "/rules/guarded", "/rules/guarded/versions", "/rule-changes"),
     *(
@@ -49,7 +49,7 @@ CALLS = (
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose targets repeat in each response what they were sent, and take nothing."""
+    """A server whose targets repeat each request in the response, and reject it."""
     folder = tmp_path_factory.mktemp("guarded")
     with Receiver(folder / "requests.jsonl") as receiver:
         environ, targets = {}, []
@@ -73,8 +73,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             yield running
 
 
-def told_by_pages(browser: httpx.Client) -> dict[str, str]:
-    """Return every page that links lead to, by its address."""
+def linked_pages(browser: httpx.Client) -> dict[str, str]:
+    """Return every linked page, by its URL."""
     found: dict[str, str] = {}
     waiting = ["/page"]
     while waiting:
@@ -86,27 +86,27 @@ def told_by_pages(browser: httpx.Client) -> dict[str, str]:
     return found
 
 
-def tried(browser: httpx.Client, address: str) -> str:
-    """Return what the form says that sends an event to a target."""
+def send_event(browser: httpx.Client, address: str) -> str:
+    """Send an event to a target with the form, and return the page."""
     key = re.findall(r'name="key" value="([0-9a-f]+)"', browser.get(address).text)[0]
     form = {"key": key, "do": "send", "body": json.dumps(order(2))}
     return browser.post(address, data=form, headers=OWN).raise_for_status().text
 
 
-def test_nobody_is_shown_a_secret(guarded: Server) -> None:
-    """Pages, forms and calls show that there was one, by asterisks, to somebody who may see and do everything."""
+def test_no_secret_is_shown(guarded: Server) -> None:
+    """Pages, forms and calls show asterisks instead, even to a user with all rights."""
     token = guarded.installation.token("all", "read", "payloads", "operate", "metrics")
     with guarded.client() as browser, guarded.client(token) as program:
         browser.post("/page/login", data={"token": token})
-        told = told_by_pages(browser)
-        told |= {f"GET {path}": program.get(path).raise_for_status().text for path in CALLS}
+        texts = linked_pages(browser)
+        texts |= {f"GET {path}": program.get(path).raise_for_status().text for path in CALLS}
         for name in CONNECTIONS:
             place = f"/targets/guarded/{name}"
-            told[f"try {name}"] = tried(browser, f"/page{place}/try")
-            told[f"send {name}"] = program.post(f"{place}/send", json={"event": order(3)}).raise_for_status().text
-            told[f"check {name}"] = program.post(f"{place}/check").raise_for_status().text
+            texts[f"try {name}"] = send_event(browser, f"/page{place}/try")
+            texts[f"send {name}"] = program.post(f"{place}/send", json={"event": order(3)}).raise_for_status().text
+            texts[f"check {name}"] = program.post(f"{place}/check").raise_for_status().text
 
-    assert [(where, form) for where, text in told.items() for form in FORMS if form in text] == []
-    assert len([where for where in told if "/dead-letters/" in where]) >= len(CONNECTIONS)
-    assert len([where for where in told if where.startswith("/page/request")]) >= len(CONNECTIONS)
-    assert len([where for where, text in told.items() if "*****" in text]) > 2 * len(CONNECTIONS)
+    assert [(where, form) for where, text in texts.items() for form in FORMS if form in text] == []
+    assert len([where for where in texts if "/dead-letters/" in where]) >= len(CONNECTIONS)
+    assert len([where for where in texts if where.startswith("/page/request")]) >= len(CONNECTIONS)
+    assert len([where for where, text in texts.items() if "*****" in text]) > 2 * len(CONNECTIONS)

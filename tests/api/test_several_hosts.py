@@ -19,7 +19,7 @@ buses: {tight: {owner: desk, source: {type: embedded}}}
 
 @pytest.fixture
 def made(postgresql_server: Postgresql, tmp_path: Path) -> Iterator[Installation]:
-    """An installation whose ledger is a database of a real server."""
+    """An installation with its ledger in a PostgreSQL server."""
     url = postgresql_server.new_database()
     installation = Installation(tmp_path, EVENTBRIDGE_LEDGER_URL=url)
     installation.run("ledger", "migrate")
@@ -27,7 +27,7 @@ def made(postgresql_server: Postgresql, tmp_path: Path) -> Iterator[Installation
     postgresql_server.drop_database(url)
 
 
-def test_two_servers_respond_as_one(made: Installation) -> None:
+def test_two_servers_act_as_one(made: Installation) -> None:
     """Events of both get places of their own in one bus, and a call sent again to the other gets as it was.
 
     What an owner may publish a second they count together: what one took the other refuses.
@@ -41,7 +41,7 @@ def test_two_servers_respond_as_one(made: Installation) -> None:
                 for turn, client in enumerate((first, second) * 3)
             ]
             keyed = BATCHED | {"idempotency-key": "once"}
-            told = [client.post(PATH, json=[order(100)], headers=keyed) for client in (first, second)]
+            responses = [client.post(PATH, json=[order(100)], headers=keyed) for client in (first, second)]
             whole = [order(number) for number in range(50)]
             published = [
                 client.post("/buses/tight/events", json=whole, headers=BATCHED).status_code
@@ -52,7 +52,7 @@ def test_two_servers_respond_as_one(made: Installation) -> None:
     assert [response.status_code for response in responses] == [200] * 6
     results = [result for response in responses for result in response.json()["results"]]
     assert len({(each["partition"], each["offset"]) for each in results}) == 18
-    assert told[0].json() == told[1].json()
-    assert [response.headers.get("idempotency-replayed") for response in told] == [None, "true"]
+    assert responses[0].json() == responses[1].json()
+    assert [response.headers.get("idempotency-replayed") for response in responses] == [None, "true"]
     assert published == [200, 429]
     assert ends == [(0, ""), (0, "")]

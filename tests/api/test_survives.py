@@ -1,4 +1,4 @@
-"""What was responded to is on the bus, whatever becomes of the server."""
+"""Events with a response are on the bus, whatever happens to the server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCHED = {"content-type": "application/cloudevents-batch+json"}
 
 
 def publish_until_it_ends(server: Server, token: str, caller: int, enough: Callable[[], object]) -> list[Any]:
-    """Publish batches until the server is gone, and return the results that got a response."""
+    """Publish batches until the server stops, and return the results of the responses."""
     responded: list[Any] = []
     with server.client(token) as client:
         number = 0
@@ -38,7 +38,7 @@ def publish_until_it_ends(server: Server, token: str, caller: int, enough: Calla
 
 
 def publish_and_end(made: Installation, number: int) -> tuple[list[Any], int, str]:
-    """Have several callers publish, end the server by a signal while they do, and return what response they got."""
+    """Publish from several callers, stop the server by a signal meanwhile, and return the responses."""
     enough = Event()
     token = made.token("shop", "publish:orders")
     with Server(made) as server, ThreadPoolExecutor(CALLERS) as threads:
@@ -51,12 +51,12 @@ def publish_and_end(made: Installation, number: int) -> tuple[list[Any], int, st
 
 
 def ids(made: Installation) -> dict[tuple[int, int], str]:
-    """Return the ids of what lies on the bus, by partition and offset."""
+    """Return the ids of the events on the bus, by partition and offset."""
     return {place: json.loads(body)["id"] for place, body in made.bodies().items()}
 
 
-def test_what_was_responded_to_is_on_the_bus_after_kill_9(tmp_path: Path) -> None:
-    """Every result names the place of its event, and there it is; the next server goes on."""
+def test_events_with_a_response_survive_kill_9(tmp_path: Path) -> None:
+    """Every event is at the position of its result; the next server continues."""
     made = Installation(tmp_path)
 
     responded, code, _ = publish_and_end(made, signal.SIGKILL)
@@ -69,8 +69,8 @@ def test_what_was_responded_to_is_on_the_bus_after_kill_9(tmp_path: Path) -> Non
         assert client.post(PATH, json=[order()], headers=BATCHED).status_code == 200
 
 
-def test_a_caller_that_leaves_early_publishes_nothing(tmp_path: Path) -> None:
-    """Half of a body is not a call, and no trouble of the server: it says nothing of it, and goes on."""
+def test_a_caller_that_disconnects_early_publishes_nothing(tmp_path: Path) -> None:
+    """Half of a body is neither a call nor an error: the server logs nothing, and continues."""
     made = Installation(tmp_path)
     token = made.token("shop", "publish:orders")
     head = f"POST {PATH} HTTP/1.1\r\nhost: shop\r\nauthorization: Bearer {token}\r\ncontent-length: 1000\r\n"
@@ -86,8 +86,8 @@ def test_a_caller_that_leaves_early_publishes_nothing(tmp_path: Path) -> None:
     assert list(ids(made).values()) == ["o1"]
 
 
-def test_sigterm_responds_for_what_it_publishes(tmp_path: Path) -> None:
-    """Calls that are under way get a response: on the bus is what was responded to, and nothing else."""
+def test_sigterm_finishes_calls_in_progress(tmp_path: Path) -> None:
+    """Calls in progress get a response: the bus has exactly the events with a response."""
     made = Installation(tmp_path)
 
     responded, code, said = publish_and_end(made, signal.SIGTERM)

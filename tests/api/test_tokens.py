@@ -1,4 +1,4 @@
-"""Tokens of the API: shown once, kept hashed, with scopes per bus, revoked and expired."""
+"""API tokens: shown once, stored as a hash, with scopes per bus, revoked and expired."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def status(client: httpx.Client, bus: str = "orders") -> int:
 
 
 @pytest.mark.parametrize("header", ["", "Bearer ebt_unknown", "Bearer", "Basic ZWJ0Xzo=", "Bearer \u00e9"])
-def test_a_call_without_a_token_that_counts_is_401(header: str, server: Server) -> None:
-    """No token, an unknown one, another scheme: 401, which says what to send."""
+def test_a_call_without_a_valid_token_is_401(header: str, server: Server) -> None:
+    """No token, an unknown one, or another scheme: 401, with what to send."""
     headers = {**HEADERS, "authorization": header.encode("latin-1")} if header else HEADERS
     with server.client() as client:
         response = client.post(PATH, json=[order()], headers=headers)
@@ -35,8 +35,8 @@ def test_a_call_without_a_token_that_counts_is_401(header: str, server: Server) 
     assert "token" in response.json()["detail"]
 
 
-def test_a_token_is_for_the_buses_of_its_scopes(server: Server) -> None:
-    """One bus and no other; `publish:*` is every bus."""
+def test_a_token_is_limited_to_the_buses_of_its_scopes(server: Server) -> None:
+    """One bus and no other; `publish:*` allows every bus."""
     made = server.installation
     with (
         server.client(made.token("one", "publish:orders")) as one,
@@ -47,7 +47,7 @@ def test_a_token_is_for_the_buses_of_its_scopes(server: Server) -> None:
 
 
 def test_a_revoked_token_is_refused_within_seconds(server: Server) -> None:
-    """The server that runs finds out by itself."""
+    """The running server notices by itself."""
     with server.client(server.installation.token("leaver", "publish:orders")) as client:
         assert status(client) == 200
         server.installation.run("tokens", "revoke", "leaver")
@@ -59,16 +59,16 @@ def test_a_revoked_token_is_refused_within_seconds(server: Server) -> None:
 
 
 def test_an_expired_token_is_refused(server: Server) -> None:
-    """`--expires` says how long a token counts."""
-    told = server.installation.run(
+    """`--expires` sets the lifetime."""
+    output = server.installation.run(
         "tokens", "create", "brief", "--scope", "publish:orders", "--expires", "1ms", "--json"
     )
-    with server.client(json.loads(told)["token"]) as client:
+    with server.client(json.loads(output)["token"]) as client:
         assert status(client) == 401
 
 
-def test_the_ledger_holds_no_token(tmp_path: Path) -> None:
-    """A token is `ebt_` and 256 random bits; of it the ledger and the list have a hash or nothing."""
+def test_the_ledger_has_no_token(tmp_path: Path) -> None:
+    """A token is `ebt_` and 256 random bits; the ledger has its hash, the list has neither."""
     made = Installation(tmp_path)
     token = made.token("shop", "publish:orders", "publish:invoices")
 
@@ -94,7 +94,7 @@ def test_the_ledger_holds_no_token(tmp_path: Path) -> None:
         (("revoke", "her"), "Did you mean there?"),
     ],
 )
-def test_an_error_makes_no_token(
+def test_an_error_creates_no_token(
     arguments: tuple[str, ...],
     said: str,
     tmp_path: Path,

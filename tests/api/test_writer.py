@@ -1,4 +1,4 @@
-"""The thread that publishes to a bus, with calls that are given up."""
+"""The thread that publishes to a bus, with cancelled calls."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from eventbridge.sources.embedded.bus import EmbeddedBus
 WAIT = 20
 
 
-def test_calls_that_are_cancelled_end_no_other(tmp_path: Path) -> None:
-    """One that is under way is published, one that waits is not, and the writer goes on."""
+def test_a_cancelled_call_does_not_affect_others(tmp_path: Path) -> None:
+    """A call in progress is published, a queued call is not, and the writer continues."""
     opening, may_open = threading.Event(), threading.Event()
 
     def opened() -> EmbeddedBus:

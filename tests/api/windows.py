@@ -1,4 +1,4 @@
-"""A real browser without a screen; serves the tests of the page."""
+"""A headless browser, for the tests of the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def open_chromium() -> Iterator[Browser]:
     program = shutil.which("chromium")
     assert program is not None, "Chromium is missing: sudo apt-get install -y chromium"
     with sync_playwright() as playwright:
-        # A container has no user namespaces for Chromium's own sandbox, and the only pages are our own.
+        # A container has no user namespaces for Chromium's sandbox, and all pages are local.
         opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
             yield opened

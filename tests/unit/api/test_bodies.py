@@ -1,4 +1,4 @@
-"""A request's events, by the HTTP binding of CloudEvents 1.0.2."""
+"""The events of a request, by the HTTP binding of CloudEvents 1.0.2."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_an_attribute_is_unquoted_and_then_percent_decoded(written: str, meant: 
         (STRUCTURED, gzip.compress(b"{}", mtime=0), "Send Content-Encoding: gzip"),
     ],
 )
-def test_what_a_request_may_not_say_is_refused(headers: list[tuple[str, str]], content: bytes, said: str) -> None:
-    """With 400, and what to do instead."""
+def test_a_malformed_request_is_refused(headers: list[tuple[str, str]], content: bytes, said: str) -> None:
+    """With 400, and a remedy."""
     with pytest.raises(CallRefused, match=said) as refused:
         bodies_of_request(headers, content)
 
@@ -62,7 +62,7 @@ def test_what_a_request_may_not_say_is_refused(headers: list[tuple[str, str]], c
 
 
 def test_bytes_of_a_binary_event_may_be_a_gzip_file() -> None:
-    """What its data is, is the event's own business: only a header says that it is to be unpacked."""
+    """Only the header Content-Encoding makes the server decompress a body."""
     packed = gzip.compress(b"{}", mtime=0)
     (body,) = bodies_of_request([*BINARY, ("content-type", "application/gzip")], packed)
 

@@ -1,4 +1,4 @@
-"""A body in a content coding is unpacked within the limit of a body, or refused in words."""
+"""A body in a content coding is decompressed up to the limit, or refused with an explanation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def coded(*codings: str) -> Headers:
 
 
 @given(st.lists(st.binary(max_size=100_000), min_size=1, max_size=4))
-def test_what_was_packed_is_unpacked(parts: list[bytes]) -> None:
-    """Gzip, with several members too, and deflate, which is the format of zlib."""
+def test_a_compressed_body_is_decompressed(parts: list[bytes]) -> None:
+    """Gzip, also with several members, and deflate, which is the format of zlib."""
     whole = b"".join(parts)
 
     assert unpacked(coded("gzip"), b"".join(map(gzip.compress, parts))) == whole
@@ -32,8 +32,8 @@ def test_what_was_packed_is_unpacked(parts: list[bytes]) -> None:
     assert unpacked(coded("deflate"), zlib.compress(whole)) == whole
 
 
-def test_without_a_coding_a_body_is_as_it_was_sent() -> None:
-    """`identity` is none; an empty body is empty in every coding."""
+def test_a_body_without_a_coding_is_unchanged() -> None:
+    """`identity` is no coding; an empty body is empty in every coding."""
     packed = gzip.compress(b"a", mtime=0)
 
     assert unpacked(coded(), packed) == packed
@@ -43,7 +43,7 @@ def test_without_a_coding_a_body_is_as_it_was_sent() -> None:
 
 @pytest.mark.parametrize("codings", [("br",), ("zstd",), ("gzip, gzip",), ("deflate", "gzip"), ("aws-chunked",)])
 def test_other_codings_are_refused(codings: tuple[str, ...]) -> None:
-    """415, and the header Accept-Encoding says which are taken; before a byte of the body is read."""
+    """415, with the supported codings in Accept-Encoding, before the body is read."""
     with pytest.raises(CallRefused) as refused:
         check_content_coding(coded(*codings))
 
@@ -52,8 +52,8 @@ def test_other_codings_are_refused(codings: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_a_bomb_is_refused_and_never_held(coding: str) -> None:
-    """413; of a body that unpacks to 1 GiB little more than the limit is ever in memory."""
+def test_a_decompression_bomb_is_refused(coding: str) -> None:
+    """413; of a body that decompresses to 1 GiB, little more than the limit is ever in memory."""
     packer = zlib.compressobj(wbits={"gzip": 31, "deflate": 15}[coding])
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1_024)) + packer.flush()
     assert len(bomb) < 2 << 20
@@ -68,8 +68,8 @@ def test_a_bomb_is_refused_and_never_held(coding: str) -> None:
     assert peak < 4 * MOST_BYTES
 
 
-def test_a_body_of_the_largest_size_is_taken() -> None:
-    """The limit is that of what it unpacks to, to the byte."""
+def test_a_body_of_the_largest_size_is_accepted() -> None:
+    """The limit applies to the decompressed size, to the byte."""
     assert len(unpacked(coded("gzip"), gzip.compress(bytes(MOST_BYTES), mtime=0))) == MOST_BYTES
     with pytest.raises(CallRefused):
         unpacked(coded("gzip"), gzip.compress(bytes(MOST_BYTES + 1), mtime=0))
@@ -88,7 +88,7 @@ def test_a_body_of_the_largest_size_is_taken() -> None:
     ],
 )
 def test_a_body_that_is_not_in_its_coding_is_refused(coding: str, content: bytes, said: str) -> None:
-    """400: cut off, damaged, followed by something else, or of endless members."""
+    """400: truncated, damaged, followed by other data, or with too many members."""
     with pytest.raises(CallRefused, match=f"is not valid {coding}, .*{said}") as refused:
         unpacked(coded(coding), content)
 

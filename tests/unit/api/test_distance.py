@@ -1,4 +1,4 @@
-"""How far a time is from now, in words."""
+"""The distance of a time from now, as text."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         (-119, "in 1 min"),
     ],
 )
-def test_a_distance_is_told_in_its_largest_unit(seconds: float, said: str) -> None:
-    """Rounded down, whichever way it lies."""
+def test_a_distance_is_written_in_its_largest_unit(seconds: float, said: str) -> None:
+    """Rounded down, in the past and in the future."""
     assert distance(NOW - timedelta(seconds=seconds), NOW) == said

@@ -1,4 +1,4 @@
-"""What a server leaves out of Python's search for reference cycles."""
+"""Objects that a server excludes from Python's garbage collection."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import gc
 from eventbridge.api.long_lived import long_lived_set_aside
 
 
-def test_what_a_long_search_found_alive_is_left_out_of_the_next() -> None:
-    """For the block, and a search of the young alone sets nothing aside."""
+def test_survivors_of_a_long_collection_are_excluded() -> None:
+    """During the block; a collection of young objects excludes nothing."""
     with long_lived_set_aside(0.0):
         gc.collect(1)
         assert gc.get_freeze_count() == 0
@@ -18,8 +18,8 @@ def test_what_a_long_search_found_alive_is_left_out_of_the_next() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_a_short_search_sets_nothing_aside() -> None:
-    """What dies in cycles after it would stay for as long as the server lives."""
+def test_a_short_collection_excludes_nothing() -> None:
+    """Excluded objects that form cycles would never be freed."""
     with long_lived_set_aside(60.0):
         gc.collect()
         assert gc.get_freeze_count() == 0

@@ -1,4 +1,4 @@
-"""A server that has something to tell; serves the tests of what the API and its page show."""
+"""A server with deliveries and dead letters, for the tests of what the API and its page show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from api.server import Installation, Server, order
 
-#: One rule whose target never takes anything, so that its deliveries are dead letters at once.
+#: A rule whose target rejects everything, so that its deliveries are dead-lettered at once.
 REFUSED = """
 rules:
   refused:
@@ -20,10 +20,10 @@ rules:
 """
 
 
-def told_of(folder: Path) -> Server:
-    """Return a server whose installation has delivered three orders, one of them to no avail, and got one that is none.
+def delivered_server(folder: Path) -> Server:
+    """Return a server whose installation has delivered three orders, dead-lettered one, and got a malformed event.
 
-    What its tests do must leave that as it is: the next one counts it.
+    Tests must not change these numbers, because others count them.
     """
     made = Installation(folder, EVENTBRIDGE_ALLOW_ADDRESSES="127.0.0.0/8")
     (folder / "rules" / "refused.yaml").write_text(REFUSED.format(folder=folder))
