@@ -42,7 +42,7 @@ help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
 	  | while IFS=$$'\t' read -r name what; do printf '  \033[1m%-16s\033[0m %s\n' "$$name" "$$what"; done
 
-setup: $(COMPILED) ## make .venv from requirements.txt; does nothing if it is there
+setup: $(COMPILED) ## create .venv from requirements.txt, unless it is up to date
 
 $(INSTALLED): requirements.txt pyproject.toml
 	@if [ -x $(BIN)/python ]; then python=$(BIN)/python; else python=$$(tools/find-python $(PYTHON)); fi
@@ -74,27 +74,27 @@ wheel: setup ## build the wheel, into dist/
 	trap 'rm -rf build $(EGG_INFO)' EXIT
 	$(BIN)/python -c "from setuptools.build_meta import build_wheel as build; print('dist/' + build('dist'))" | tail -1
 
-demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=streaming
+demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, and prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=streaming
 	@exec $(BIN)/python -m demo.run
 
-up: setup ## start Airflow, Spark and the receiver, with the data of the last time, and leave them running; prints URL, user and password
+up: setup ## start Airflow, Spark and the receiver, with the data of the last run; prints URL, user and password
 	@exec $(BIN)/python -m demo.up
 
-env: ## write .env, with random passwords, for docker-compose.yaml; never over one that is there
+env: ## write .env for docker-compose.yaml, with random passwords; never overwrites it
 	@exec python3 -m demo.production.env
 
 up-production: setup ## run every service of docker-compose.yaml natively until Ctrl-C; WORKERS=8, SCHEDULERS=2
 	@PYTHONPATH=tests:. exec $(BIN)/python -m demo.production.run
 
 smoke-production: EVENTS = 10000
-smoke-production: setup ## deliver EVENTS flights (10000) by those services, kill workers and Spark's master meanwhile, prove that none is lost
+smoke-production: setup ## deliver EVENTS flights (10000) by those services, kill workers and Spark's master meanwhile, and prove that none is lost
 	@PYTHONPATH=tests:. exec $(BIN)/python -m demo.production.run --smoke $(EVENTS)
 
-down: ## end what `make up` started; its data stay
+down: ## stop what `make up` started and keep its data
 	@[ -x $(BIN)/python ] || { echo "Nothing was running."; exit 0; }
 	exec $(BIN)/python -m demo.down
 
-clean-up: ## remove the ledger, archive, rules and Airflow database of `make up`, and what the last demo kept
+clean-up: ## remove the ledger, archive, rules and Airflow database of `make up`, and the files of the last demo
 	@[ -x $(BIN)/python ] || { echo "Nothing to remove."; exit 0; }
 	exec $(BIN)/python -m demo.clean_up
 

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from benchmarks.bench_site import BUS, Cost, event, measured, site
 from benchmarks.bench_sources import BROKERS, Broker, land
-from demo.places import RUN_FOLDER, DemoError, fresh, product_settings
+from demo.places import RUN_FOLDER, DemoError, new_places, product_settings
 from demo.services import Services, orphaned_groups
 from rich.console import Console
 from rich.table import Table
@@ -107,7 +107,7 @@ def main() -> int:
     loop = _loop_seconds()
     try:
         if orphaned_groups(RUN_FOLDER):
-            raise DemoError("An environment is running already: `make down` ends it.")
+            raise DemoError("An environment is already running. Stop it with `make down`.")
         found = [_measure(name, options) for name in options.sources]
     except (DemoError, EventBridgeError) as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -137,7 +137,7 @@ def _measure(name: str, options: argparse.Namespace) -> Found:
         # Tasks know connections by Airflow's names, the command line by the product's.
         names = {"EVENTBRIDGE_CONN_BROKER": broker.connection, "AIRFLOW_CONN_BROKER": broker.connection}
         alone = _landing_alone(broker, options)
-        services = Services(fresh(RUN_FOLDER, rules_folder=rules, settings=names))
+        services = Services(new_places(RUN_FOLDER, rules_folder=rules, settings=names))
         try:
             passages, differences, idle = _deliver(services, options)
         finally:

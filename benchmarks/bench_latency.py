@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from demo.places import ROOT, RUN_FOLDER, DemoError, fresh, product_settings
+from demo.places import ROOT, RUN_FOLDER, DemoError, new_places, product_settings
 from demo.services import Services, orphaned_groups
 
 from eventbridge.config.connection import connections_from_environment
@@ -65,8 +65,8 @@ def main() -> int:
     events = parser.parse_args().events
     try:
         if orphaned_groups(RUN_FOLDER):
-            raise DemoError("An environment is running already: `make down` ends it.")
-        services = Services(fresh(RUN_FOLDER, rules_folder=RULES))
+            raise DemoError("An environment is already running. Stop it with `make down`.")
+        services = Services(new_places(RUN_FOLDER, rules_folder=RULES))
         try:
             services.start()
             passages = _measure(services, events)

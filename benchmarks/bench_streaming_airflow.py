@@ -18,7 +18,7 @@ import psutil
 from benchmarks.bench_site import SIGNED, event
 from benchmarks.bench_streaming import Found, Load, cpu_seconds, deliveries, found_of, published, write_rules
 from benchmarks.compiled_receiver import CompiledReceiver
-from demo.places import fresh, product_settings
+from demo.places import new_places, product_settings
 from demo.services import Services
 
 from eventbridge.config.connection import connections_from_environment
@@ -66,8 +66,8 @@ def airflow(write: Callable[[Path], None], runners: int) -> Iterator[Runtime]:
     slots = {"AIRFLOW__CORE__PARALLELISM": str(runners + _SPARE_SLOTS)}
     try:
         write(folder)
-        places = fresh(folder / "demo", rules_folder=folder / "rules", settings={**_SETTINGS, **slots})
-        services = Services(places, giving_way=["dag-processor"])
+        places = new_places(folder / "demo", rules_folder=folder / "rules", settings={**_SETTINGS, **slots})
+        services = Services(places, low_priority=["dag-processor"])
         try:
             services.start()
             settings = product_settings(services.places)

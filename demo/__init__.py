@@ -1,1 +1,3 @@
-"""A whole environment on this machine, for a look and for proof: `make up`, `make down`, `make demo`."""
+"""A complete environment on this machine, to try EventBridge and to prove that it loses nothing: `make up`, `make
+demo`.
+"""

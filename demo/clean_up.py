@@ -1,4 +1,4 @@
-"""`make clean-up`: removes the environment of `make up` with all its data, and what the last `make demo` kept."""
+"""`make clean-up`: removes the environment of `make up` with all its data, and the files of the last `make demo`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from demo.services import orphaned_groups
 
 
 def main() -> int:
-    """Return the exit code: 0 if no environment is left, 1 with one line if one still runs."""
+    """Return the exit code: 0 if everything is removed, 1 with a message if an environment still runs."""
     try:
         for folder in (FOLDER, RUN_FOLDER):
             if orphaned_groups(folder):
-                raise DemoError(f"The environment in {folder.name} runs: `make down` ends it.")
+                raise DemoError(f"The environment in {folder.name} is running. Stop it with `make down`.")
         removed = [folder.name for folder in (FOLDER, RUN_FOLDER) if remove(folder)]
     except DemoError as error:
         print(error, file=sys.stderr)  # noqa: T201

@@ -1,4 +1,4 @@
-"""`make down`: ends the environment that `make up` left running and keeps its data for the next `make up`."""
+"""`make down`: stops the environment of `make up` and keeps its data for the next `make up`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from demo.services import orphaned_groups, stop_groups
 
 
 def main() -> int:
-    """Return the exit code: 0, also if nothing ran."""
-    groups = orphaned_groups(RUN_FOLDER) | orphaned_groups(
-        FOLDER
-    )  # a demo that was killed leaves services running, too
+    """Return the exit code: 0, also if nothing was running."""
+    # A demo that was killed leaves services running, too.
+    groups = orphaned_groups(RUN_FOLDER) | orphaned_groups(FOLDER)
     stop_groups(groups)
-    print(f"Ended {', '.join(groups)}." if groups else "Nothing was running.")  # noqa: T201
+    print(f"Stopped {', '.join(groups)}." if groups else "Nothing was running.")  # noqa: T201
     if FOLDER.exists():
         print(  # noqa: T201
-            f"Kept: ledger, archive, rules, Airflow's database and the password, in {FOLDER.name}. `make up` continues "
-            "with them, `make clean-up` removes them."
+            f"{FOLDER.name} keeps the ledger, archive, rules, Airflow's database and the password. `make up` continues "
+            "with them; `make clean-up` removes them."
         )
     return 0
 

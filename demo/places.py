@@ -1,5 +1,5 @@
-"""Where an environment keeps its state: `.demo/` of the checkout for `make up`, which keeps it from start to start,
-and `.demo-run/` for `make demo`, which starts with an empty folder every time."""
+"""The folders, ports and settings of an environment: `.demo/` of the checkout for `make up`, which keeps its state, and
+`.demo-run/` for `make demo`, which starts with an empty folder every time."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ from eventbridge.testing.receiver import ADDRESSES
 from eventbridge.testing.s3 import connection_uri
 
 ROOT = Path(__file__).resolve().parents[1]
-#: The environment of `make up`; its state stays until `make clean-up`.
+#: The folder of `make up`, kept until `make clean-up`.
 FOLDER = ROOT / ".demo"
-#: The environment of `make demo` and of benchmarks; each start empties it.
+#: The folder of `make demo` and of benchmarks; each start empties it.
 RUN_FOLDER = ROOT / ".demo-run"
 
-#: The shipped rule files. An environment works with a copy of them, so that a tour leaves the checkout as it was.
+#: The shipped rule files. An environment uses a copy of them, so that the checkout stays unchanged.
 RULES_FOLDER = Path("include/rules")
 
-#: The ports that people know; an environment takes others if these are taken, or if it is not the checkout's own.
+#: The usual ports. An environment uses others if these are taken, or if its folder is not one of the two above.
 AIRFLOW_PORT = 8080
 SPARK_PORT = 15002
 
-#: The rule files that an environment is started with name this receiver.
+#: The receiver's port in the shipped rule files.
 RECEIVER_PORT = 8765
 
-#: In `settings.sh`: where the environment's receiver listens.
+#: The variable in `settings.sh` with the receiver's URL.
 RECEIVER = "DEMO_RECEIVER"
 
 USER = "admin"
 
 
-#: What the store may be: a folder, or a bucket of an S3 server of the environment's own.
+#: The store: a folder, or a bucket of the environment's own S3 server.
 STORES = ("file", "s3")
-#: What the ledger may be: a file, or a database of a PostgreSQL server of the environment's own.
+#: The ledger: a file, or a database of the environment's own PostgreSQL server.
 LEDGERS = ("sqlite", "postgresql")
-#: Ways the runner may work; the second one by two lines more in a copy of the rule file.
+#: The modes of the runner. Streaming mode adds two lines to the copy of the rule file.
 MODES = ("batch", "streaming")
 _STREAMING = {"\nrules:\n": "\nrunners:\n  flights: {mode: streaming, streaming: {idle: 10s}}\n\nrules:\n"}
-#: What the bus may be: the embedded one, or a topic of a broker of the environment's own, with so many ports.
+#: The bus: embedded, or a topic of the environment's own broker, with this number of ports.
 BUSES = {"embedded": 0, "kafka": 3, "rocketmq": 2}
-#: The source of the shipped rule files, and what stands there instead.
+#: The source in the shipped rule files, and its replacement.
 EMBEDDED = "source: {type: embedded, start_at: earliest}"
 ON_BROKER = "source: {{type: {bus}, connection: {connection}, topics: [flights], start_at: earliest}}"
 BUCKET = "eventbridge"
 
 
 class DemoError(Exception):
-    """The demo environment cannot be started; the message is all a person needs."""
+    """The demo cannot start or continue; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -75,23 +75,23 @@ class Places:
     jwt_secret: str
     spark_token: str
     signing_secret: str
-    #: Settings of the product, EVENTBRIDGE_..., that are not the defaults.
+    #: EventBridge's settings, EVENTBRIDGE_..., that differ from the defaults.
     settings: dict[str, str] = field(default_factory=dict)
-    #: Where the S3 server listens that holds the store; 0: the store is a folder.
+    #: The port of the S3 server of the store; 0: the store is a folder.
     s3_port: int = 0
-    #: Where the PostgreSQL server listens that holds ledger and buses; 0: they are files.
+    #: The port of the PostgreSQL server of ledger and buses; 0: they are files.
     ledger_port: int = 0
-    #: Where that server keeps its data: outside of this folder if root starts it, as it then runs as another user.
+    #: The data folder of that server: outside this folder if root starts it, as the server then runs as another user.
     ledger_folder: str = ""
-    #: How the runner of the shipped rules works.
+    #: The mode of the runner of the shipped rules.
     mode: str = MODES[0]
-    #: What the bus is, and where its broker listens; clients use the first port.
+    #: The type of the bus, and the ports of its broker; clients use the first one.
     bus: str = "embedded"
     bus_ports: list[int] = field(default_factory=list)
 
     @property
     def airflow_home(self) -> Path:
-        """Airflow's home: its database, its own logs, a link to config/."""
+        """AIRFLOW_HOME, with Airflow's database, its logs, and a link to config/."""
         return self.folder / "airflow"
 
     @property
@@ -101,30 +101,30 @@ class Places:
 
     @property
     def logs(self) -> Path:
-        """What the services print."""
+        """The folder of the services' output."""
         return self.folder / "logs"
 
     @property
     def received(self) -> Path:
-        """The receiver's own record."""
+        """The file with the receiver's own record."""
         return self.folder / "received.jsonl"
 
     @property
     def url(self) -> str:
-        """Airflow's UI and REST API."""
+        """The URL of Airflow's UI and REST API."""
         return f"http://127.0.0.1:{self.airflow_port}"
 
     @property
     def spark_url(self) -> str:
-        """The Spark Connect server, with the token that it asks for."""
+        """The URL of the Spark Connect server, with its token."""
         return f"sc://127.0.0.1:{self.spark_port}/;token={self.spark_token}"
 
 
-#: The folders that this process keeps for itself, each with the descriptor that is locked.
-_kept: dict[Path, int] = {}
+#: The folders that this process has locked, with the locked descriptor of each.
+_locked: dict[Path, int] = {}
 
 
-def fresh(
+def new_places(
     folder: Path = FOLDER,
     *,
     rules_folder: Path = RULES_FOLDER,
@@ -134,10 +134,10 @@ def fresh(
     bus: str = "embedded",
     mode: str = MODES[0],
 ) -> Places:
-    """Empty the folder and return the places of a new environment, whose ports and files no other one has.
+    """Empty the folder and return the places of a new environment, with ports and files of its own.
 
-    It works with a copy of the rule files that names its own receiver and broker.
-    Raises DemoError if an option is unknown, before anything is removed, or if another process has the folder.
+    Its copy of the rule files names its own receiver and broker. Raises DemoError if an option is unknown, before
+    anything is removed, or if another process has locked the folder.
     """
     _check("STORE", store, STORES)
     _check("LEDGER", ledger, LEDGERS)
@@ -156,7 +156,7 @@ def fresh(
         airflow_port=reserve(AIRFLOW_PORT if usual else None),
         spark_port=reserve(SPARK_PORT if usual else None),
         receiver_port=receiver_port,
-        rules_folder=own_rules(folder, ROOT / rules_folder, changes),
+        rules_folder=copy_rules(folder, ROOT / rules_folder, changes),
         password=secrets.token_urlsafe(9),
         jwt_secret=secrets.token_hex(32),
         spark_token=secrets.token_hex(32),
@@ -177,18 +177,18 @@ def fresh(
 
 
 def options(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of `fresh` that STORE, LEDGER, BUS and MODE of a process's environment choose."""
+    """Return the options of `new_places` that the variables STORE, LEDGER, BUS and MODE set."""
     chosen = {name: environ.get(name.upper(), "") for name in ("store", "ledger", "bus", "mode")}
     return {name: value for name, value in chosen.items() if value}
 
 
-def kept(folder: Path, chosen: Mapping[str, str]) -> Places | None:
-    """Return the places of the environment that was started in a folder before, with its data; None if none was.
+def existing_places(folder: Path, chosen: Mapping[str, str]) -> Places | None:
+    """Return the places of the environment that exists in a folder; None if there is none.
 
-    Raises DemoError if another process has the folder, if the environment is of another kind than the chosen options
-    say, if one of its ports is taken, or if its ledger's folder is gone.
+    Raises DemoError if another process has locked the folder, if the environment has other options than the chosen
+    ones, if one of its ports is taken, or if its ledger's folder is missing.
     """
-    keep(folder)
+    lock(folder)
     try:
         places = load(folder)
     except DemoError:
@@ -209,19 +209,19 @@ def kept(folder: Path, chosen: Mapping[str, str]) -> Places | None:
     for port in filter(None, (*ports, *places.bus_ports)):
         if reserve(port) != port:
             raise DemoError(
-                f"Port {port}, which the environment in {folder} uses, is taken. End the process that listens there "
-                f"(`ss -ltnp 'sport = :{port}'` names it), then run `make up` again."
+                f"Port {port}, which the environment in {folder} uses, is taken. Stop the process that listens on it "
+                f"(`ss -ltnp 'sport = :{port}'` shows it), then run `make up` again."
             )
     if places.ledger_folder and not Path(places.ledger_folder).is_dir():
         raise DemoError(
-            f"The ledger's folder {places.ledger_folder} does not exist any more. `make clean-up` removes the rest of "
+            f"The ledger's folder {places.ledger_folder} no longer exists. `make clean-up` removes the rest of "
             "the environment; then `make up` makes a new one."
         )
     return places
 
 
 def remove(folder: Path) -> bool:
-    """Remove an environment with all its data, and return whether there was one; raises DemoError if it runs."""
+    """Remove an environment with all its data; return whether there was one. Raises DemoError if it is running."""
     if not folder.exists():
         return False
     empty(folder)
@@ -242,13 +242,13 @@ def _ledger_folder(folder: Path) -> str:
 
 
 def new_signing_secret() -> str:
-    """Return a secret as Standard Webhooks writes one, for what the receiver is sent."""
+    """Return a new signing secret in the format of Standard Webhooks."""
     return f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}"
 
 
 def empty(folder: Path) -> None:
-    """Take a folder for this process, until it ends, and remove what is in it; raises DemoError if another has it."""
-    keep(folder)
+    """Lock a folder until this process ends, and empty it; raises DemoError if another process has locked it."""
+    lock(folder)
     with contextlib.suppress(DemoError):
         ledger = load(folder).ledger_folder
         if ledger and Path(ledger).exists():
@@ -257,23 +257,25 @@ def empty(folder: Path) -> None:
         shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
 
-def keep(folder: Path) -> None:
-    """Make the folder and lock it until this process ends."""
+def lock(folder: Path) -> None:
+    """Create the folder and lock it until this process ends; raises DemoError if another process has locked it."""
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # the password and the logs are nobody else's
-    if folder in _kept:
+    folder.chmod(0o700)  # it contains the password and the logs
+    if folder in _locked:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise DemoError(f"Another environment is being started in {folder}, or runs there.") from None
-    _kept[folder] = descriptor
+        raise DemoError(
+            f"Another process is starting an environment in {folder}, or runs one there. `make down` stops it."
+        ) from None
+    _locked[folder] = descriptor
 
 
-def own_rules(folder: Path, rules_folder: Path, changes: Mapping[str, str]) -> Path:
-    """Copy the rule files into the folder with other words for some, and return where they lie."""
+def copy_rules(folder: Path, rules_folder: Path, changes: Mapping[str, str]) -> Path:
+    """Copy the rule files into the folder, with text replaced by `changes`; return the folder of the copies."""
     own = folder / "rules"
     for file in rules_folder.rglob("*"):
         if file.suffix in SUFFIXES:
@@ -287,23 +289,23 @@ def own_rules(folder: Path, rules_folder: Path, changes: Mapping[str, str]) -> P
 
 
 def save(places: Places) -> None:
-    """Write the places down, for `make down`, for the next `make up`, and for a person who needs the password."""
+    """Write the places to files, for `make down`, for the next `make up`, and for a person who needs the password."""
     (places.folder / "places.json").write_text(json.dumps(asdict(places), default=str, indent=1))
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in shell_settings(places).items()]
     (places.folder / "settings.sh").write_text("".join(lines))
 
 
 def load(folder: Path = FOLDER) -> Places:
-    """Return the places of the environment that was started last; raises DemoError if there is none."""
+    """Return the places of the existing environment; raises DemoError if there is none."""
     try:
         found = json.loads((folder / "places.json").read_text())
     except FileNotFoundError:
-        raise DemoError("No environment was started here: `make up` starts one.") from None
+        raise DemoError("There is no environment here. Start one with `make up`.") from None
     return Places(**found | {name: Path(found[name]) for name in ("folder", "rules_folder")})
 
 
 def environment(places: Places, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of every service: nothing of the user's own Airflow, no file outside the folder."""
+    """Return the environment variables of every service: none of the user's own Airflow, no file outside the folder."""
     kept = {name: value for name, value in environ.items() if not name.startswith(("AIRFLOW", "EVENTBRIDGE_"))}
     return {
         **kept,
@@ -321,7 +323,7 @@ def environment(places: Places, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def product_settings(places: Places) -> dict[str, str]:
-    """Return the settings that make the command line see what the services see."""
+    """Return the settings with which the command line uses the same installation as the services."""
     return {
         "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
         **places.settings,
@@ -335,7 +337,9 @@ def product_settings(places: Places) -> dict[str, str]:
 
 
 def shell_settings(places: Places) -> dict[str, str]:
-    """Return what a person's shell gets: the product's settings, its Spark, and the receiver, for `demo.respond`."""
+    """Return the variables for a person's shell: EventBridge's settings, Spark, and the receiver, for
+    `demo.respond`.
+    """
     return {
         **product_settings(places),
         "EVENTBRIDGE_SPARK_REMOTE": places.spark_url,
@@ -344,14 +348,14 @@ def shell_settings(places: Places) -> dict[str, str]:
 
 
 def spark_settings(places: Places) -> dict[str, str]:
-    """Return what Spark's workers need: where the store is, and the connections of buses that they land batches of."""
+    """Return the variables of Spark's workers: the store, and the connections of buses whose batches they land."""
     own = {name: value for name, value in places.settings.items() if name.startswith("EVENTBRIDGE_CONN_")}
     bus = {"EVENTBRIDGE_CONN_DEMO_BUS": bus_connection(places)} if places.bus_ports else {}
     return {**own, **bus, **store_settings(places)}
 
 
 def store_settings(places: Places) -> dict[str, str]:
-    """Return what says where the store is and how it is reached, if it is not a folder; Spark's workers need it too."""
+    """Return the URI and the connection of a store that is not a folder; Spark's workers need them too."""
     if not places.s3_port:
         return {}
     return {
@@ -397,12 +401,12 @@ def _airflow_options(places: Places) -> dict[str, str]:
         "API__BASE_URL": places.url,
         "API__WORKERS": "1",
         "API_AUTH__JWT_SECRET": places.jwt_secret,
-        # Measured: a stage costs 0.2 s with these, 1.1 s without.
+        # Measured: a stage takes 0.2 s with these settings, 1.1 s without.
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
         "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
-        # Not less: a scheduler whose own heartbeat is late takes itself for dead and resets its tasks.
+        # Not lower: a scheduler whose own heartbeat is late considers itself dead and resets its tasks.
         "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "30",
         "SCHEDULER__JOB_HEARTBEAT_SEC": "2",
         "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",

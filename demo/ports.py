@@ -1,4 +1,4 @@
-"""Gives every environment ports of its own, however many start at once on this machine."""
+"""Reserves ports, so that environments that start at once on one machine get different ones."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import atexit
 import secrets
 import socket
 
-#: Where other ports are looked for: below those that the system gives to outgoing connections.
+#: The range of other ports: below those that the system uses for outgoing connections.
 _OTHERS = range(20_000, 30_000)
 
-#: What keeps a reserved port for this process, by port.
+#: The socket that reserves a port for this process, by port.
 _reserved: dict[int, socket.socket] = {}
 
 
 @atexit.register
-def _let_go() -> None:
+def _release() -> None:
     for name in _reserved.values():
         name.close()
 
 
 def reserve(wanted: int | None = None) -> int:
-    """Return the wanted port if it is free, else any free one; no other environment gets it while this process lives.
+    """Return the wanted port if it is free, otherwise any free one, reserved for as long as this process lives.
 
-    A service binds its port seconds after it was looked for. Until then, and while it is started again, a name in
-    Linux's abstract socket namespace stands for it: one per machine and port, gone with the process that holds it.
+    A service binds its port seconds later, and again after a restart. So a name in Linux's abstract socket namespace
+    reserves it: one per machine and port, released when its process ends.
     """
     if wanted is not None and _take(wanted):
         return wanted
@@ -42,15 +42,15 @@ def _take(port: int) -> bool:
     except OSError:
         name.close()
         return False
-    if listens(port):
+    if is_listening(port):
         name.close()
         return False
     _reserved[port] = name
     return True
 
 
-def listens(port: int) -> bool:
-    """Return whether somebody listens on a port of 127.0.0.1."""
+def is_listening(port: int) -> bool:
+    """Return whether a process listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port in TIME_WAIT is free
         try:

@@ -1,4 +1,4 @@
-"""Watches the demo until everything that can be delivered is, and says every few seconds how far it is."""
+"""Waits until the demo has delivered everything that can be delivered, and prints the progress."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.status import Status, status
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Paths of the receiver that never take a delivery: what is for them stays pending or is dead-lettered.
-NEVER = ("bad", "gone", "hang")
+#: Paths of the receiver that never accept a delivery: it stays pending or is dead-lettered.
+FAILING_PATHS = ("bad", "gone", "hang")
 
 _ALL = 1_000_000
-_SAY_SECONDS = 5.0
+_PRINT_SECONDS = 5.0
 _STALL_SECONDS = 150.0
 
 
-def takes_all(rules: RuleSet) -> set[tuple[str, str]]:
-    """Return the (rule, target) pairs that must have everything in the end."""
+def targets_that_take_all(rules: RuleSet) -> set[tuple[str, str]]:
+    """Return the (rule, target) pairs that must get all their deliveries."""
     return {
         (rule.name, target.name)
         for rule in rules.enabled().values()
         for target in rule.targets.values()
-        if receiver_path(target).split("/")[1:2] not in ([path] for path in NEVER)
+        if receiver_path(target).split("/")[1:2] not in ([path] for path in FAILING_PATHS)
     }
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the demo is."""
+    """The progress of the demo."""
 
     published: int
     lag: int
     committed: int  # batches
     open: int
-    to_come: int  # pending deliveries of targets that must have everything
+    to_retry: int  # pending deliveries of targets that must get all of theirs
     pending: int
 
     @classmethod
     def of(cls, found: Status, rules: RuleSet, published: int) -> Progress:
-        """Read the progress out of a status."""
-        must = takes_all(rules)
+        """Return the progress from a status."""
+        must = targets_that_take_all(rules)
         waiting = [row for row in found.pending if row.state != "closed"]
         committed = sum(batch.state == "committed" for batch in found.batches)
         return cls(
@@ -52,44 +52,45 @@ class Progress:
             lag=sum(partition.lag for partition in found.partitions),
             committed=committed,
             open=len(found.batches) - committed,
-            to_come=sum(row.count for row in waiting if (row.rule, row.target) in must),
+            to_retry=sum(row.count for row in waiting if (row.rule, row.target) in must),
             pending=sum(row.count for row in waiting),
         )
 
-    def done(self, total: int) -> bool:
-        """Say whether all is published and settled, no batch is open, and who can take deliveries has all of theirs."""
-        begun = self.committed > 0 or total == 0  # before the first batch nobody knows of a partition, and of its lag
-        return begun and self.published == total and self.lag == self.open == self.to_come == 0
+    def is_done(self, total: int) -> bool:
+        """Return whether everything is published and settled, no batch is open, and no delivery is left to retry."""
+        begun = self.committed > 0 or total == 0  # before the first batch no partition, and so no lag, is known
+        return begun and self.published == total and self.lag == self.open == self.to_retry == 0
 
     def __str__(self) -> str:
         return (
             f"published {self.published:>7,}   lag {self.lag:>7,}   batches {self.committed:>3} committed, "
-            f"{self.open} open   to come again {self.to_come:>5,}   pending {self.pending:>6,}"
+            f"{self.open} open   to retry {self.to_retry:>5,}   pending {self.pending:>6,}"
         )
 
 
 def watch(
     runtime: Runtime, rules: RuleSet, published: Callable[[], int], total: int, check: Callable[[], None]
 ) -> Progress:
-    """Return once `total` events are published and settled and the targets that can take theirs have them.
+    """Return once `total` events are published and settled, and all targets that accept deliveries have theirs.
 
-    `check` is called every second and raises where going on is no use. Raises DemoError after 150 s without progress.
+    `check` is called every second and raises an error that ends the demo. Raises DemoError after 150 s without
+    progress.
     """
     began = moved = time.monotonic()
-    said = 0.0
+    printed = 0.0
     last: Progress | None = None
     while True:
         check()
         now = Progress.of(status(runtime, batches=_ALL), rules, published())
         if now != last:
             moved = time.monotonic()
-        done = now.done(total)
-        if done or time.monotonic() - said >= _SAY_SECONDS:
-            said = time.monotonic()
-            print(f"  {said - began:4.0f} s  {now}", flush=True)  # noqa: T201
+        done = now.is_done(total)
+        if done or time.monotonic() - printed >= _PRINT_SECONDS:
+            printed = time.monotonic()
+            print(f"  {printed - began:4.0f} s  {now}", flush=True)  # noqa: T201
         if done:
             return now
         if time.monotonic() - moved > _STALL_SECONDS:
-            raise DemoError(f"Nothing has moved for {_STALL_SECONDS:g} s: {now}")
+            raise DemoError(f"No progress for {_STALL_SECONDS:g} s: {now}")
         last = now
         time.sleep(1)

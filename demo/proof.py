@@ -1,4 +1,4 @@
-"""Proves that no flight is lost: by the reconciliation, by the receiver's own record, and by what lies in the files."""
+"""Proves that no flight is lost: by the reconciliation, by the receiver's own record, and by the files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from demo.receipts import compare, duplicates, read_record
-from demo.standings import standings, unexpected
 from demo.tally import table, tally
+from demo.target_states import target_lines, unexpected_states
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.audit import Audit
 from eventbridge.stages.runtime.runtime import Runtime
@@ -18,26 +18,26 @@ _COLUMNS = ("matched", "delivered", "pending", "dead")
 
 
 def differences(runtime: Runtime, audited: Audit, rules: RuleSet, received: Path, print_line: PrintLine) -> list[str]:
-    """Say what became of every delivery, and return what is wrong with it; `received` is the receiver's record."""
+    """Print the result of all deliveries, and return the differences; `received` is the receiver's record."""
     tallies = tally(runtime)
     _print_table(table(tallies, audited), print_line)
-    _say_pending(runtime, print_line)
+    _print_pending(runtime, print_line)
     problems = [
         *audited.differences,
         *print_reconciliation(audited, print_line),
-        *_print_standings(runtime, audited, print_line),
+        *_print_target_states(runtime, audited, print_line),
     ]
     record = read_record(received)
     compared = dict(compare(rules, tallies, record, runtime.settings.file_target_folders[0]))
     print_line(
-        f"\nThe receiver's own record and the files' lines: {sum(not each for each in compared.values())} of "
-        f"{len(compared)} targets have exactly what the reconciliation says; {duplicates(record)} duplicates"
+        f"\nThe receiver's own record and the lines of files: {sum(not each for each in compared.values())} of "
+        f"{len(compared)} targets have exactly the deliveries of the reconciliation; {duplicates(record)} duplicates"
     )
     return problems + [f"{name}: {difference}" for name, difference in compared.items() if difference]
 
 
 def print_reconciliation(audited: Audit, print_line: PrintLine) -> list[str]:
-    """Say how many events and deliveries the reconciliation has, and return whether their sums add up."""
+    """Print the events and deliveries of the reconciliation, and return an error if their sums do not add up."""
     events = audited.events
     print_line(
         f"\nReconciliation of {audited.batches} batches: {events['range_total']:,} offsets = {events['read']:,} read + "
@@ -49,28 +49,28 @@ def print_reconciliation(audited: Audit, print_line: PrintLine) -> list[str]:
         f"{sums['matched']:,} matched = {sums['delivered']:,} delivered + {sums['pending']:,} pending + "
         f"{sums['dead']:,} dead-lettered"
     )
-    balanced = sums["matched"] == sums["delivered"] + sums["pending"] + sums["dead"]
-    return [] if balanced else ["the sums of deliveries do not add up"]
+    is_reconciled = sums["matched"] == sums["delivered"] + sums["pending"] + sums["dead"]
+    return [] if is_reconciled else ["the sums of deliveries do not add up"]
 
 
-def print_verdict(problems: Sequence[str], print_line: PrintLine) -> int:
-    """Say what is wrong, or that nothing is; return the exit code."""
+def print_result(problems: Sequence[str], print_line: PrintLine) -> int:
+    """Print the differences, or that there are none; return the exit code."""
     for problem in problems:
         print_line(f"  DIFFERENCE {problem}")
     print_line("\nEvery flight is accounted for." if not problems else f"\n{len(problems)} differences.")
     return 1 if problems else 0
 
 
-def _print_standings(runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:
+def _print_target_states(runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:
     rules, statuses = runtime.rule_set(), runtime.ledger.target_statuses()
     print_line("\nTargets:")
-    for line in standings(rules, statuses):
+    for line in target_lines(rules, statuses):
         print_line(f"  {line}")
     matched = {key: sums["matched"] for key, sums in audited.deliveries.items()}
-    return list(unexpected(rules, statuses, matched))
+    return list(unexpected_states(rules, statuses, matched))
 
 
-def _say_pending(runtime: Runtime, print_line: PrintLine) -> None:
+def _print_pending(runtime: Runtime, print_line: PrintLine) -> None:
     waiting = [row for row in runtime.ledger.pending_counts() if row.state != "closed"]
     if waiting:
         print_line("\nPending:")

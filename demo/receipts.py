@@ -17,7 +17,7 @@ from eventbridge.targets.http_fields import HttpFields
 
 @dataclass
 class Received:
-    """What the receiver wrote down for one path: how often it accepted each webhook-id, and every id it saw."""
+    """The receiver's record of one path: how often it accepted each webhook-id, and all ids that it saw."""
 
     accepted: Counter[str] = field(default_factory=Counter)
     seen: set[str] = field(default_factory=set)
@@ -39,11 +39,10 @@ def read_record(record: Path) -> dict[str, Received]:
 def compare(
     rules: RuleSet, tallies: Mapping[tuple[str, str], Tally], record: Mapping[str, Received], files: Path
 ) -> Iterator[tuple[str, str]]:
-    """Yield (what, difference) for every target, "" where the target has exactly what the reconciliation says it was
-    delivered.
+    """Yield (name, difference) for every target; "" if the target has exactly the deliveries of the reconciliation.
 
-    `files` is the folder that the paths of file targets count from.
-    A duplicate is not a difference: delivery is at least once, and it carries the same webhook-id.
+    `files` is the folder to which the paths of file targets are relative. A duplicate is not a difference: delivery is
+    at least once, and a duplicate has the same webhook-id.
     """
     for rule in rules.enabled().values():
         for target in rule.targets.values():
@@ -56,7 +55,7 @@ def compare(
 
 
 def receiver_path(target: Target) -> str:
-    """Return the path at the receiver that a target sends to; empty for a file."""
+    """Return the receiver's path of a target; empty for a file."""
     return urlsplit(target.url).path if isinstance(target, HttpFields) else ""
 
 
@@ -68,10 +67,12 @@ def duplicates(record: Mapping[str, Received]) -> int:
 def _http(found: Tally, received: Received) -> str:
     parts = [
         _difference(
-            "delivered by the reconciliation, never accepted by the receiver", found.delivered - set(received.accepted)
+            "delivered according to the reconciliation, but not accepted by the receiver",
+            found.delivered - set(received.accepted),
         ),
         _difference(
-            "accepted by the receiver, not delivered by the reconciliation", set(received.accepted) - found.delivered
+            "accepted by the receiver, but not delivered according to the reconciliation",
+            set(received.accepted) - found.delivered,
         ),
     ]
     return "; ".join(part for part in parts if part)

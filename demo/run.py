@@ -13,9 +13,9 @@ from types import FrameType
 
 from demo.airflow import Airflow
 from demo.flights import publish_flights
-from demo.places import RECEIVER_PORT, ROOT, RUN_FOLDER, DemoError, fresh, options, product_settings
+from demo.places import RECEIVER_PORT, ROOT, RUN_FOLDER, DemoError, new_places, options, product_settings
 from demo.progress import watch
-from demo.proof import differences, print_verdict
+from demo.proof import differences, print_result
 from demo.services import Services, orphaned_groups
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -25,7 +25,7 @@ from eventbridge.sources.protocol import Publisher
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: The flights are published over a while, so that the DAGs are seen to run meanwhile.
+#: Flights per second: slow enough that the DAGs run while flights are published.
 PER_SECOND = 2_000.0
 
 _BUS = "flights"
@@ -33,15 +33,15 @@ _ALL = 336_776
 
 
 def main() -> int:
-    """Return the exit code: 0 if all is reconciled and the receiver agrees, 1 if not or if something failed."""
+    """Return the exit code: 0 if everything is reconciled and the receiver agrees, 1 if not, or after an error."""
     signal.signal(signal.SIGTERM, _interrupt)
     os.chdir(ROOT)
     services = None
     try:
         total = _how_many(os.environ.get("EVENTS", "60000"))
         if orphaned_groups(RUN_FOLDER):
-            raise DemoError("A demo is running already, or was killed: `make down` ends its services.")
-        services = Services(fresh(RUN_FOLDER, **options(os.environ)))  # type: ignore[arg-type]
+            raise DemoError("A demo is already running, or was killed. Stop its services with `make down`.")
+        services = Services(new_places(RUN_FOLDER, **options(os.environ)))  # type: ignore[arg-type]
         return _demo(services, total)
     except (DemoError, EventBridgeError) as error:
         _print_line(f"\n{error}")
@@ -51,9 +51,9 @@ def main() -> int:
         return 130
     finally:
         if services is not None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave services running
             services.stop()
-            _print_line("All services are ended.")
+            _print_line("All services have ended.")
 
 
 def _demo(services: Services, total: int) -> int:
@@ -63,16 +63,16 @@ def _demo(services: Services, total: int) -> int:
     more += f", {places.bus}" * bool(places.bus_ports)
     _print_line(f"Starting Airflow, Spark Connect{more} and the receiver ...")
     services.start()
-    _print_line(f"Up after {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
+    _print_line(f"Started in {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
     if places.receiver_port != RECEIVER_PORT:
         _print_line(f"Receiver: http://127.0.0.1:{places.receiver_port}")
     settings = Settings.from_mapping(product_settings(places))
     with closing(Runtime.open(settings, connections_from_environment(product_settings(places)))) as runtime:
         _deliver(services, runtime, total)
-        _print_line("Everything that can be delivered is; ending the services, then auditing what they left:")
-        services.stop(but=["s3", "postgresql", "bus"])  # they hold what is audited
+        _print_line("All possible deliveries are done. Stopping the services and auditing the result:")
+        services.stop(but=["s3", "postgresql", "bus"])  # the audit reads from them
         rules = load_rules(ROOT / places.rules_folder)
-        return print_verdict(differences(runtime, audit(runtime), rules, places.received, _print_line), _print_line)
+        return print_result(differences(runtime, audit(runtime), rules, places.received, _print_line), _print_line)
 
 
 def _deliver(services: Services, runtime: Runtime, total: int) -> None:
@@ -91,7 +91,7 @@ def _deliver(services: Services, runtime: Runtime, total: int) -> None:
 
 
 class _Publisher(threading.Thread):
-    """Publishes the flights in a thread of its own, and counts them."""
+    """Publishes the flights in its own thread, and counts them."""
 
     def __init__(self, bus: Publisher, total: int) -> None:
         super().__init__(name="publisher", daemon=True)
@@ -125,7 +125,7 @@ def _check(services: Services, publisher: _Publisher, airflow: Airflow) -> None:
     if publisher.error is not None:
         raise DemoError(f"Publishing failed: {publisher.error}")
     for error in airflow.import_errors():
-        raise DemoError(f"Airflow cannot read a DAG file:\n{error}")
+        raise DemoError(f"Airflow cannot import a DAG file:\n{error}")
 
 
 def _how_many(text: str) -> int:
@@ -141,7 +141,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _print_line(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - it is what the demo is for
+    print(line, flush=True)  # noqa: T201 - the demo's output
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starts and ends the services of the demo environment: Airflow's four, Spark Connect, the receiver; if wanted more."""
+"""Starts and stops the services of the demo: Airflow's four, Spark Connect, the receiver, and optional ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import httpx
 import psutil
 
 from demo.places import BUCKET, FOLDER, ROOT, DemoError, Places, environment, product_settings, save, spark_settings
-from demo.ports import listens
+from demo.ports import is_listening
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
@@ -28,7 +28,8 @@ from eventbridge.rule import load_rules
 from eventbridge.spark.server import SparkConnectServer, warm_up
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Airflow's components. Logs are read from the shared disk: no further servers for them, which would listen everywhere.
+#: Airflow's components. Logs are read from the shared disk, so there are no log servers, which would listen on all
+#: addresses.
 AIRFLOW = (
     ("api-server",),
     ("scheduler", "--skip-serve-logs"),
@@ -36,14 +37,15 @@ AIRFLOW = (
     ("triggerer", "--skip-serve-logs"),
 )
 
-#: So long these wait for the lock of Airflow's SQLite database: after five seconds, Python's default, they would end
-#: themselves. Nobody else does: the API server's loop may wait for what one of its threads holds, until it gives up.
-_PATIENT = frozenset({"scheduler", "dag-processor", "triggerer"})
+#: These wait this long for the lock of Airflow's SQLite database, as they would exit after Python's default of five
+#: seconds. The API server keeps the default: its loop may wait for a lock of one of its own threads.
+_WAITS_FOR_LOCKS = frozenset({"scheduler", "dag-processor", "triggerer"})
 _LOCK_SECONDS = 30
 
-#: A service that ends is told at once; Airflow's API server alone may take two minutes on a busy machine.
+#: The limit for a start: Airflow's API server alone may take two minutes on a busy machine. A service that ends is
+#: noticed at once.
 _READY_SECONDS = 300.0
-_POLITE_SECONDS = 8.0
+_GRACE_SECONDS = 8.0
 _PIDS = "pids.json"
 
 
@@ -52,8 +54,8 @@ class Services:
     """The running services of one environment; each is a process group of its own."""
 
     places: Places
-    #: Services whose sessions go behind all others where processors are short, as containers do by `cpu_shares`.
-    giving_way: Collection[str] = ()
+    #: Services with a lower CPU priority than the others, like containers with lower `cpu_shares`.
+    low_priority: Collection[str] = ()
     groups: dict[str, int] = field(default_factory=dict)
     _commands: dict[str, Sequence[str]] = field(default_factory=dict)
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -62,13 +64,13 @@ class Services:
     def start(self) -> None:
         """Start everything and return once events can be delivered, with Spark's workers warm.
 
-        Raises DemoError, with what it started ended.
+        On an error it stops what it has started, and raises DemoError.
         """
         save(self.places)
         spark = self._spark()
         thread = ThreadPoolExecutor(1)
         try:
-            started = thread.submit(spark.start)  # it takes as long as all of Airflow
+            started = thread.submit(spark.start)  # it takes as long as Airflow
             self._start_receiver()
             if self.places.s3_port:
                 self._start_s3()
@@ -94,23 +96,23 @@ class Services:
         finally:
             thread.shutdown(wait=False)
 
-    def start_spark_again(self) -> None:
-        """Start Spark again where it was, once it has died; returns when it has run a job. Raises SparkError."""
-        stop_groups({"spark": self.groups.pop("spark")})  # its workers may have outlived it
+    def restart_spark(self) -> None:
+        """Restart Spark on its port after it died; returns when it has run a job. Raises SparkError."""
+        stop_groups({"spark": self.groups.pop("spark")})  # its workers may still run
         self._sparks[-1].stop()  # waits for its last thread: until then its port still responds
         spark = self._spark()
         spark.start()
         self._add("spark", spark.pid)
 
     def end(self, name: str) -> None:
-        """End one service other than Spark, until it is started again."""
+        """Stop one service other than Spark, until it is restarted."""
         stop_groups({name: self.groups.pop(name)})
         self._note_pids()
 
-    def start_again(self, name: str) -> None:
-        """Start a service other than Spark again, where it was, once it has died; what is left of its group is ended.
+    def restart(self, name: str) -> None:
+        """Restart a service other than Spark on its port after it died; stops the rest of its process group.
 
-        Returns once an S3 server responds, for others at once.
+        For an S3 server, it returns once the server responds, for others at once.
         """
         if name in self.groups:
             self.end(name)
@@ -119,24 +121,24 @@ class Services:
             self._wait_for_s3()
 
     def stop(self, but: Collection[str] = ()) -> None:
-        """End every service `but` those named, at first politely; harmless for those that have ended."""
+        """Stop every service except those in `but`, first by SIGTERM; skips services that have ended."""
         ending = {name: pid for name, pid in self.groups.items() if name not in but}
         stop_groups(ending)
         self.groups = {name: pid for name, pid in self.groups.items() if name not in ending}
         for child in self._children:
             if child.pid in ending.values():
-                # Its leader has ended, which is not yet the end of its last thread: this tells the handle.
+                # Its leader has ended, but maybe not its last thread: wait, so that the handle knows it.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(_POLITE_SECONDS)
+                    child.wait(_GRACE_SECONDS)
             child.poll()
         for spark in self._sparks:
             spark.stop()
         self._note_pids()
 
     def check(self) -> None:
-        """Raise DemoError if a service has ended by itself."""
+        """Raise DemoError if a service has ended unexpectedly."""
         for name, pid in self.groups.items():
-            if not _runs(pid):
+            if not _is_running(pid):
                 raise DemoError(f"{name} has ended: {_last_words(self.places.logs / f'{name}.log')}")
 
     def _spark(self) -> SparkConnectServer:
@@ -152,7 +154,7 @@ class Services:
         self._spawn("receiver", [*command, "--log", str(self.places.received)])
 
     def _start_s3(self) -> None:
-        """Start the S3 server and wait until its bucket is there."""
+        """Start the S3 server and wait until its bucket exists."""
         port, journal = str(self.places.s3_port), str(self.places.folder / "s3.journal")
         command = [sys.executable, "-m", "eventbridge.testing.s3", "--port", port, "--bucket", BUCKET]
         self._spawn("s3", [*command, "--journal", journal])
@@ -167,19 +169,19 @@ class Services:
             time.sleep(0.1)
 
     def _start_postgresql(self) -> None:
-        """Start the server that holds the ledger, which is fetched if it is not there, and wait until it listens."""
+        """Start the PostgreSQL server of the ledger, downloaded if it is missing, and wait until it listens."""
         port, folder = self.places.ledger_port, self.places.ledger_folder
         environ = {"PYTHONPATH": f"tests{os.pathsep}.", "PGPASSWORD": self.places.password}
         self._spawn("postgresql", [sys.executable, "-m", "services.postgresql", str(port), folder], environ)
         until = time.monotonic() + _READY_SECONDS
-        while not listens(port):
+        while not is_listening(port):
             self.check()
             if time.monotonic() > until:
                 raise DemoError(f"After {_READY_SECONDS:g} s the PostgreSQL server does not respond.")
             time.sleep(0.1)
 
     def _start_broker(self) -> None:
-        """Start the broker of the bus, which is fetched if it is not there, and wait until its topic is made."""
+        """Start the broker of the bus, downloaded if it is missing, and wait until its topic exists."""
         bus, folder = self.places.bus, self.places.folder / "broker"
         (folder / "ready").unlink(missing_ok=True)  # of an earlier start
         program = [sys.executable, "-m", "services.run_broker", bus, str(folder), *map(str, self.places.bus_ports)]
@@ -192,7 +194,7 @@ class Services:
             time.sleep(0.1)
 
     def _make_ledger(self) -> None:
-        """Make the ledger once, before a dozen processes open it at the same time."""
+        """Create the ledger once, before a dozen processes open it at the same time."""
         settings = product_settings(self.places)
         if self.places.ledger_port:
             Ledger.migrate(settings["EVENTBRIDGE_LEDGER_URL"])
@@ -216,9 +218,9 @@ class Services:
     def _spawn(self, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
         self._commands[name] = command
         settings = environment(self.places, os.environ) | dict(environ or {})
-        if name in _PATIENT:
+        if name in _WAITS_FOR_LOCKS:
             settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] += f"?timeout={_LOCK_SECONDS}"
-        with (self.places.logs / f"{name}.log").open("ab") as output:  # one that is started again goes on with it
+        with (self.places.logs / f"{name}.log").open("ab") as output:  # a restarted service appends to it
             process = subprocess.Popen(
                 command,
                 env=settings,
@@ -226,10 +228,10 @@ class Services:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # ended as a group, and not by the terminal's Ctrl-C
+                start_new_session=True,  # to be stopped as a group, and not by the terminal's Ctrl-C
             )
-        if name in self.giving_way:
-            let_give_way(process.pid)
+        if name in self.low_priority:
+            lower_priority(process.pid)
         self._children.append(process)
         self._add(name, process.pid)
 
@@ -249,20 +251,20 @@ class Services:
             if not waiting:
                 return
             if time.monotonic() > until:
-                raise DemoError(f"After {_READY_SECONDS:g} s {', '.join(waiting)} of Airflow is not healthy yet.")
+                raise DemoError(f"After {_READY_SECONDS:g} s {', '.join(waiting)} of Airflow is not healthy.")
             time.sleep(0.3)
 
 
 def note_groups(folder: Path, groups: Mapping[str, int]) -> None:
-    """Write down process groups by name, with when they began, so that `orphaned_groups` knows them again."""
+    """Record process groups by name, with their start times, so that `orphaned_groups` recognises them."""
     started = {name: [pid, _started(pid)] for name, pid in list(groups.items())}
     beside = folder / f"{_PIDS}.new"
     beside.write_text(json.dumps(started))
-    beside.replace(folder / _PIDS)  # whoever reads it finds the old or the new, never half of it
+    beside.replace(folder / _PIDS)  # a reader sees the old or the new file, never a part
 
 
 def orphaned_groups(folder: Path = FOLDER) -> dict[str, int]:
-    """Return the process groups of an environment that still run, by name; a process id used again is not one."""
+    """Return the process groups of an environment that still run, by name; ignores reused process ids."""
     try:
         noted = json.loads((folder / _PIDS).read_text())
     except FileNotFoundError:
@@ -271,24 +273,26 @@ def orphaned_groups(folder: Path = FOLDER) -> dict[str, int]:
 
 
 def stop_groups(groups: dict[str, int]) -> None:
-    """End process groups: SIGTERM to their leaders, then to all their members, then SIGKILL."""
+    """Stop process groups: SIGTERM to their leaders, then to all their members, then SIGKILL."""
     _signal(groups, os.kill, signal.SIGTERM)
-    if not _gone(groups, _POLITE_SECONDS):
+    if not _have_ended(groups, _GRACE_SECONDS):
         _signal(groups, os.killpg, signal.SIGTERM)
-        _gone(groups, _POLITE_SECONDS / 4)
-    _signal(groups, os.killpg, signal.SIGKILL)  # a leader's end is not that of its children
-    _gone(groups, _POLITE_SECONDS)
+        _have_ended(groups, _GRACE_SECONDS / 4)
+    _signal(groups, os.killpg, signal.SIGKILL)  # its children may outlive a leader
+    _have_ended(groups, _GRACE_SECONDS)
 
 
-def let_give_way(pid: int) -> None:
-    """Let a session, by its leader, go behind others: Linux may share processors between sessions before niceness.
+def lower_priority(pid: int) -> None:
+    """Lower the CPU priority of a session, given its leader: Linux may schedule by session before it schedules by
+    niceness.
 
-    One that has ended meanwhile is left alone.
+    Ignores a session that has ended.
     """
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         process.nice(max(process.nice(), OLD_NICENESS))
-    # Not there: sched_autogroup_enabled is 0, see sched(7), or it has ended. Blocking: only ten a second are taken.
+    # FileNotFoundError: sched_autogroup_enabled is 0, see sched(7), or the process has ended. BlockingIOError: Linux
+    # accepts only ten changes a second.
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, BlockingIOError):
         Path(f"/proc/{pid}/autogroup").write_text(f"{OLD_NICENESS}")
 
@@ -299,18 +303,18 @@ def _signal(groups: dict[str, int], send: Callable[[int, int], None], number: si
             send(pid, number)
 
 
-def _gone(groups: dict[str, int], seconds: float) -> bool:
+def _have_ended(groups: dict[str, int], seconds: float) -> bool:
     until = time.monotonic() + seconds
-    while any(_runs(pid) for pid in list(groups.values())):
+    while any(_is_running(pid) for pid in list(groups.values())):
         if time.monotonic() > until:
             return False
         time.sleep(0.1)
     return True
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # if it is our child and has ended, so that it does not stay as a zombie
+        os.waitpid(pid, os.WNOHANG)  # reap an ended child, so that it is no zombie
     return _started(pid) is not None
 
 
@@ -339,7 +343,7 @@ def _unhealthy(url: str) -> list[str]:
 
 def _last_words(log: Path) -> str:
     lines = [line for line in _tail(log) if line.strip()]
-    return f"{lines[-1].strip() if lines else 'it said nothing'} ({log})"
+    return f"{lines[-1].strip() if lines else 'no output'} ({log})"
 
 
 def _tail(log: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.2
 
 
 def unsettled(runtime: Runtime) -> list[str]:
-    """Say what goes on without a person: events that wait, open batches, deliveries that are tried again."""
+    """Return what will still progress without a person: waiting events, open batches, deliveries to be retried."""
     found = status(runtime, batches=0)
     lags = [
         f"{partition.runner}: lag {partition.lag} of {partition.partition}"
@@ -37,7 +37,7 @@ def unsettled(runtime: Runtime) -> list[str]:
 
 
 def main() -> int:
-    """Return the exit code: 0 when everything is settled, 1 after two minutes or where there is nothing to look at."""
+    """Return the exit code: 0 when everything is settled, 1 after two minutes, or if there is no installation."""
     until = time.monotonic() + _PATIENCE_SECONDS
     try:
         with closing(
@@ -45,7 +45,7 @@ def main() -> int:
         ) as runtime:
             while waiting := unsettled(runtime):
                 if time.monotonic() > until:
-                    print("\n".join(["Still under way:", *waiting]), file=sys.stderr)  # noqa: T201
+                    print("\n".join(["Not settled yet:", *waiting]), file=sys.stderr)  # noqa: T201
                     return 1
                 time.sleep(_LOOK_SECONDS)
             held = sum(row.count for row in runtime.ledger.pending_counts() if row.state == "on_hold")

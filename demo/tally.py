@@ -1,4 +1,4 @@
-"""What became of every delivery, from the files in the store: for the demo's table and the comparison of receipts."""
+"""The results of all deliveries, from the files in the store, for the demo's table and the comparison of receipts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.store.parquet import read_table
 
 @dataclass
 class Tally:
-    """One rule's target. `delivered` and `dead` are webhook-ids, `seconds` from publish to delivered."""
+    """The results of one target. `delivered` and `dead` are webhook-ids; `seconds` are from publish to delivery."""
 
     delivered: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
@@ -32,7 +32,7 @@ class Tally:
 
 
 def tally(runtime: Runtime) -> dict[tuple[str, str], Tally]:
-    """Read every settlement and outcome of the committed batches; by (rule, target)."""
+    """Return the results of the committed batches, by (rule, target)."""
     tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
     for batch in runtime.ledger.batches(limit=None):
         if batch.state == "committed":
@@ -60,14 +60,14 @@ def _take(found: Tally, verdict: Verdict) -> None:
     webhook_id = delivery_id_text(verdict.delivery_id)
     if verdict.verdict == "delivered":
         found.delivered.add(webhook_id)
-        assert verdict.settled_at is not None, "what is delivered got a response"
+        assert verdict.settled_at is not None, "a delivered delivery has a response"
         found.seconds.append((verdict.settled_at - verdict.published_at).total_seconds())
     elif verdict.verdict == "dead_lettered":
         found.dead.add(webhook_id)
 
 
 def _attempts(runtime: Runtime, batch_id: str) -> Iterator[dict[str, Any]]:
-    """Yield the outcomes of attempts after a delivery's first."""
+    """Yield the attempts after the first of each delivery."""
     for file in segments(runtime, batch_id):
         if file.path is not None:
             rows = read_table(runtime.store, file.path, columns=["delivery_id", "rule", "target", "attempt"])

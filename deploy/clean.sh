@@ -1,5 +1,5 @@
 #!/bin/sh
-# Once a day: drops from Airflow's database, and from the folder of task logs, what is older than KEEP_DAYS days.
+# Once a day, deletes rows of Airflow's database and task logs that are older than KEEP_DAYS days.
 # The ledger and the store have their own retention: docs/howto/retention.md.
 set -eu
 while true; do

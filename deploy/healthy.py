@@ -1,8 +1,8 @@
-"""Tells a health check by its exit code whether a service is well; it imports little, for it runs every few seconds.
+"""Checks the health of a service and reports it by the exit code. It imports little, as it runs every few seconds.
 
-healthy.py tcp://HOST:PORT          somebody listens there
+healthy.py tcp://HOST:PORT          a process listens there
 healthy.py http://HOST:PORT/PATH    it responds with success
-healthy.py URL COMPONENT            it is Airflow's health, and this component of it is healthy
+healthy.py URL COMPONENT            it returns Airflow's health, and this component is healthy
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SECONDS = 5.0
 
 
 def main(url: str, component: str = "") -> None:
-    """Return, or raise what is wrong."""
+    """Return if the service is healthy; otherwise raise an error."""
     address = urlsplit(url)
     if address.scheme == "tcp":
         socket.create_connection((address.hostname or "", address.port or 0), _SECONDS).close()

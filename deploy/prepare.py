@@ -1,6 +1,6 @@
-"""Makes what the services need before they start: databases and their tables, bucket, topics, Airflow's password file.
+"""Prepares the services before they start: databases and their tables, bucket, topics, Airflow's password file.
 
-It may run again at any time, and must after an upgrade: what is there stays, tables are migrated.
+It may run again at any time, and must run after an upgrade: it keeps what exists and migrates tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from psycopg import sql
 
 
 def main() -> None:
-    """Make everything, in an order in which each finds what it needs."""
+    """Create everything, in the order of dependencies."""
     _database("eventbridge", os.environ["LEDGER_PASSWORD"])
     for command in (["eventbridge", "ledger", "migrate"], ["airflow", "db", "migrate"]):
         if subprocess.run(command, check=False).returncode:
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _database(name: str, password: str) -> None:
-    """Make a database and the role that owns it; the role gets the password, also if it is there."""
+    """Create a database and its owner role; set the role's password even if the role exists."""
     with psycopg.connect(os.environ["DATABASE_ADMIN_URL"], autocommit=True) as connection:
         with suppress(psycopg.errors.DuplicateObject):
             connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs spark-submit with the cluster's secret from the environment: in a file of our own, as a command line is public.
+# Runs spark-submit with the cluster's secret from the environment, passed in a private file, as command lines are public.
 set -eu
 umask 077
 file=$(mktemp)

@@ -1,1 +1,1 @@
-"""The production shape of docker-compose.yaml, run natively: `make up-production` and `make smoke-production`."""
+"""Runs the services of docker-compose.yaml natively: `make up-production` and `make smoke-production`."""

@@ -1,4 +1,4 @@
-"""Reads `docker-compose.yaml` as a container engine does: variables put in, then the services by name."""
+"""Reads `docker-compose.yaml` as a container engine does: substitutes variables, and returns the services by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from demo.places import ROOT, DemoError
 
 FILE: Final = ROOT / "docker-compose.yaml"
-#: What our own image is called there.
+#: The prefix of EventBridge's image.
 OWN_IMAGE: Final = "eventbridge:"
 
 _VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Z_0-9]+)(?:(?P<kind>:-|:\?)(?P<other>[^}]*))?\})")
@@ -22,36 +22,36 @@ _COMPLETED = "service_completed_successfully"
 
 @dataclass(frozen=True)
 class Service:
-    """One service of the file, with the fields that matter to whoever runs it without containers."""
+    """One service of the file, with the fields that are needed to run it without containers."""
 
     name: str
     image: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    #: What is mounted where: a volume's name or a path of the checkout, by the path inside the container.
+    #: The mounts: a volume's name or a path of the checkout, by the path inside the container.
     volumes: Mapping[str, str]
-    #: Whether a service that this one waits for must have ended well (else: be healthy), by its name.
+    #: The services that this one waits for: True if one must have ended successfully, False if it must be healthy.
     waits_for_end: Mapping[str, bool]
-    #: The command of its health check, if our own image has it.
+    #: The command of its health check, if it runs EventBridge's image.
     check: tuple[str, ...]
     replicas: int
     restarts: bool
 
     @property
     def is_own(self) -> bool:
-        """Whether it runs our own image."""
+        """Whether it runs EventBridge's image."""
         return self.image.startswith(OWN_IMAGE)
 
     @property
-    def once(self) -> bool:
-        """Whether it is meant to end."""
+    def is_one_shot(self) -> bool:
+        """Whether it is expected to end."""
         return not self.restarts
 
 
-def put_in(text: str, variables: Mapping[str, str]) -> str:
+def substitute(text: str, variables: Mapping[str, str]) -> str:
     """Return the text with its `${NAME}`, `${NAME:-default}` and `${NAME:?error}` replaced; `$$` is a `$`.
 
-    Raises DemoError if a variable is empty that must not be.
+    Raises DemoError if a required variable is empty.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -68,7 +68,7 @@ def put_in(text: str, variables: Mapping[str, str]) -> str:
 
 
 def document(variables: Mapping[str, str], file: Path = FILE) -> dict[str, Any]:
-    """Return the whole file with its variables put in, as an engine does: in the values, once it is parsed."""
+    """Return the parsed file with its variables substituted in the values, as an engine does."""
     found: dict[str, Any] = _filled(yaml.safe_load(file.read_text()), variables)
     for service in found["services"].values():
         if "deploy" in service:
@@ -78,14 +78,14 @@ def document(variables: Mapping[str, str], file: Path = FILE) -> dict[str, Any]:
 
 def _filled(value: Any, variables: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return put_in(value, variables)
+        return substitute(value, variables)
     if isinstance(value, dict):
         return {key: _filled(each, variables) for key, each in value.items()}
     return [_filled(each, variables) for each in value] if isinstance(value, list) else value
 
 
 def services(variables: Mapping[str, str], file: Path = FILE) -> dict[str, Service]:
-    """Return the services that start without a profile, by name."""
+    """Return the services without a profile, by name."""
     found = document(variables, file)["services"]
     return {name: _service(name, fields) for name, fields in found.items() if not fields.get("profiles")}
 

@@ -1,4 +1,4 @@
-"""`make env`: writes `.env` for docker-compose.yaml, with a random value for each secret; never over one."""
+"""`make env`: writes `.env` for docker-compose.yaml, with a random value for each secret. Never overwrites it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-# Nothing but Python: a host of containers has no environment of ours.
+# Only the standard library: a container host has no EventBridge environment.
 _ROOT: Final = Path(__file__).resolve().parents[2]
 EXAMPLE: Final = _ROOT / ".env.example"
 FILE: Final = _ROOT / ".env"
 
 
 def _password() -> str:
-    return secrets.token_hex(16)  # letters and digits alone: it stands in URLs
+    return secrets.token_hex(16)  # only letters and digits, as it is part of URLs
 
 
-#: How each secret is made, by the name of its variable.
+#: The generator of each secret, by the name of its variable.
 SECRETS: Final[dict[str, Callable[[], str]]] = {
     "AIRFLOW_PASSWORD": _password,
     "POSTGRES_PASSWORD": _password,
@@ -37,12 +37,12 @@ SECRETS: Final[dict[str, Callable[[], str]]] = {
 
 
 def random_secrets() -> dict[str, str]:
-    """Return a new value of each secret."""
+    """Return a new value for each secret."""
     return {name: make() for name, make in SECRETS.items()}
 
 
 def write(example: Path = EXAMPLE, file: Path = FILE) -> None:
-    """Write the file from the example, readable by its owner alone; raises FileExistsError if it is there."""
+    """Write the file from the example, readable only by its owner; raises FileExistsError if it exists."""
     text = example.read_text()
     for name, value in random_secrets().items():
         text = re.sub(rf"(?m)^{name}=$", f"{name}={value}", text)
@@ -51,13 +51,13 @@ def write(example: Path = EXAMPLE, file: Path = FILE) -> None:
 
 
 def main() -> int:
-    """Return the exit code: 0 if the file is written, 1 if it was there."""
+    """Return the exit code: 0 if the file is written, 1 if it exists."""
     try:
         write()
     except FileExistsError:
-        sys.stderr.write(f"{FILE.name} is there already, and its passwords are in use: it stays as it is.\n")
+        sys.stderr.write(f"{FILE.name} already exists. It was not changed, as its passwords are in use.\n")
         return 1
-    sys.stdout.write(f"{FILE.name} is written, with random passwords; Airflow's user is admin.\n")
+    sys.stdout.write(f"Wrote {FILE.name} with random passwords. Airflow's user is admin.\n")
     return 0
 
 

@@ -1,6 +1,7 @@
-"""What stands for the images of others: their programs, from packages, and what their entry points do before they run.
+"""Replaces third-party images: runs their programs from packages, and does the work of their entry points.
 
-PostgreSQL's makes the data folder and the database, Kafka's writes the broker's properties from KAFKA_... variables.
+PostgreSQL's entry point creates the data folder and the database, Kafka's writes the broker's properties from KAFKA_...
+variables.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from services.postgresql import as_nobody, reachable_programs
 from demo.places import DemoError
 from demo.production.native import Process
 
-#: Where those listen that have no health check of ours.
+#: The ports of the images without a health check in the file.
 PORTS: Final = {"postgres": 5432, "valkey/valkey": 6379, "apache/kafka": 9092}
 
 
@@ -34,18 +35,18 @@ def image_of(process: Process) -> str:
 
 
 def prepare(process: Process, data: Path) -> Process:
-    """Do what the image's entry point does, with `data` for its volume, and return the process to start."""
+    """Do the work of the image's entry point, with `data` as its volume, and return the process to start."""
     return _ENTRY_POINTS[image_of(process)](process, data)
 
 
 def follow_up(process: Process) -> None:
-    """Do what the entry point does once its server listens."""
+    """Do the work of the entry point after its server listens."""
     if image_of(process) == "postgres":
         _make_database(process)
 
 
 def _postgres(process: Process, data: Path) -> Process:
-    """The server refuses root, and runs as a user who may not enter the checkout: its folder is a temporary one."""
+    """The server refuses root, and runs as a user without access to the checkout, so its folder is a temporary one."""
     linked = data / "folder"
     if not linked.is_symlink():
         folder = Path(tempfile.mkdtemp(prefix="eventbridge-postgresql-"))
@@ -71,7 +72,7 @@ def _make_cluster(folder: Path, environment: Mapping[str, str]) -> None:
     made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     secret.unlink()
     if made.returncode:
-        raise DemoError(f"PostgreSQL's folder cannot be made: {made.stderr.strip()[-500:]}")
+        raise DemoError(f"PostgreSQL's data folder cannot be created: {made.stderr.strip()[-500:]}")
 
 
 def _make_database(process: Process) -> None:
@@ -113,7 +114,7 @@ def _kafka(process: Process, data: Path) -> Process:
         command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode:
-            raise DemoError(f"Kafka's folder cannot be made: {(made.stdout + made.stderr).strip()[-500:]}")
+            raise DemoError(f"Kafka's data folder cannot be formatted: {(made.stdout + made.stderr).strip()[-500:]}")
     return replace(process, command=(*java, "kafka.Kafka", str(properties)))
 
 

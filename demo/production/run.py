@@ -1,7 +1,7 @@
-"""`make up-production`: runs every service of docker-compose.yaml natively until Ctrl-C, and says where they are.
+"""`make up-production`: runs every service of docker-compose.yaml natively until Ctrl-C, and prints their addresses.
 
-With `--smoke EVENTS` it delivers so many flights, kills a Celery worker, Spark's master and a Spark worker meanwhile
-(with `--calm` nobody), proves that all is reconciled, and ends.
+With `--smoke EVENTS` it delivers this number of flights, kills a Celery worker, Spark's master and a Spark worker
+meanwhile (with `--calm` none), proves that everything is reconciled, and ends.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from s3proxy.server import fetch_s3proxy
 from services.kafka import fetch_kafka
 from services.postgresql import fetch_postgresql
 
-from demo.places import ROOT, DemoError, empty, keep
+from demo.places import ROOT, DemoError, empty, lock
 from demo.production.env import random_secrets
-from demo.production.shipped import Shipped
-from demo.production.smoke import MORTAL, Proof, smoke
+from demo.production.shipped import ShippedRules
+from demo.production.smoke import VICTIMS, Proof, smoke
 from demo.production.supervisor import Supervisor, remove_data
 from demo.production.topics import Topics
 from demo.services import orphaned_groups, stop_groups
 from eventbridge.errors import EventBridgeError
 
 FOLDER: Final = ROOT / ".production"
-#: The variables of `.env` that may be given to it, besides the secrets, which are always new.
+#: The variables of `.env` that it accepts. Secrets are always new.
 GIVEN: Final = (
     "RULES_FOLDER",
     "TOPICS",
@@ -53,12 +53,12 @@ _LOOK_SECONDS = 1.0
 
 
 def main() -> int:
-    """Return the exit code: 0 if it was ended, or if the smoke is reconciled; 1 if not or if something failed."""
+    """Return the exit code: 0 if it was stopped, or if the smoke run is reconciled; 1 if not, or after an error."""
     parser = argparse.ArgumentParser(prog="python -m demo.production.run")
-    parser.add_argument("--smoke", type=int, metavar="EVENTS", help="deliver so many flights, prove it, and end")
-    parser.add_argument("--calm", action="store_true", help="with --smoke: kill nobody meanwhile")
-    parser.add_argument("--shipped", action="store_true", help="with --smoke: by the demo's rules, on Kafka")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept (default: .production)")
+    parser.add_argument("--smoke", type=int, metavar="EVENTS", help="deliver this number of flights, prove it, and end")
+    parser.add_argument("--calm", action="store_true", help="with --smoke: kill no process")
+    parser.add_argument("--shipped", action="store_true", help="with --smoke: use the demo's rules, on Kafka")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of all data (default: .production)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -76,28 +76,28 @@ def main() -> int:
 
 def _run(options: argparse.Namespace, folder: Path, ended: ExitStack) -> int:
     _clear(folder)
-    shipped = ended.enter_context(Shipped(folder)) if options.shipped else None
+    shipped = ended.enter_context(ShippedRules(folder)) if options.shipped else None
     supervisor = _begin(folder, shipped.variables if shipped else {})
     ended.callback(_end, supervisor)
     if shipped:
         shipped.connect(supervisor)
     if options.smoke:
         proof: Proof = shipped or Topics(f"{supervisor.native.address('kafka')}:9092")
-        return smoke(supervisor, options.smoke, _print_line, proof, () if options.calm else MORTAL)
+        return smoke(supervisor, options.smoke, _print_line, proof, () if options.calm else VICTIMS)
     while True:
-        supervisor.look()
+        supervisor.restart_ended()
         time.sleep(_LOOK_SECONDS)
 
 
 def _end(supervisor: Supervisor) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave services running
     supervisor.stop()
-    _print_line("All services are ended.")
+    _print_line("All services have ended.")
 
 
 def _clear(folder: Path) -> None:
-    keep(folder)
-    stop_groups(orphaned_groups(folder))  # of one that was killed itself
+    lock(folder)
+    stop_groups(orphaned_groups(folder))  # of an earlier run that was killed
     remove_data(folder)
     empty(folder)
 
@@ -114,20 +114,20 @@ def _begin(folder: Path, more: Mapping[str, str]) -> Supervisor:
         supervisor.stop()
         raise
     _print_line(
-        f"Up after {time.monotonic() - began:.0f} s.\n"
+        f"Started in {time.monotonic() - began:.0f} s.\n"
         f"  Airflow   http://{supervisor.native.address('airflow-api')}:8080  "
         f"user admin  password {variables['AIRFLOW_PASSWORD']}\n"
         f"  HTTP API  http://{supervisor.native.address('eventbridge-api')}:8090\n"
         f"  Kafka     {supervisor.native.address('kafka')}:9092\n"
         f"  rules     {supervisor.environment('eventbridge-api')['EVENTBRIDGE_RULES_FOLDER']}\n"
         f"  logs      {folder / 'logs'}\n"
-        f"`source {folder.name}/settings.sh` shows it to the command line eventbridge; Ctrl-C ends it."
+        f"`source {folder.name}/settings.sh` makes the command `eventbridge` use it; Ctrl-C stops it."
     )
     return supervisor
 
 
 def _save_settings(supervisor: Supervisor, file: Path) -> None:
-    """Write down what makes the command line see what the services see."""
+    """Write the settings with which the command line uses the same installation as the services."""
     environ = supervisor.environment("eventbridge-api").items()
     ours = [f"export {name}={shlex.quote(value)}\n" for name, value in environ if name.startswith("EVENTBRIDGE_")]
     file.write_text("".join(ours))
@@ -138,7 +138,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _print_line(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - it is what a person waits for
+    print(line, flush=True)  # noqa: T201 - the output of the command
 
 
 if __name__ == "__main__":

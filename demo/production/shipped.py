@@ -1,4 +1,4 @@
-"""The demo's rules under a smoke: their bus is a Kafka topic, and all of their targets must be as in the demo."""
+"""The demo's rules in a smoke run: their bus is a Kafka topic, and their targets must end as in the demo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from demo import proof
 from demo.airflow import Airflow
-from demo.places import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, new_signing_secret, own_rules
+from demo.places import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, copy_rules, new_signing_secret
 from demo.production.supervisor import Supervisor
 from demo.progress import Progress
 from demo.proof import PrintLine
@@ -25,13 +25,13 @@ _BATCHES: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class _Door:
+class _Address:
     url: str
     password: str
 
 
-class Shipped:
-    """A receiver and a copy of the rules that names it, below a folder, in a `with` block that ends the receiver."""
+class ShippedRules:
+    """A receiver and a copy of the rules that names it, in a folder. A context manager that stops the receiver."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class Shipped:
             f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{self._receiver.port}",
             EMBEDDED: ON_BROKER.format(bus="kafka", connection="kafka"),
         }
-        self._rules = load_rules(own_rules(self._folder, ROOT / RULES_FOLDER, changes))
+        self._rules = load_rules(copy_rules(self._folder, ROOT / RULES_FOLDER, changes))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -53,13 +53,13 @@ class Shipped:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables of `.env` that make the services deliver by these rules."""
+        """The variables of `.env` with which the services use these rules."""
         return {"RULES_FOLDER": str(self._folder / "rules"), "ALLOW_ADDRESSES": ADDRESSES}
 
     def connect(self, supervisor: Supervisor) -> None:
-        """Make the connection that the rules name, as a person does in Airflow."""
+        """Create the connection that the rules name, as a person does in Airflow."""
         url = f"http://{supervisor.native.address('airflow-api')}:8080"
-        airflow = Airflow(_Door(url, supervisor.environment("prepare")["AIRFLOW_PASSWORD"]))
+        airflow = Airflow(_Address(url, supervisor.environment("prepare")["AIRFLOW_PASSWORD"]))
         extra = json.dumps({"signing_secret": new_signing_secret()})
         host = self._receiver.url("")
         made = {"connection_id": "flights_receiver", "conn_type": "http", "host": host, "extra": extra}
@@ -69,13 +69,13 @@ class Shipped:
             airflow.close()
 
     def expect(self, event: Mapping[str, Any]) -> None:
-        """Count a flight that is published."""
+        """Count a published flight."""
         self._flights += 1
 
     def is_settled(self, runtime: Runtime, published: int) -> bool:
-        """Tell whether every target that can take its deliveries has all of them."""
-        return Progress.of(status(runtime, batches=_BATCHES), self._rules, published).done(self._flights)
+        """Return whether every target that accepts deliveries has all of them."""
+        return Progress.of(status(runtime, batches=_BATCHES), self._rules, published).is_done(self._flights)
 
     def differences(self, runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:
-        """Say what reconciliation, receiver and files have, and return what is wrong with it."""
+        """Print the results of reconciliation, receiver and files, and return the differences."""
         return proof.differences(runtime, audited, self._rules, self._received, print_line)

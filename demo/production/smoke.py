@@ -1,4 +1,5 @@
-"""Delivers flights through the production shape, may kill workers and Spark's master, and proves that none is lost."""
+"""Delivers flights through the services of docker-compose.yaml, may kill workers and Spark's master, and proves that no
+flight is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import psutil
 from demo.flights import flight_event, flight_rows
 from demo.places import ROOT, DemoError
 from demo.production.supervisor import Supervisor
-from demo.proof import PrintLine, print_verdict
+from demo.proof import PrintLine, print_result
 from demo.settled import unsettled
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -27,44 +28,44 @@ from eventbridge.stages.runtime.runtime import Runtime
 _BUS: Final = "flights"
 _BATCH: Final = 500
 _PER_SECOND: Final = 1_000.0
-#: On two cores that do other things too, a batch may stand for minutes.
+#: On two busy cores, a batch may make no progress for minutes.
 _STALL_SECONDS: Final = 600.0
-_SAY_SECONDS: Final = 5.0
+_PRINT_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.3
 _CALM_LOOK_SECONDS: Final = 1.0
 
 
-#: What is killed, one of each kind, in this order.
-MORTAL: Final = ("airflow-worker", "spark-master", "spark-worker")
-#: What holds that which is audited.
-_HOLD: Final = ("postgresql", "kafka", "s3")
+#: The services that are killed, one process each, in this order.
+VICTIMS: Final = ("airflow-worker", "spark-master", "spark-worker")
+#: The services whose data are audited.
+_AUDITED: Final = ("postgresql", "kafka", "s3")
 
 
 class Proof(Protocol):
-    """What the rules of a smoke must have done with its flights."""
+    """The expected deliveries of a smoke run."""
 
     def expect(self, event: Mapping[str, Any]) -> None:
-        """Note a flight that is published."""
+        """Record a published flight."""
 
     def is_settled(self, runtime: Runtime, published: int) -> bool:
-        """Tell whether all that can be delivered is."""
+        """Return whether everything that can be delivered is delivered."""
 
     def differences(self, runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:
-        """Say what became of the flights, and return what is wrong with it."""
+        """Print the results of the flights, and return the differences."""
 
 
 def smoke(
-    supervisor: Supervisor, total: int, print_line: PrintLine, proof: Proof, mortal: Collection[str] = MORTAL
+    supervisor: Supervisor, total: int, print_line: PrintLine, proof: Proof, victims: Collection[str] = VICTIMS
 ) -> int:
-    """Return 0 if every flight is where the reconciliation says, else 1; raises DemoError if nothing moves any more.
+    """Return 0 if every flight is accounted for, else 1; raises DemoError if there is no progress.
 
-    One process of each service of `mortal` is killed while a batch is open.
+    One process of each service in `victims` is killed while a batch is open.
     """
     environ = supervisor.environment("eventbridge-api")
     with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
-        run = _Run(supervisor, runtime, total, print_line, proof, mortal)
+        run = _Run(supervisor, runtime, total, print_line, proof, victims)
         run.deliver()
-        supervisor.stop(but=_HOLD)
+        supervisor.stop(but=_AUDITED)
         return run.prove()
 
 
@@ -76,7 +77,7 @@ class _Run:
         total: int,
         print_line: PrintLine,
         proof: Proof,
-        mortal: Collection[str],
+        victims: Collection[str],
     ) -> None:
         self._supervisor = supervisor
         self._runtime = runtime
@@ -85,45 +86,45 @@ class _Run:
         self._proof = proof
         self._published = 0
         self._error: Exception | None = None
-        self._mortal = [name for name in MORTAL if name in mortal]
+        self._victims = [name for name in VICTIMS if name in victims]
 
     def deliver(self) -> None:
-        """Publish everything and return once it is settled; each of the kinds is killed while a batch is open."""
+        """Publish everything and return once it is settled; kill one process of each victim while a batch is open."""
         began = time.monotonic()
         publisher = threading.Thread(target=self._publish, name="publisher", daemon=True)
         publisher.start()
-        last, moved, said = "", time.monotonic(), 0.0
+        last, moved, printed = "", time.monotonic(), 0.0
         while True:
-            self._supervisor.look()
+            self._supervisor.restart_ended()
             if self._error is not None:
                 raise DemoError(f"Publishing failed: {self._error}")
             self._kill_one()
             now = self._progress()
             if now != last:
                 last, moved = now, time.monotonic()
-            if time.monotonic() - said >= _SAY_SECONDS:
-                said = time.monotonic()
-                self._print_line(f"  {said - began:4.0f} s  {now}")
+            if time.monotonic() - printed >= _PRINT_SECONDS:
+                printed = time.monotonic()
+                self._print_line(f"  {printed - began:4.0f} s  {now}")
             if not publisher.is_alive() and self._proof.is_settled(self._runtime, self._published):
                 break
             if time.monotonic() - moved > _STALL_SECONDS:
-                raise DemoError(f"Nothing has moved for {_STALL_SECONDS:g} s: {now}; {unsettled(self._runtime)}")
-            time.sleep(_LOOK_SECONDS if self._mortal else _CALM_LOOK_SECONDS)
+                raise DemoError(f"No progress for {_STALL_SECONDS:g} s: {now}; {unsettled(self._runtime)}")
+            time.sleep(_LOOK_SECONDS if self._victims else _CALM_LOOK_SECONDS)
         self._print_line(f"All settled {time.monotonic() - began:.0f} s after the first flight was published.")
 
     def prove(self) -> int:
-        """Compare the reconciliation with the events published, and with what the targets have."""
+        """Compare the reconciliation with the published events, and with the targets."""
         audited = audit(self._runtime)
         problems = self._proof.differences(self._runtime, audited, self._print_line)
         if audited.events["valid"] != self._total:
             problems.append(
-                f"{self._total:,} flights were published, {audited.events['valid']:,} are in the reconciliation"
+                f"{self._total:,} flights were published, but {audited.events['valid']:,} are in the reconciliation"
             )
         if "failed" in (self._supervisor.folder / "logs" / "airflow-clean.log").read_text():
             problems.append("airflow-clean could not clean Airflow's database")
-        for kind in self._mortal:
-            problems.append(f"no {kind} was killed: nothing was under way for long enough")
-        return print_verdict(problems, self._print_line)
+        for kind in self._victims:
+            problems.append(f"no {kind} was killed: no batch was open for long enough")
+        return print_result(problems, self._print_line)
 
     def _publish(self) -> None:
         try:
@@ -155,12 +156,14 @@ class _Run:
         return made.stdout.strip().splitlines()[-1]
 
     def _kill_one(self) -> None:
-        """Kill a Celery worker while it runs a task, and then Spark's master and a worker while batches are routed."""
-        if not self._mortal or not any(b.state != "committed" for b in self._runtime.ledger.batches(limit=20)):
+        """Kill a Celery worker while it runs a task, then Spark's master and a Spark worker while batches are
+        routed.
+        """
+        if not self._victims or not any(b.state != "committed" for b in self._runtime.ledger.batches(limit=20)):
             return
-        killed = self._kill_celery() if self._mortal[0] == "airflow-worker" else self._kill_spark(self._mortal[0])
+        killed = self._kill_celery() if self._victims[0] == "airflow-worker" else self._kill_spark(self._victims[0])
         if killed:
-            del self._mortal[0]
+            del self._victims[0]
 
     def _kill_celery(self) -> bool:
         for name in self._names("airflow-worker"):

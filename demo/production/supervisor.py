@@ -1,4 +1,4 @@
-"""Starts the services of the compose file in their order, starts again those that died, and ends them all."""
+"""Starts the services of the compose file in order, restarts those that die, and stops them all."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Final
 from demo.places import ROOT, DemoError
 from demo.production.compose import Service, services
 from demo.production.images import PORTS, follow_up, image_of, prepare
-from demo.production.native import Native, Process
+from demo.production.native import Process, Substitutions
 from demo.services import note_groups, stop_groups
 
-#: On two cores that do other things too, fifteen services take minutes.
+#: On two busy cores, fifteen services take minutes to start.
 _READY_SECONDS: Final = 600.0
 _LOOK_SECONDS: Final = 0.5
 _CHECK_SECONDS: Final = 60.0
-#: A check that failed is made again after so many times as long as it took: those who start have the processor.
+#: A failed check is repeated after this multiple of its duration, to leave the CPU to starting services.
 _PATIENCE: Final = 5.0
 
 
@@ -33,12 +33,12 @@ class Supervisor:
 
     folder: Path
     services: Mapping[str, Service]
-    native: Native
+    native: Substitutions
     print_line: Callable[[str], None]
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _processes: dict[str, Process] = field(default_factory=dict)
-    _well: set[str] = field(default_factory=set)
-    _again: dict[str, float] = field(default_factory=dict)
+    _healthy: set[str] = field(default_factory=set)
+    _next_check: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, variables: Mapping[str, str], folder: Path, print_line: Callable[[str], None]) -> Supervisor:
@@ -47,19 +47,19 @@ class Supervisor:
 
     @classmethod
     def of_services(cls, found: Mapping[str, Service], folder: Path, print_line: Callable[[str], None]) -> Supervisor:
-        """Make what these services need of folders."""
+        """Create the folders of these services."""
         for made in ("logs", "home", "airflow", "spark", "volumes"):
             (folder / made).mkdir(parents=True)
-        native = Native(found, folder)
+        native = Substitutions(found, folder)
         for service in found.values():
             for name in service.volumes.values():
                 native.volume(name).mkdir(parents=True, exist_ok=True)
         return cls(folder, found, native, print_line)
 
     def start(self) -> None:
-        """Start everything, each once what it waits for is well; return once all are. Raises DemoError."""
+        """Start every service once its dependencies are healthy; return once all are healthy. Raises DemoError."""
         until = time.monotonic() + _READY_SECONDS
-        while waiting := [name for name in self.services if not self._is_well(name)]:
+        while waiting := [name for name in self.services if not self._is_healthy(name)]:
             for name in waiting:
                 if not self._is_started(name) and self._may_start(name):
                     for process in self.native.processes(self.services[name]):
@@ -67,21 +67,25 @@ class Supervisor:
                         self._spawn(process)
             self.check()
             if time.monotonic() > until:
-                raise DemoError(f"After {_READY_SECONDS:g} s {', '.join(waiting)} is not well yet: {self.folder}/logs")
+                raise DemoError(
+                    f"After {_READY_SECONDS:g} s {', '.join(waiting)} is not healthy. See {self.folder}/logs"
+                )
             time.sleep(_LOOK_SECONDS)
 
-    def look(self) -> None:
-        """Start those again that have ended, as an engine does for `restart: unless-stopped`."""
+    def restart_ended(self) -> None:
+        """Restart processes that have ended, as an engine does for `restart: unless-stopped`."""
         for name, running in list(self.running.items()):
             if running.poll() is not None and self._processes[name].service.restarts:
-                stop_groups({name: running.pid})  # what is left of its group would have gone with its container
-                self.print_line(f"{name} ended with {running.returncode} and is started again")
+                stop_groups({name: running.pid})  # with a container, the rest of its group would be gone
+                self.print_line(f"{name} ended with {running.returncode}; restarting it")
                 self._spawn(self._processes[name])
 
     def check(self) -> None:
-        """Raise DemoError, with its last words, if a process has ended that should not have."""
+        """Raise DemoError, with the end of its log, if a process has ended unexpectedly."""
         for name, running in self.running.items():
-            if running.poll() not in (None, 0) or (running.returncode == 0 and not self._processes[name].service.once):
+            if running.poll() not in (None, 0) or (
+                running.returncode == 0 and not self._processes[name].service.is_one_shot
+            ):
                 log = self.folder / "logs" / f"{name}.log"
                 words = log.read_text(errors="replace").strip()[-1500:]
                 raise DemoError(f"{name} ended with {running.returncode}: {words} ({log})")
@@ -91,11 +95,11 @@ class Supervisor:
         os.killpg(self.running[name].pid, signal.SIGKILL)
 
     def environment(self, service: str) -> dict[str, str]:
-        """Return the environment of a service, for a command that shall see what it sees."""
+        """Return the environment of a service, for a command that uses the same installation."""
         return dict(self.native.processes(self.services[service])[0].environment)
 
     def stop(self, but: Collection[str] = ()) -> None:
-        """End the processes of all services `but` those named, those that serve others last."""
+        """Stop the processes of all services except those in `but`; third-party servers last."""
         ending = {name for name in self.running if self._processes[name].service.name not in but}
         servers = {name for name in ending if not self._processes[name].service.is_own}
         for group in (ending - servers, servers):
@@ -125,28 +129,28 @@ class Supervisor:
         return any(process.service.name == name for process in self._processes.values())
 
     def _may_start(self, name: str) -> bool:
-        return all(self._is_well(other) for other in self.services[name].waits_for_end)
+        return all(self._is_healthy(other) for other in self.services[name].waits_for_end)
 
-    def _is_well(self, name: str) -> bool:
-        if name not in self._well and self._is_started(name) and self._passes(name):
-            self._well.add(name)
-        return name in self._well
+    def _is_healthy(self, name: str) -> bool:
+        if name not in self._healthy and self._is_started(name) and self._passes(name):
+            self._healthy.add(name)
+        return name in self._healthy
 
     def _passes(self, name: str) -> bool:
         mine = [process for process in self._processes.values() if process.service.name == name]
         service = self.services[name]
-        if service.once:
+        if service.is_one_shot:
             return all(self.running[process.name].poll() == 0 for process in mine)
         if not service.is_own:
-            return all(self._listens(process) for process in mine)
+            return all(self._is_listening(process) for process in mine)
         return all(self._passes_check(process, replica) for replica, process in enumerate(mine))
 
     def _passes_check(self, process: Process, replica: int) -> bool:
-        """Run the health check of the file, as an engine does inside the container."""
+        """Run the service's health check, as an engine does inside the container."""
         if not process.service.check:
             return True
         began = time.monotonic()
-        if began < self._again.get(process.name, 0.0):
+        if began < self._next_check.get(process.name, 0.0):
             return False
         command = self.native.here(process.service, process.service.check, replica)
         try:
@@ -162,10 +166,10 @@ class Supervisor:
         except subprocess.TimeoutExpired:
             return False
         finally:
-            self._again[process.name] = time.monotonic() + _PATIENCE * (time.monotonic() - began)
+            self._next_check[process.name] = time.monotonic() + _PATIENCE * (time.monotonic() - began)
         return done.returncode == 0
 
-    def _listens(self, process: Process) -> bool:
+    def _is_listening(self, process: Process) -> bool:
         with socket.socket() as client:
             if client.connect_ex((process.address, PORTS[image_of(process)])):
                 return False
@@ -174,7 +178,7 @@ class Supervisor:
 
 
 def remove_data(folder: Path) -> None:
-    """Remove what an environment keeps outside of its folder: the data of the server that runs as another user."""
+    """Remove the environment's data outside its folder: those of PostgreSQL, which runs as another user."""
     linked = folder / "volumes" / "postgresql" / "folder"
     if linked.is_symlink():
         shutil.rmtree(linked.resolve(), ignore_errors=True)

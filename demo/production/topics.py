@@ -1,4 +1,4 @@
-"""The rules of `deploy/rules` under a smoke: two Kafka topics must have exactly the flights that match."""
+"""The rules of `deploy/rules` in a smoke run: two Kafka topics must have exactly the matching flights."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 class Topics:
-    """What the two topics must have, counted while flights are published."""
+    """The expected contents of the two topics, counted while flights are published."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
         self._expected: Counter[str] = Counter()
 
     def expect(self, event: Mapping[str, Any]) -> None:
-        """Count a flight that is published."""
+        """Count a published flight."""
         if event["type"] == "flight.cancelled":
             self._expected["cancellations"] += 1
         elif event["data"]["dep_delay"] > 15:
             self._expected["delayed-departures"] += 1
 
     def is_settled(self, runtime: Runtime, published: int) -> bool:
-        """Tell whether nothing goes on any more."""
+        """Return whether everything is settled."""
         done = any(batch.state == "committed" for batch in runtime.ledger.batches(limit=20))
         return done and not unsettled(runtime)
 
     def differences(self, runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:
-        """Say what the reconciliation and the topics have, and return what is wrong with it."""
+        """Print the results of the reconciliation and the topics, and return the differences."""
         problems = [*audited.differences, *print_reconciliation(audited, print_line)]
         for key, row in sorted(audited.deliveries.items()):
             rule = key.partition("/")[0]
@@ -43,7 +43,7 @@ class Topics:
             twice = len(ids) - len(set(ids))
             print_line(
                 f"{key}: {self._expected[rule]:,} expected, {row['matched']:,} matched, "
-                f"{row['delivered']:,} delivered; its topic has {len(set(ids)):,}, {twice:,} twice"
+                f"{row['delivered']:,} delivered; its topic has {len(set(ids)):,}, {twice:,} duplicates"
             )
             if not self._expected[rule] == row["matched"] == row["delivered"] == len(set(ids)):
                 problems.append(f"{key}: these numbers differ")

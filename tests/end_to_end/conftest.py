@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from demo.airflow import Airflow
-from demo.places import RULES_FOLDER, fresh, product_settings
+from demo.places import RULES_FOLDER, new_places, product_settings
 from demo.ports import reserve
 from demo.services import Services
 from end_to_end.mortal import MORTAL_PORT, MortalServer
@@ -104,7 +104,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @contextmanager
 def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, str]) -> Iterator[Running]:
-    services = Services(fresh(folder, rules_folder=rules, settings=dict(settings), store=store))
+    services = Services(new_places(folder, rules_folder=rules, settings=dict(settings), store=store))
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended takes its services along
     try:
         services.start()

@@ -97,7 +97,7 @@ def test_a_spark_server_killed_while_it_routes_costs_time_only(running: Running)
     batch_id = running.until("Spark has written some deliveries", lambda: routing(running, "readings"))
     os.killpg(running.services.groups["spark"], signal.SIGKILL)
     state = running.runtime.ledger.batch(batch_id).state
-    running.services.start_spark_again()
+    running.services.restart_spark()
     running.until_settled()
 
     assert state == "buffered"

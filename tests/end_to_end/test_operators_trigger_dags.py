@@ -304,7 +304,7 @@ def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Ru
 
     directed.airflow.call("PATCH", "/dags/eventbridge_replay_events", json={"is_paused": False})
     directed.until("it is cancelled", lambda: directed.runtime.ledger.replay(replay.replay_id).state == "cancelled")
-    directed.services.start_again("triggerer")
+    directed.services.restart("triggerer")
 
     assert len(directed.requests("/healthy/accounts")) == before
 
@@ -326,7 +326,7 @@ def test_the_fallback_starts_a_run_where_no_triggerer_runs(directed: Running) ->
         directed.until("they are delivered", lambda: takes(directed, "/healthy/accounts", delivered + 2))
         assert len(directed.runs("eventbridge_deliver_orders")) > before
     finally:
-        directed.services.start_again("triggerer")
+        directed.services.restart("triggerer")
     directed.until_settled()
 
 

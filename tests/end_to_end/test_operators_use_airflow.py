@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 import pytest
-from demo.up import told
+from demo.up import summary
 from end_to_end.browser import Browser, browsing
 from end_to_end.looks import earlier, takes
 from end_to_end.running import Running
@@ -170,7 +170,7 @@ def delivered(operating: Running) -> dict[str, int]:
 
 def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -> None:
     """At the address that `make up` prints, in Airflow's frame and theme; who pauses a rule there is Airflow's user."""
-    (address,) = re.findall(r"^  page +(\S+)$", told(operating.places, 0), re.MULTILINE)
+    (address,) = re.findall(r"^  page +(\S+)$", summary(operating.places, 0), re.MULTILINE)
     browser.page.evaluate("localStorage.setItem('theme', 'dark')")
     browser.page.goto(address)
     frame = browser.page.frame_locator("iframe[title='EventBridge']")

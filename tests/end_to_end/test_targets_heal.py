@@ -52,7 +52,7 @@ def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: t
         "the next one is under way", lambda: running.runtime.ledger.unfinished_batch(_RUNNER)
     ).batch_id
     kill(running, "s3")
-    running.services.start_again("s3")
+    running.services.restart("s3")
     running.until("the batch is committed", lambda: running.runtime.ledger.batch(batch_id).state == "committed")
 
     running.publish("orders", range(90, 130))
@@ -62,7 +62,7 @@ def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: t
     backlog = [row for row in running.runtime.ledger.pending() if row.target == "crm" and row.state == "scheduled"]
     assert len(set(running.requests("/healthy/crm"))) == 10, "nothing came back from the dead"
     mortal.start()
-    running.services.start_again("scheduler")
+    running.services.restart("scheduler")
     running.until_settled(240)
 
     assert set(running.requests("/healthy/invoices")) == ids(range(130), "invoices", "ledger")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from demo import clean_up, down, places
-from demo.places import DemoError, environment, fresh, kept, load, save
+from demo.places import DemoError, environment, existing_places, load, new_places, save
 from demo.ports import reserve
-from demo.up import told
+from demo.up import summary
 
 from eventbridge.rule import RuleSet, load_rules
 from eventbridge.targets.file.fields import FileFields
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_services_see_nothing_of_the_users_airflow(tmp_path: Path) -> None:
     """Settings of another Airflow or product are dropped; all paths lie below the folder; only loopback listens."""
-    made = fresh(tmp_path / "demo")
+    made = new_places(tmp_path / "demo")
     users = {"AIRFLOW__CORE__EXECUTOR": "Users", "AIRFLOW_HOME": "/users", "EVENTBRIDGE_HOME": "/users", "LANG": "C"}
     given = environment(made, users)
 
@@ -37,7 +37,7 @@ def test_the_services_see_nothing_of_the_users_airflow(tmp_path: Path) -> None:
 
 def test_places_are_found_again_and_are_nobody_elses(tmp_path: Path) -> None:
     """What `make up` wrote down is what `load` reads; the folder holds a password."""
-    made = fresh(tmp_path / "demo")
+    made = new_places(tmp_path / "demo")
     save(made)
 
     assert load(tmp_path / "demo") == made
@@ -48,8 +48,8 @@ def test_places_are_found_again_and_are_nobody_elses(tmp_path: Path) -> None:
 
 def test_a_person_is_told_where_the_page_is(tmp_path: Path) -> None:
     """At its own environment's Airflow, with the user and the password that it asks for."""
-    made = fresh(tmp_path / "demo")
-    lines = [line.split() for line in told(made, 31.4).splitlines()]
+    made = new_places(tmp_path / "demo")
+    lines = [line.split() for line in summary(made, 31.4).splitlines()]
 
     assert ["page", f"http://127.0.0.1:{made.airflow_port}/plugin/eventbridge"] in lines
     assert ["Airflow", made.url, "user", "admin", "password", made.password] in lines
@@ -57,7 +57,7 @@ def test_a_person_is_told_where_the_page_is(tmp_path: Path) -> None:
 
 def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> None:
     """Sourcing settings.sh gives a shell the product's settings, quoted as a shell needs them."""
-    made = fresh(tmp_path / "a demo")
+    made = new_places(tmp_path / "a demo")
     save(made)
     script = f"source '{made.folder}/settings.sh' && env -0"
     told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
@@ -69,10 +69,10 @@ def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> 
 
 def test_a_store_in_a_bucket_is_known_to_all_who_need_it(tmp_path: Path) -> None:
     """STORE=s3: tasks, Spark's workers and the command line get URI and connection; by default there is none."""
-    made = fresh(tmp_path / "demo", store="s3")
+    made = new_places(tmp_path / "demo", store="s3")
     save(made)
     given = environment(made, {})
-    folder = fresh(tmp_path / "other")
+    folder = new_places(tmp_path / "other")
 
     assert given["EVENTBRIDGE_STORE_URI"] == "s3://eventbridge_store@eventbridge/demo"
     assert f"127.0.0.1%3A{made.s3_port}" in given["AIRFLOW_CONN_EVENTBRIDGE_STORE"]
@@ -86,39 +86,39 @@ def test_a_store_in_a_bucket_is_known_to_all_who_need_it(tmp_path: Path) -> None
 def test_sparks_workers_know_the_connections_of_buses(tmp_path: Path) -> None:
     """They land large batches themselves; what only tasks need, such as the receiver's secret, they are not given."""
     broker = {"EVENTBRIDGE_CONN_BROKER": "kafka://127.0.0.1:9", "EVENTBRIDGE_BATCH_MAX_EVENTS": "9"}
-    made = fresh(tmp_path / "demo", settings=broker)
+    made = new_places(tmp_path / "demo", settings=broker)
 
     assert places.spark_settings(made) == {"EVENTBRIDGE_CONN_BROKER": "kafka://127.0.0.1:9"}
 
 
 def test_a_ledger_on_a_server_is_known_to_all(tmp_path: Path) -> None:
     """LEDGER=postgresql: its URL, with the environment's own password; by default there is none."""
-    made = fresh(tmp_path / "demo", ledger="postgresql")
+    made = new_places(tmp_path / "demo", ledger="postgresql")
     url = f"postgresql://postgres:{made.password}@127.0.0.1:{made.ledger_port}/postgres"
 
     assert environment(made, {})["EVENTBRIDGE_LEDGER_URL"] == url
-    assert "EVENTBRIDGE_LEDGER_URL" not in environment(fresh(tmp_path / "other"), {})
+    assert "EVENTBRIDGE_LEDGER_URL" not in environment(new_places(tmp_path / "other"), {})
     with pytest.raises(DemoError, match="LEDGER is 'mysql'; it must be sqlite or postgresql"):
-        fresh(tmp_path / "demo", ledger="mysql")
+        new_places(tmp_path / "demo", ledger="mysql")
 
 
 def test_streaming_mode_is_two_lines_of_the_rules(tmp_path: Path) -> None:
     """MODE=streaming: the shipped rules, all of which streaming mode delivers, with a runner in that mode."""
-    made, usual = fresh(tmp_path / "demo", mode="streaming"), fresh(tmp_path / "other")
+    made, usual = new_places(tmp_path / "demo", mode="streaming"), new_places(tmp_path / "other")
     rules = load_rules(places.ROOT / made.rules_folder)
 
     assert rules.mode_of("flights").mode == "streaming"
     assert rules.rules.keys() == load_rules(places.ROOT / usual.rules_folder).rules.keys()
     assert load_rules(places.ROOT / usual.rules_folder).mode_of("flights").mode == "batch"
     with pytest.raises(DemoError, match="MODE is 'fast'; it must be batch or streaming"):
-        fresh(tmp_path / "third", mode="fast")
+        new_places(tmp_path / "third", mode="fast")
 
 
 def test_a_store_of_another_kind_is_refused_before_anything_is_emptied(tmp_path: Path) -> None:
     """A typo in STORE is told, and what is there stays."""
-    made = fresh(tmp_path / "demo")
+    made = new_places(tmp_path / "demo")
     with pytest.raises(DemoError, match="STORE is 'S3'; it must be file or s3"):
-        fresh(tmp_path / "demo", store="S3")
+        new_places(tmp_path / "demo", store="S3")
 
     assert made.home.is_dir()
 
@@ -149,18 +149,18 @@ def test_a_port_is_free_again_once_its_environment_has_ended() -> None:
 
 def test_a_folder_is_given_to_one_environment_only(tmp_path: Path) -> None:
     """Of two that start in one checkout the second is told, and empties nothing."""
-    made = fresh(tmp_path / "demo")
-    code = f"from demo.places import fresh; from pathlib import Path; fresh(Path({str(tmp_path / 'demo')!r}))"
+    made = new_places(tmp_path / "demo")
+    code = f"from demo.places import new_places; from pathlib import Path; new_places(Path({str(tmp_path / 'demo')!r}))"
     second = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
 
-    assert "Another environment" in second.stderr.splitlines()[-1]
+    assert "Another process" in second.stderr.splitlines()[-1]
     assert made.airflow_home.is_dir()
-    assert fresh(tmp_path / "demo").airflow_port != made.airflow_port
+    assert new_places(tmp_path / "demo").airflow_port != made.airflow_port
 
 
 def test_environments_share_no_port_and_no_file(tmp_path: Path) -> None:
     """The shipped rules of one deliver to its own receiver and below its own home."""
-    one, other = fresh(tmp_path / "one"), fresh(tmp_path / "other")
+    one, other = new_places(tmp_path / "one"), new_places(tmp_path / "other")
     ports = [(made.airflow_port, made.spark_port, made.receiver_port) for made in (one, other)]
     shipped = set(destinations(load_rules(ROOT / places.RULES_FOLDER)))
     ones, others = (set(destinations(load_rules(made.rules_folder))) for made in (one, other))
@@ -176,7 +176,7 @@ def test_environments_share_no_port_and_no_file(tmp_path: Path) -> None:
 
 def test_an_environment_works_with_a_copy_of_the_shipped_rules(tmp_path: Path) -> None:
     """A rule that you change or add while it runs changes no file of the checkout."""
-    made = fresh(tmp_path / "demo")
+    made = new_places(tmp_path / "demo")
 
     assert made.rules_folder == tmp_path / "demo" / "rules"
     assert load_rules(made.rules_folder).rules.keys() == load_rules(ROOT / places.RULES_FOLDER).rules.keys()
@@ -185,12 +185,12 @@ def test_an_environment_works_with_a_copy_of_the_shipped_rules(tmp_path: Path) -
 def test_an_environment_that_is_started_again_is_the_same(tmp_path: Path) -> None:
     """Passwords, ports, ledger, archive, rules and Airflow's database stay; a folder without one has none to keep."""
     folder = tmp_path / "demo"
-    assert kept(tmp_path / "new", {}) is None
-    first = in_another_process(folder, "fresh(folder)")
+    assert existing_places(tmp_path / "new", {}) is None
+    first = in_another_process(folder, "new_places(folder)")
     files = ("eventbridge/ledger.db", "airflow/airflow.db", "rules/mine.yaml")
     for file in files:
         (folder / file).write_text("mine")
-    again = kept(folder, {"store": "file", "mode": "batch"})
+    again = existing_places(folder, {"store": "file", "mode": "batch"})
 
     assert again is not None
     assert again == load(folder)
@@ -203,9 +203,9 @@ def test_an_environment_that_is_started_again_is_the_same(tmp_path: Path) -> Non
 def test_an_environment_of_another_kind_is_kept_and_named(tmp_path: Path) -> None:
     """STORE=s3 beside data that lie in a folder: an error that says which command removes them, and nothing is."""
     folder = tmp_path / "demo"
-    in_another_process(folder, "fresh(folder)")
+    in_another_process(folder, "new_places(folder)")
     with pytest.raises(DemoError, match=r"has STORE=file, not s3\. `make clean-up` removes it"):
-        kept(folder, {"store": "s3"})
+        existing_places(folder, {"store": "s3"})
 
     assert (folder / "places.json").exists()
 
@@ -213,13 +213,13 @@ def test_an_environment_of_another_kind_is_kept_and_named(tmp_path: Path) -> Non
 def test_an_environment_whose_port_is_taken_names_the_port(tmp_path: Path) -> None:
     """Its rules name the receiver's port, so it does not start on another one."""
     folder = tmp_path / "demo"
-    in_another_process(folder, "fresh(folder)")
+    in_another_process(folder, "new_places(folder)")
     port = load(folder).receiver_port
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
         with pytest.raises(DemoError, match=f"Port {port}, which the environment in .* uses, is taken"):
-            kept(folder, {})
+            existing_places(folder, {})
 
 
 def test_only_clean_up_removes_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +228,8 @@ def test_only_clean_up_removes_an_environment(tmp_path: Path, monkeypatch: pytes
     for module in (down, clean_up):
         monkeypatch.setattr(module, "FOLDER", up)
         monkeypatch.setattr(module, "RUN_FOLDER", run)
-    in_another_process(up, "fresh(folder, ledger='postgresql')")
-    in_another_process(run, "fresh(folder)")
+    in_another_process(up, "new_places(folder, ledger='postgresql')")
+    in_another_process(run, "new_places(folder)")
     ledger = Path(load(up).ledger_folder)
     ledger.mkdir(exist_ok=True)
     before = sorted(up.rglob("*"))
@@ -242,9 +242,8 @@ def test_only_clean_up_removes_an_environment(tmp_path: Path, monkeypatch: pytes
 
 def in_another_process(folder: Path, code: str) -> str:
     """Make an environment as an earlier command did, and return its password; its locks end with that process."""
-    code = (
-        f"from pathlib import Path; from demo.places import fresh, save; folder = Path({str(folder)!r}); made = {code}"
-    )
+    imports = "from pathlib import Path; from demo.places import new_places, save"
+    code = f"{imports}; folder = Path({str(folder)!r}); made = {code}"
     command = [sys.executable, "-c", f"{code}; save(made); print(made.password)"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 

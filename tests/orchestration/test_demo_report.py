@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from demo.progress import takes_all
+from demo.progress import targets_that_take_all
 from demo.receipts import compare, duplicates, read_record
-from demo.standings import standings, unexpected
 from demo.tally import Tally
+from demo.target_states import target_lines, unexpected_states
 
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet, load_rules
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_demo_waits_for_every_target_that_responds() -> None:
     """Healthy, slow and flaky targets and files must have everything; those of /bad, /gone and /hang need not."""
     rules = load_rules(ROOT / "include" / "rules")
-    waited_for = {f"{rule}/{target}" for rule, target in takes_all(rules)}
+    waited_for = {f"{rule}/{target}" for rule, target in targets_that_take_all(rules)}
     every = {f"{rule.name}/{target}" for rule in rules.enabled().values() for target in rule.targets}
 
     assert every - waited_for == {
@@ -94,17 +94,17 @@ def test_how_targets_stand_at_the_end_is_told_and_compared() -> None:
     wrong = {("missed-connections", "rebooking"): replace(rebooking, state="degraded", reason="slow")}
     matched = {"diversions/desk": 139, "missed-connections/rebooking": 449, "pacific-codeshares/partner": 189}
 
-    lines = list(standings(rules, right))
+    lines = list(target_lines(rules, right))
 
     assert "diversions/desk: degraded since 12:00:00 UTC, 16 of 16 attempts failed within 30 s" in lines
-    assert lines[-1] == f"{len(takes_all(rules)) + 1} others: ok"
-    assert list(unexpected(rules, right, matched)) == []
-    assert sorted(unexpected(rules, wrong, matched)) == [
+    assert lines[-1] == f"{len(targets_that_take_all(rules)) + 1} others: ok"
+    assert list(unexpected_states(rules, right, matched)) == []
+    assert sorted(unexpected_states(rules, wrong, matched)) == [
         "diversions/desk is ok after 139 deliveries, and should be degraded",
         "missed-connections/rebooking is degraded (slow) after 449 deliveries, and should be ok",
         "pacific-codeshares/partner is ok after 189 deliveries, and should be disabled",
     ]
-    assert list(unexpected(rules, {}, {"diversions/desk": 5})) == []
+    assert list(unexpected_states(rules, {}, {"diversions/desk": 5})) == []
 
 
 def test_quantiles_are_of_what_was_measured() -> None:

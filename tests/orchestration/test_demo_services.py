@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 from demo import places, services
-from demo.places import DemoError, environment, fresh
-from demo.ports import listens
-from demo.services import let_give_way, orphaned_groups, stop_groups
+from demo.places import DemoError, environment, new_places
+from demo.ports import is_listening
+from demo.services import lower_priority, orphaned_groups, stop_groups
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -43,7 +43,7 @@ time.sleep(600)
 
 def test_stubborn_services_are_ended_with_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM first; what is left of the group after that is killed, a leader's children included."""
-    monkeypatch.setattr(services, "_POLITE_SECONDS", 0.4)
+    monkeypatch.setattr(services, "_GRACE_SECONDS", 0.4)
     leader = subprocess.Popen(
         [sys.executable, "-c", _STUBBORN], stdout=subprocess.PIPE, start_new_session=True, text=True
     )
@@ -86,7 +86,7 @@ def test_a_process_id_that_was_used_again_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_ledgers_server_asks_for_the_password_and_ends(tmp_path: Path) -> None:
     """It takes the ledger once started, refuses whoever has no password, and is gone when the others are."""
-    made = fresh(tmp_path / "demo", ledger="postgresql")
+    made = new_places(tmp_path / "demo", ledger="postgresql")
     running = services.Services(made)
     url = environment(made, {})["EVENTBRIDGE_LEDGER_URL"]
     try:
@@ -112,7 +112,7 @@ def test_the_ledgers_server_asks_for_the_password_and_ends(tmp_path: Path) -> No
 @pytest.mark.parametrize("bus", ["kafka", "rocketmq"])
 def test_a_bus_on_a_broker_is_known_to_all_and_ends(tmp_path: Path, bus: str) -> None:
     """BUS=...: the copy of the rules names it, the connection leads to it, and it is gone when the others are."""
-    made = fresh(tmp_path / "demo", bus=bus)
+    made = new_places(tmp_path / "demo", bus=bus)
     running = services.Services(made)
     given = environment(made, {})
     try:
@@ -132,15 +132,15 @@ def test_a_bus_on_a_broker_is_known_to_all_and_ends(tmp_path: Path, bus: str) ->
     assert {partition.partition_id for partition, _ in places_of} == {0, 1, 2, 3}
     assert {offset for _, offset in later} == {1}  # after what the broker had before
     assert given["AIRFLOW_CONN_DEMO_BUS"] == given["EVENTBRIDGE_CONN_DEMO_BUS"]
-    assert "AIRFLOW_CONN_DEMO_BUS" not in environment(fresh(tmp_path / "other"), {})
-    assert not any(listens(port) for port in made.bus_ports)
+    assert "AIRFLOW_CONN_DEMO_BUS" not in environment(new_places(tmp_path / "other"), {})
+    assert not any(is_listening(port) for port in made.bus_ports)
     with pytest.raises(DemoError, match="BUS is 'sqs'; it must be embedded, kafka or rocketmq"):
-        fresh(tmp_path / "demo", bus="sqs")
+        new_places(tmp_path / "demo", bus="sqs")
 
 
 def test_the_s3_server_runs_until_it_is_ended_last(tmp_path: Path) -> None:
     """It is there with its bucket once started, stays when the others end, and can be read meanwhile."""
-    made = fresh(tmp_path / "demo", store="s3")
+    made = new_places(tmp_path / "demo", store="s3")
     running = services.Services(made)
     try:
         running._start_s3()
@@ -161,7 +161,7 @@ def test_a_service_can_be_made_to_give_way() -> None:
     """Its priority is lower, and that of its session, where Linux has one."""
     sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     try:
-        let_give_way(sleeper.pid)
+        lower_priority(sleeper.pid)
         autogroup = Path(f"/proc/{sleeper.pid}/autogroup")
 
         assert psutil.Process(sleeper.pid).nice() == max(10, psutil.Process().nice())

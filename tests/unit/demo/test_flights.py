@@ -223,7 +223,7 @@ def test_a_bus_the_rule_files_do_not_have_is_refused(tmp_path: Path) -> None:
     done = run(tmp_path, "--bus", "fligths")
 
     assert done.returncode == 2
-    assert done.stderr == "the rule files have no bus 'fligths'; they have flights\n"
+    assert done.stderr == "the rule files have no bus 'fligths'. Choose one of: flights\n"
     assert not (tmp_path / "home").exists()
 
 

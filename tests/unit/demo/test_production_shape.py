@@ -16,8 +16,8 @@ import jsonschema
 import pytest
 from demo.places import ROOT, DemoError
 from demo.production import env
-from demo.production.compose import FILE, Service, document, put_in, services
-from demo.production.native import ADDED, Native
+from demo.production.compose import FILE, Service, document, services, substitute
+from demo.production.native import ADDED, Substitutions
 from s3proxy.server import JAR, SHA256
 from services.compose_schema import compose_schema
 
@@ -26,9 +26,9 @@ WHOLE = document(SECRETS)
 
 
 @pytest.fixture
-def native(tmp_path: Path) -> Native:
+def native(tmp_path: Path) -> Substitutions:
     """What `make up-production` makes of the file."""
-    return Native(services(SECRETS), tmp_path)
+    return Substitutions(services(SECRETS), tmp_path)
 
 
 def test_the_file_is_what_the_compose_specification_wants() -> None:
@@ -109,7 +109,7 @@ def test_what_is_waited_for_can_be_told() -> None:
     assert {name for name in mounted if not name.startswith((".", "/"))} == set(WHOLE["volumes"])
 
 
-def test_both_shapes_run_the_same_commands_with_the_same_settings(native: Native) -> None:
+def test_both_shapes_run_the_same_commands_with_the_same_settings(native: Substitutions) -> None:
     """What runs natively is the file's own command and environment once addresses and folders are named back."""
     for service in services(SECRETS).values():
         for process in native.processes(service):
@@ -140,10 +140,10 @@ def test_every_setting_of_ours_reaches_every_process_of_ours() -> None:
 
 def test_an_empty_variable_takes_the_default_and_two_dollars_are_one() -> None:
     """As the specification has it."""
-    assert put_in("${A:-one} ${B:-two} $$HOME", {"A": "", "B": "2"}) == "one 2 $HOME"
+    assert substitute("${A:-one} ${B:-two} $$HOME", {"A": "", "B": "2"}) == "one 2 $HOME"
 
 
-def test_only_hosts_are_replaced_by_addresses(native: Native) -> None:
+def test_only_hosts_are_replaced_by_addresses(native: Substitutions) -> None:
     """A bucket, a path and a word that look like a service's name stay as they are."""
     service = services(SECRETS)["s3"]
     texts = ("s3://store@eventbridge/x", "http://s3:9000", "kafka://kafka:9092", "-Dx=/tmp/s3", "1@kafka:9093")
@@ -158,7 +158,7 @@ def test_only_hosts_are_replaced_by_addresses(native: Native) -> None:
     )
 
 
-def _named_back(native: Native, service: Service, address: str) -> Callable[[str], str]:
+def _named_back(native: Substitutions, service: Service, address: str) -> Callable[[str], str]:
     """Return what turns addresses and folders of this machine into the file's own words, and leaves those."""
     names = {native.address(other.name, 0): other.name for other in services(SECRETS).values()}
     names |= {address: service.name, "0.0.0.0": service.name}

@@ -66,7 +66,7 @@ def test_what_is_killed_goes_with_its_children_and_is_started_again(started: Cal
     supervisor.kill("second-1")
     psutil.wait_procs(children, timeout=10)
     while supervisor.running["second-1"] is before:
-        supervisor.look()
+        supervisor.restart_ended()
 
     assert children
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)

@@ -1,4 +1,4 @@
-"""How the targets stand when the demo ends: printed, and compared with what their servers are made to do."""
+"""The states of the targets at the end of the demo: printed, and compared with the behaviour of their servers."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from eventbridge.decision.breaker import LEAST_ATTEMPTS
 from eventbridge.model.target_state import TargetState, TargetStatus
 from eventbridge.rule import RuleSet
 
-#: How a target must stand at last, by the first part of its path at the receiver.
+#: The final state of a target, by the first part of its path at the receiver.
 _EXPECTED: Mapping[str, TargetState] = {"flaky": "ok", "gone": "disabled", "hang": "degraded"}
-#: With fewer deliveries, spread over batches, nothing speaks clearly against one that hangs.
+#: Fewer deliveries, spread over batches, may not degrade a target that hangs.
 _CLEAR = 2 * LEAST_ATTEMPTS
 
 Key = tuple[str, str]
 
 
-def standings(rules: RuleSet, statuses: Mapping[Key, TargetStatus]) -> Iterator[str]:
+def target_lines(rules: RuleSet, statuses: Mapping[Key, TargetStatus]) -> Iterator[str]:
     """Yield a line for each target that is not ok, and one for the others."""
-    well = 0
+    ok_count = 0
     for rule, target in _targets(rules):
         status = statuses.get((rule, target))
         if status is None or status.state == "ok":
-            well += 1
+            ok_count += 1
         else:
             yield f"{rule}/{target}: {status.state} since {status.since:%H:%M:%S} UTC, {status.reason}"
-    yield f"{well} others: ok"
+    yield f"{ok_count} others: ok"
 
 
-def unexpected(rules: RuleSet, statuses: Mapping[Key, TargetStatus], matched: Mapping[str, int]) -> Iterator[str]:
-    """Yield what is wrong with how targets stand; `matched` are deliveries by `<rule>/<target>`.
+def unexpected_states(
+    rules: RuleSet, statuses: Mapping[Key, TargetStatus], matched: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield the targets in an unexpected state; `matched` has the number of deliveries by `<rule>/<target>`.
 
-    The one that hangs was degraded, by its breaker or because it was waited for; the one that takes everything at the
-    third try was not, or came back; the one that is gone is disabled.
+    The target that hangs must be degraded, the target that accepts every third attempt ok, and the target that is gone
+    disabled.
     """
     for (rule, target), kind in _targets(rules).items():
         wanted, count = _EXPECTED.get(kind), matched.get(f"{rule}/{target}", 0)
@@ -43,11 +45,11 @@ def unexpected(rules: RuleSet, statuses: Mapping[Key, TargetStatus], matched: Ma
         state = status.state if status is not None else "ok"
         if state != wanted:
             reason = f" ({status.reason})" if status is not None and status.reason else ""
-            yield f"{rule}/{target} is {state}{reason} after {count:,} deliveries, and should be {wanted}"
+            yield f"{rule}/{target} is {state}{reason} after {count:,} deliveries; expected {wanted}"
 
 
 def _targets(rules: RuleSet) -> dict[Key, str]:
-    """Return what the receiver does with each target of the enabled rules, by the first part of its path."""
+    """Return the receiver's behaviour for each target of the enabled rules: the first part of its path."""
     return {
         (rule.name, target.name): receiver_path(target).partition("/")[2].partition("/")[0]
         for rule in rules.enabled().values()
