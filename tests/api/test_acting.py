@@ -40,7 +40,7 @@ def test_a_target_is_checked_tested_and_enabled(operator: httpx.Client) -> None:
     sent = operator.post(f"{place}/send", json={"event": order(8)}).json()
     enabled = operator.post(f"{place}/enable").json()
 
-    assert (checked["reached"], checked["trouble"]) == (True, None)
+    assert (checked["reached"], checked["error"]) == (True, None)
     assert sent["accepted"] is True
     assert enabled == {"rule": "all-orders", "target": "archive", "released": 0}
     assert operator.get(place).json()["state"] == "ok"

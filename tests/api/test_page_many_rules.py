@@ -80,7 +80,7 @@ def test_the_overview_shows_the_first_of_many_unhealthy_targets(runtime: Runtime
     request = Request({"type": "http", "method": "GET", "path": "/page", "headers": []})
     found = views.overview(runtime, request, "hour")
 
-    assert [each.rule for each in found["unwell"]] == [f"rule-{number:03d}" for number in range(20)]
+    assert [each.rule for each in found["unhealthy"]] == [f"rule-{number:03d}" for number in range(20)]
     assert len(found["status"].targets) == 30
 
 

@@ -18,7 +18,7 @@ def test_a_heartbeat_says_how_all_stands(delivered: Any, eventbridge: Callable[.
         done = eventbridge("heartbeat", receiver.url("/healthy/beat"), "--json")
 
         assert done.code == 0
-        assert (done.json["trouble"], done.json["reconciliation_difference"]) == ([], 0)
+        assert (done.json["problems"], done.json["reconciliation_difference"]) == ([], 0)
         assert done.json["targets_not_ok"] > 0
         assert [each["path"] for each in receiver.requests()] == ["/healthy/beat"]
         assert eventbridge("heartbeat", receiver.url("/status/500")).code == 4

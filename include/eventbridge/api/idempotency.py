@@ -93,8 +93,8 @@ def key_of(request: Request) -> str | None:
 
 def call_hash_of(request: Request, content: bytes) -> str:
     """Return a hash of a call: its method, path, query, the headers that describe its content, and the content."""
-    said = sorted((k, v) for k, v in request.headers.items() if k in _OF_CONTENT or k.startswith("ce-"))
-    parts = [request.method, request.url.path, request.url.query, *(part for pair in said for part in pair)]
+    headers = sorted((k, v) for k, v in request.headers.items() if k in _OF_CONTENT or k.startswith("ce-"))
+    parts = [request.method, request.url.path, request.url.query, *(part for pair in headers for part in pair)]
     digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass"))
     digest.update(b"\n\n" + content)
     return digest.hexdigest()

@@ -84,8 +84,8 @@ async def start_once(
     if not name or result.get("changed") is False or REPLAYED in response.headers:  # a dry run, or already running
         return response
     gate: Gate = request.app.state.gate
-    if trouble := await gate.carry_out(kind, name, token.name):
-        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The {kind} {name} is recorded, but {trouble}")
+    if error := await gate.carry_out(kind, name, token.name):
+        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The {kind} {name} is recorded, but {error}")
     return response
 
 

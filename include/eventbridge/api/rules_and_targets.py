@@ -128,8 +128,8 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
     """Return whether the target can be reached, and the error if not. Nothing is sent."""
 
     def checked(runtime: Runtime) -> dict[str, Any]:
-        trouble = check_target(runtime, rule, target)
-        return {"rule": rule, "target": target, "reached": trouble is None, "trouble": trouble}
+        error = check_target(runtime, rule, target)
+        return {"rule": rule, "target": target, "reached": error is None, "error": error}
 
     return await respond_once(request, token, checked)
 

@@ -26,7 +26,7 @@ def heartbeat(
 ) -> None:
     """Send one event that says how the installation stands; to be called each minute.
 
-    Exit code 1 if something is wrong, which the event then says; 4 if the address did not take it.
+    Exit code 1 if it reports a problem, 4 if the service did not accept it.
     """
     from eventbridge.stages.operate.heartbeat import beat as beat_by_connection
     from eventbridge.stages.operate.heartbeat import heartbeat as beat_of
@@ -42,8 +42,8 @@ def heartbeat(
     if as_json:
         show_json(beat)
     else:
-        for each in beat.trouble:
+        for each in beat.problems:
             warn(each)
-        print_line("sent; something is wrong" if beat.trouble else "sent; all is well")
-    if beat.trouble:
+        print_line("sent; it reports problems" if beat.problems else "sent; healthy")
+    if beat.problems:
         raise typer.Exit(_UNWELL)

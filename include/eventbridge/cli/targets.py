@@ -75,14 +75,14 @@ def check(
 
     with open_runtime(looking=True) as runtime:
         rule, target = operate.named(runtime, about, name)
-        trouble = check_target(runtime, rule, target)
+        error = check_target(runtime, rule, target)
     if as_json:
-        show_json({"rule": rule, "target": target, "reached": trouble is None, "trouble": trouble})
-    elif trouble is None:
+        show_json({"rule": rule, "target": target, "reached": error is None, "error": error})
+    elif error is None:
         print_line(f"{rule}/{target} can be reached")
     else:
-        print_line(f"{rule}/{target} cannot be reached: {trouble}")
-    if trouble is not None:
+        print_line(f"{rule}/{target} cannot be reached: {error}")
+    if error is not None:
         raise typer.Exit(1)
 
 

@@ -26,7 +26,7 @@ def send_heartbeat() -> None:
                 "There is no connection for heartbeats. Set EVENTBRIDGE_HEARTBEAT_CONNECTION to the id of one."
             )
         found = beat(runtime, connection)
-    for each in found.trouble:
+    for each in found.problems:
         log.error("ALARM: %s", each)
-    if not found.trouble:
+    if not found.problems:
         log.info("heartbeat sent: everything is healthy")

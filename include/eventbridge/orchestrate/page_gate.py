@@ -95,8 +95,8 @@ class AirflowGate:
 
     async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
         """Trigger the DAG that delivers it, in the name of the user; return the error, "" if there is none."""
-        trouble = await _triggered(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
-        return trouble and f"{trouble}. Trigger it by hand, with the id in *{kind.capitalize()} id* and *Dry run* off"
+        error = await _triggered(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
+        return error and f"{error}. Trigger it by hand, with the id in *{kind.capitalize()} id* and *Dry run* off"
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
         """Trigger the DAG that runs a rule over the archive, or compares two; return the error, "" if there is none."""

@@ -54,4 +54,4 @@ def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypa
     assert len({each.delivery_id for each in told}) == len(told) == 12
     outcomes = [each.row["outcome"] == "delivered" for each in told]
     assert outcomes == sorted(outcomes)
-    assert [page.goes_on for page in pages] == [False, *[True] * (len(pages) - 1)]
+    assert [page.has_more for page in pages] == [False, *[True] * (len(pages) - 1)]

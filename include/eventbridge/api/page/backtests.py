@@ -66,8 +66,8 @@ async def begin(request: Request, act: OperatorForm, name: str) -> Response:
 
     conf = await run_costly(request, conf_of)
     gate: Gate = request.app.state.gate
-    if trouble := await gate.backtest(conf, act.viewer.name):
-        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, trouble)
+    if error := await gate.backtest(conf, act.viewer.name):
+        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, error)
     return redirect_to(request, "/backtests")
 
 

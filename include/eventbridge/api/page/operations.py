@@ -92,7 +92,7 @@ def request_of_delivery(
             made = curl_call(runtime, rule, target, body.encode("utf-8", "replace"), delivery)
         except (UserError, TransformFailed) as error:
             if then is not None:
-                return {"then": then, "made": None, "said": str(error)}
+                return {"then": then, "made": None, "message": str(error)}
             if isinstance(error, TransformFailed):
                 raise UserError(f"The request cannot be made: {error}") from None
             raise
@@ -127,7 +127,7 @@ async def tested(request: Request, act: Annotated[SubmittedForm, Depends(submitt
                 "tried": try_pattern(runtime, name, act["pattern"], act["body"].encode("utf-8", "replace"))
             }
         except UserError as error:
-            return values | {"said": str(error)}
+            return values | {"message": str(error)}
 
     # rendered in that thread too, because a large pattern makes a large page
     return await run_costly(request, lambda: _test(request, act.viewer, name, written | run_for_caller(request, tried)))

@@ -113,7 +113,7 @@ def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depen
 @own_login.get("/login")
 def login(request: Request) -> Response:
     """Return the login form."""
-    return render(request, "login", {"said": ""})
+    return render(request, "login", {"message": ""})
 
 
 @own_login.post("/login")

@@ -81,7 +81,7 @@ def _preview(runtime: Runtime, request: Request, chosen: RedriveForm) -> dict[st
     try:
         chosen.per_second()
     except UserError as error:  # the page shows the form with the wrong rate
-        values["said"] = str(error)
+        values["message"] = str(error)
     return values | {"chosen": asdict(chosen)}
 
 
@@ -100,13 +100,13 @@ async def begin(request: Request, act: OperatorForm) -> Response:
 
     def page(runtime: Runtime) -> dict[str, Any]:
         values = {"viewer": act.viewer} | _preview(runtime, request, chosen)
-        values.pop("said", None)  # the refusal shows the same reason
+        values.pop("message", None)  # the refusal shows the same reason
         return values
 
     redrive_id: str = await run_costly(request, lambda: run_form(request, begun, "redrive", page))
-    trouble = await gate.carry_out("redrive", redrive_id, act.viewer.name)
-    if trouble:
-        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {trouble}")
+    error = await gate.carry_out("redrive", redrive_id, act.viewer.name)
+    if error:
+        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {error}")
     return redirect_to(request, "/redrives")
 
 

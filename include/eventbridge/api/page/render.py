@@ -54,10 +54,10 @@ def render(request: Request, name: str, values: dict[str, Any], status: HTTPStat
 
 def login_response(request: Request, error: Exception) -> Response:
     """Return the login form with the reason, for a browser without a valid token."""
-    said, login = (error.said, error.login) if isinstance(error, NotLoggedIn) else ("", "")
+    message, login = (error.message, error.login) if isinstance(error, NotLoggedIn) else ("", "")
     if login:
-        return render(request, "elsewhere", {"said": said, "login": login}, HTTPStatus.UNAUTHORIZED)
-    return render(request, "login", {"said": said}, HTTPStatus.UNAUTHORIZED)
+        return render(request, "elsewhere", {"message": message, "login": login}, HTTPStatus.UNAUTHORIZED)
+    return render(request, "login", {"message": message}, HTTPStatus.UNAUTHORIZED)
 
 
 def refusal_response(request: Request, error: Exception) -> Response:
@@ -67,7 +67,7 @@ def refusal_response(request: Request, error: Exception) -> Response:
     refusal = refusal_of(request, error)
     if isinstance(refusal, FormRefused):
         return render(request, refusal.template, refusal.values | {"refused": refusal.detail}, refusal.status)
-    values: dict[str, Any] = {"status": refusal.status, "said": refusal.detail, "back": _page_before(request)}
+    values: dict[str, Any] = {"status": refusal.status, "message": refusal.detail, "back": _page_before(request)}
     if (found := getattr(request.state, "viewer", None)) is not None:
         values["viewer"] = found
     response = render(request, "error", values, refusal.status)

@@ -96,7 +96,7 @@ def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
         replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
         return values | {"survey": survey(runtime, replay_request, PREVIEW_FILES), "most_files": PREVIEW_FILES}
     except UserError as error:  # a wrong value in the form, which is shown again
-        return values | {"said": str(error)}
+        return values | {"message": str(error)}
 
 
 @router.post("/replay")
@@ -114,7 +114,7 @@ async def begin(request: Request, act: OperatorForm) -> Response:
 
     def page(runtime: Runtime) -> dict[str, Any]:
         values = {"viewer": act.viewer} | _preview(runtime, form)
-        values.pop("said", None)  # the refusal shows the same reason
+        values.pop("message", None)  # the refusal shows the same reason
         return values
 
     replay_id: str = await run_costly(request, lambda: run_form(request, begun, "replay_form", page))
@@ -167,7 +167,7 @@ def _check(act: SubmittedForm) -> None:
 
 async def _carried_out(request: Request, act: SubmittedForm, replay_id: str) -> Response:
     gate: Gate = request.app.state.gate
-    trouble = await gate.carry_out("replay", replay_id, act.viewer.name)
-    if trouble:
-        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The replay {replay_id} is recorded, but {trouble}")
+    error = await gate.carry_out("replay", replay_id, act.viewer.name)
+    if error:
+        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The replay {replay_id} is recorded, but {error}")
     return redirect_to(request, f"/replays/{replay_id}")

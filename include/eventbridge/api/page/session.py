@@ -27,11 +27,11 @@ KEPT_SECONDS = 12 * 3600
 
 
 class NotLoggedIn(Exception):
-    """The browser is not logged in; `said` is the reason, `login` the login page of the server that mounts this one."""
+    """The browser is not logged in; `message` is the reason, `login` the login page of the mounting server."""
 
-    def __init__(self, said: str = "", login: str = "") -> None:
-        super().__init__(said)
-        self.said = said
+    def __init__(self, message: str = "", login: str = "") -> None:
+        super().__init__(message)
+        self.message = message
         self.login = login
 
 

@@ -46,9 +46,9 @@ def tried(request: Request, act: OperatorForm, rule: str, name: str) -> Response
                 return {"reached": check_target(runtime, rule, name)}
             response = send_event(runtime, rule, name, act["body"].encode("utf-8", "replace"))
         except UserError as error:
-            return {"said": str(error)}
+            return {"message": str(error)}
         except TransformFailed as error:
-            return {"said": f"The transform fails for this event: {error}"}
+            return {"message": f"The transform fails for this event: {error}"}
         head = response.response_head.decode("utf-8", "replace")
         return {"response": response, "head": visible_response_head(request, head)}
 

@@ -126,14 +126,14 @@ def _runner_lags(found: Status) -> list[RunnerLag]:
 
 
 def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool) -> dict[str, Any]:
-    """Return the trace of every message with an id; `said` if there is none.
+    """Return the trace of every message with an id; `error` if there is none.
 
     `every_rule`: include all rules that do not match, instead of only some.
     """
     try:
         found = visible_trace(request, why(runtime, event_id, most_unmatched=None if every_rule else _LISTED_RULES))
     except NotFoundError as error:
-        return {"event_id": event_id, "said": str(error)}
+        return {"event_id": event_id, "error": str(error)}
 
     def body_of(message: EventResult) -> str | None:
         return archived_body(runtime, message) if can_see_payloads(request) else HIDDEN
@@ -222,7 +222,7 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
     shown = can_see_payloads(request)
     responses = [
         (
-            replace(each, said=visible_error(request, each.reason, each.said)),
+            replace(each, error=visible_error(request, each.reason, each.error)),
             each.head if shown or not each.head else HIDDEN,
         )
         for each in recent_responses(runtime, rule, name)

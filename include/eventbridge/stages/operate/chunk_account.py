@@ -59,7 +59,7 @@ class ChunkAttempt:
 class ChunkAccount:
     """A page of a chunk: some of its pieces, and some of the attempts that are known of these.
 
-    `first`: how many pieces the pages before have told. `goes_on`: this page goes on with the attempts of its pieces.
+    `first`: how many pieces the pages before have told. `has_more`: this page goes on with the attempts of its pieces.
     `cursor`: None if this is the last.
     """
 
@@ -68,7 +68,7 @@ class ChunkAccount:
     pieces: tuple[Piece, ...]
     attempts: tuple[ChunkAttempt, ...]
     first: int
-    goes_on: bool
+    has_more: bool
     cursor: str | None
     unreadable: tuple[str, ...]
 
@@ -181,8 +181,8 @@ def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None
         cursor = _cursor(first, following)
     elif first + len(pieces) < len(chunk.pieces):
         cursor = _cursor(first + len(pieces), _Place())
-    goes_on = _Place(*place) != _Place()
-    return ChunkAccount(found, chunk, pieces, attempts, first, goes_on, cursor, tuple(reader.unreadable))
+    has_more = _Place(*place) != _Place()
+    return ChunkAccount(found, chunk, pieces, attempts, first, has_more, cursor, tuple(reader.unreadable))
 
 
 def chunk_of_push(runtime: Runtime, batch_id: str, map_index: int) -> int:

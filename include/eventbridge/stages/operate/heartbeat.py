@@ -28,20 +28,20 @@ OLD_SECONDS = 1_800.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """How an installation stands at a minute; `lag` by runner, those whose bus responds. `trouble`: what is wrong."""
+    """The state of an installation; `lag` by runner, of buses that respond. `problems`: a sentence each."""
 
     at: datetime
     lag: Mapping[str, int]
     pending: int
     targets_not_ok: int
     reconciliation_difference: int
-    trouble: tuple[str, ...]
+    problems: tuple[str, ...]
 
     def body(self) -> bytes:
         """Return the CloudEvent in structured JSON; its id is that of the minute."""
         data = {
-            "healthy": not self.trouble,
-            "trouble": list(self.trouble),
+            "healthy": not self.problems,
+            "problems": list(self.problems),
             "lag": dict(self.lag),
             "pending": self.pending,
             "targets_not_ok": self.targets_not_ok,
@@ -60,25 +60,25 @@ class Heartbeat:
 
 
 def heartbeat(runtime: Runtime) -> Heartbeat:
-    """Return how the installation stands now."""
+    """Return the current state of the installation."""
     return _heartbeat(runtime.clock(), {family.name.removeprefix(_PREFIX): family for family in metrics(runtime)})
 
 
 def beat(runtime: Runtime, connection: str) -> Heartbeat:
-    """Send a heartbeat to where a connection says, and return it; raises as `send_heartbeat` does.
+    """Send a heartbeat to the URL in a connection, and return it; raises as `send_heartbeat` does.
 
-    The connection's extra has `secret_url`, and may have `failure_url`, to which one with trouble goes instead. No
+    The connection's extra has `secret_url`, and may have `failure_url`, to which one with problems goes instead. No
     message shows either.
     """
     found = runtime.connections(connection)
     require_type(found, HTTP_TYPES, "a heartbeat")
     extra = found.extra
     now = heartbeat(runtime)
-    member = "failure_url" if now.trouble and "failure_url" in extra else "secret_url"
+    member = "failure_url" if now.problems and "failure_url" in extra else "secret_url"
     url = extra.get(member)
     if not isinstance(url, str) or not url.startswith(_SCHEMES):
         raise UserError(
-            f"The connection {connection!r} has no address for a heartbeat in {member!r} of its extra. "
+            f"The connection {connection!r} has no heartbeat URL in {member!r} of its extra. "
             'Write {"secret_url": "https://..."} into the field Extra'
         )
     send_heartbeat(url, now)
@@ -86,9 +86,9 @@ def beat(runtime: Runtime, connection: str) -> Heartbeat:
 
 
 def send_heartbeat(url: str, beat: Heartbeat) -> None:
-    """Send a heartbeat to a URL; raises UserError for one that is none, InfrastructureError if it is not taken."""
+    """Send a heartbeat to a URL; raises UserError for an invalid URL, InfrastructureError if it is not accepted."""
     if not url.startswith(_SCHEMES):
-        raise UserError(f"{url!r} is not an address for a heartbeat. Write https://...")
+        raise UserError(f"{url!r} is not a heartbeat URL. Write https://...")
     headers = {"content-type": "application/cloudevents+json", "user-agent": "eventbridge"}
     try:
         request = urllib.request.Request(url, beat.body(), headers, method="POST")
@@ -97,29 +97,31 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
     except HTTPError as error:
         error.close()  # it is the response, too
         raise InfrastructureError(
-            f"the address of the heartbeat responded with {error.code} {error.reason}. Look at that service"
+            f"the heartbeat service responded with {error.code} {error.reason}. Check that service"
         ) from None
     except (URLError, HTTPException, OSError, ValueError) as error:
-        said = error.reason if isinstance(error, URLError) else type(error).__name__  # which may show the URL
-        raise InfrastructureError(f"the heartbeat was not taken by its address: {said}. Look at that service") from None
+        reason = error.reason if isinstance(error, URLError) else type(error).__name__  # which may show the URL
+        raise InfrastructureError(
+            f"the heartbeat service did not accept the event: {reason}. Check that service"
+        ) from None
 
 
 def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
     difference = int(_sum(families["reconciliation_difference"]))
     down = [sample.labels[0] for sample in families["bus_up"].samples if not sample.value]
-    trouble = [f"the bus {bus} does not respond" for bus in down]
+    problems = [f"the bus {bus} does not respond" for bus in down]
     if difference:
-        trouble.insert(0, f"the reconciliation has a difference: {difference} deliveries are neither ended nor pending")
+        problems.insert(0, f"the reconciliation has a difference: {difference} deliveries are missing")
     if _sum(families["ingestion_stopped"]):
-        trouble.append("no new events are taken: the store has no room")
-    trouble += standing_still(at, families)
+        problems.append("ingestion is stopped: the store is full")
+    problems += standing_still(at, families)
     return Heartbeat(
         at=at,
         lag={sample.labels[0]: int(sample.value) for sample in families["lag_events"].samples},
         pending=int(_sum(families["pending_deliveries"])),
         targets_not_ok=int(sum(s.value for s in families["targets"].samples if s.labels[0] != "paused")),
         reconciliation_difference=difference,
-        trouble=tuple(trouble),
+        problems=tuple(problems),
     )
 
 

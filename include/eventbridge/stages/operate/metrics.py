@@ -1,4 +1,4 @@
-"""What an installation tells a monitoring system: one moment of the ledger, and where its buses and its disk stand."""
+"""The metrics of an installation: one moment of the ledger, and the state of its buses and of its store."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _TARGET_STATES = ("paused", "degraded", "half-open", "disabled")
 
 
 def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
-    """Return the metrics of an installation; `of_targets`: with the counters of each target of each rule.
+    """Return the metrics of an installation; `of_targets`: include counters for each target of each rule.
 
-    All that the ledger tells is of one moment, whatever goes on; the ends of buses are read after it, so that no lag
-    is too small. A bus that does not respond has no lag, and `eventbridge_bus_up` 0.
+    Everything from the ledger is of one moment; the ends of buses are read after it, so that no lag is too small.
+    A bus that does not respond has no lag, and `eventbridge_bus_up` is 0.
     """
     moment = runtime.ledger.moment(of_targets=of_targets)
     rules = runtime.rule_set()
     ends = _ends(runtime, rules)
     return [
-        _family("info", "gauge", "The version of the product.", ("version",), [Sample((__version__,), 1.0)]),
+        _family("info", "gauge", "The version of EventBridge.", ("version",), [Sample((__version__,), 1.0)]),
         *_of_buses(_with_zeros(moment, rules)),
         *_of_targets([each for each in moment.stats if each.key.scope == "target"], asked_for=of_targets),
         *_of_runners(moment, rules, ends),
@@ -60,7 +60,7 @@ def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Where the partitions of a bus end; None: it did not respond."""
+    """The ends of the partitions of each bus; None: the bus did not respond."""
 
     by_bus: Mapping[str, Mapping[Partition, int] | None]
 
@@ -82,7 +82,7 @@ def _family(name: str, kind: MetricKind, text: str, labels: tuple[str, ...], sam
 
 
 def _with_zeros(moment: Moment, rules: RuleSet) -> list[Stat]:
-    """Return the stats of buses, with a zero of each outcome that none had: a rate would not see the first one."""
+    """Return the stats of buses, with zeros for missing outcomes: a rate would miss the start of a new series."""
     found = {each.key: each for each in moment.stats if each.key.scope == "bus"}
     for bus in set(rules.runners().values()):
         for outcome in (*DELIVERY_OUTCOMES, *EVENT_OUTCOMES, *STAGE_OUTCOMES):
@@ -98,7 +98,7 @@ def _of_buses(stats: list[Stat]) -> Iterator[Family]:
         "events_total",
         "counter",
         "Events that committed batches landed, by outcome; tombstone: messages without a body; "
-        "gap: offsets that the log had lost.",
+        "gap: offsets that the log no longer had.",
         ("bus", "status"),
         [Sample((each.key.bus, each.key.outcome), each.count) for each in events],
     )
@@ -110,20 +110,20 @@ def _of_buses(stats: list[Stat]) -> Iterator[Family]:
         ("bus", "status"),
         [Sample((each.key.bus, each.key.outcome), each.count) for each in deliveries],
     )
-    yield _summed("matched_total", "Deliveries that events gave rise to.", deliveries, "matched")
-    yield _summed("delivery_bytes_total", "Payload bytes of deliveries, each time in a batch.", deliveries, "size")
+    yield _summed("matched_total", "Matched deliveries.", deliveries, "matched")
+    yield _summed("delivery_bytes_total", "Payload bytes of deliveries, counted in each batch.", deliveries, "size")
     yield _summed("cpu_seconds_total", "CPU time of routing and pushing.", deliveries + events, "cpu", 1e-6)
     yield _family(
         "publish_to_delivered_seconds",
         "histogram",
-        "From published to delivered.",
+        "Time from published to delivered.",
         ("bus",),
         [_histogram((each.key.bus,), each) for each in deliveries if each.key.outcome == "delivered"],
     )
     yield _family(
         "stage_seconds",
         "histogram",
-        "Parts of a batch's time: planned to routed, to the end of its last push, to committed.",
+        "Time of the parts of a batch: planned to routed, to the end of its last push, to committed.",
         ("bus", "stage"),
         [
             _histogram((each.key.bus, each.key.outcome.removeprefix("stage_")), each)
@@ -158,7 +158,7 @@ def _of_targets(stats: list[Stat], *, asked_for: bool) -> Iterator[Family]:
         return _family(name, "counter", text, labels, samples)
 
     yield of("target_deliveries_total", "Deliveries of committed batches, by target.", "count")
-    yield of("target_matched_total", "Deliveries that events gave rise to, by target.", "matched")
+    yield of("target_matched_total", "Matched deliveries, by target.", "matched")
     yield of("target_bytes_total", "Payload bytes, by target.", "size")
     yield of("target_cpu_seconds_total", "CPU time of routing and pushing, by target.", "cpu", 1e-6)
 
@@ -188,14 +188,14 @@ def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]
         ]
         lag.append(Sample((runner, bus), sum(end - row.offset for row, end in counted)))
         available.append(Sample((runner, bus), sum(max(0, end - taken[row.partition]) for row, end in counted)))
-    yield _family("lag_events", "gauge", "Events of the bus that no committed batch has.", names, lag)
-    yield _family("in_flight_events", "gauge", "Events of batches that are not committed.", names, flying)
-    yield _family("available_events", "gauge", "Events that no batch has taken.", names, available)
+    yield _family("lag_events", "gauge", "Events of the bus that are in no committed batch.", names, lag)
+    yield _family("in_flight_events", "gauge", "Events of uncommitted batches.", names, flying)
+    yield _family("available_events", "gauge", "Events that are in no batch yet.", names, available)
     yield _family(
-        "runner_moved_timestamp_seconds", "gauge", "When a runner's offsets moved last, or it began.", names, changed
+        "runner_moved_timestamp_seconds", "gauge", "Time of a runner's last commit, or of its start.", names, changed
     )
     up = [Sample((bus,), float(known is not None)) for bus, known in sorted(ends.by_bus.items())]
-    yield _family("bus_up", "gauge", "Whether the bus responded.", ("bus",), up)
+    yield _family("bus_up", "gauge", "1 if the bus responded, else 0.", ("bus",), up)
     ages: dict[tuple[str, str], float] = {}
     for batch in moment.open_batches:
         age = (moment.now - batch.planned_at).total_seconds()
@@ -204,7 +204,7 @@ def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]
     yield _family(
         "open_batch_age_seconds",
         "gauge",
-        "Age of the oldest batch that is not committed.",
+        "Age of the oldest uncommitted batch.",
         ("runner", "kind"),
         [Sample(key, age) for key, age in sorted(ages.items())],
     )
@@ -220,7 +220,7 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
     yield _family(
         "pending_deliveries",
         "gauge",
-        "Deliveries that wait to be tried again (scheduled), for a person (on hold), or are in a batch (taken).",
+        "Pending deliveries: scheduled for another attempt, on hold for a person, or taken by a batch.",
         ("bus", "state"),
         [Sample(key, count) for key, count in sorted(waiting.items())],
     )
@@ -229,7 +229,7 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
     yield _family(
         "targets",
         "gauge",
-        "Targets that are not ok: paused by their response 429, or by what their breaker says.",
+        "Targets that are not ok: paused by their response 429, or by the state of their breakers.",
         ("state",),
         [Sample((state,), states[state]) for state in _TARGET_STATES],
     )
@@ -243,14 +243,14 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
     yield _family(
         "reconciliation_difference",
         "gauge",
-        "Matched deliveries that are neither delivered nor dead letters nor pending: not 0 is an error.",
+        "Matched deliveries that are neither delivered nor dead-lettered nor pending; any value but 0 is an error.",
         (),
         [Sample((), reconciliation_difference(moment))],
     )
 
 
 def reconciliation_difference(moment: Moment) -> int:
-    """Return how many deliveries that were matched, or taken up again, are neither ended nor pending."""
+    """Return the number of matched or redriven deliveries that are neither ended nor pending."""
     owed = 0
     for each in moment.stats:
         if each.key.scope == "bus":
@@ -261,12 +261,14 @@ def reconciliation_difference(moment: Moment) -> int:
 
 def _of_installation(runtime: Runtime, moment: Moment) -> Iterator[Family]:
     stopped = Sample((), float(moment.ingestion_stopped))
-    yield _family("ingestion_stopped", "gauge", "1 while no runner takes new events, for want of room.", (), [stopped])
+    yield _family(
+        "ingestion_stopped", "gauge", "1 while ingestion is stopped because the store is full.", (), [stopped]
+    )
     skew = (moment.now - moment.host_now).total_seconds()
     yield _family(
         "clock_skew_seconds",
         "gauge",
-        "The ledger's clock minus that of the host that responds.",
+        "The ledger's clock minus the clock of the server's host.",
         (),
         [Sample((), skew)],
     )
@@ -276,16 +278,16 @@ def _of_installation(runtime: Runtime, moment: Moment) -> Iterator[Family]:
         log.warning("metrics: the store does not respond: %s", error)
         free = None
     samples = [] if free is None else [Sample((), float(free))]
-    yield _family("store_free_bytes", "gauge", "Free space of the store, where it has an end.", (), samples)
+    yield _family("store_free_bytes", "gauge", "Free space of the store, unless it is unlimited.", (), samples)
     least = float(runtime.settings.disk_min_free_size)
     yield _family(
         "store_free_minimum_bytes",
         "gauge",
-        "Below it no new events are taken.",
+        "Ingestion stops below this free space.",
         (),
         [Sample((), least)] if samples else [],
     )
     quota = store_quota(runtime)
     held, most = ([], []) if quota is None else ([Sample((), float(quota.held))], [Sample((), float(quota.quota))])
-    yield _family("store_bytes", "gauge", "What the store holds, where it has a quota.", (), held)
-    yield _family("store_quota_bytes", "gauge", "With so much in the store no new events are taken.", (), most)
+    yield _family("store_bytes", "gauge", "Size of the store, if it has a quota.", (), held)
+    yield _family("store_quota_bytes", "gauge", "Ingestion stops at this size of the store.", (), most)

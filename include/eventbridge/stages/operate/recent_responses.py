@@ -25,7 +25,7 @@ _COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_
 
 @dataclass(frozen=True)
 class RecentResponse:
-    """One attempt; `said` is the error or, of a shadow or a delivery, "". `head` is how the response begins."""
+    """One attempt; `error` is "" for a delivery or a shadow. `head` is the beginning of the response."""
 
     delivery_id: str
     attempt: int
@@ -34,7 +34,7 @@ class RecentResponse:
     outcome: str
     code: int | None
     reason: str | None
-    said: str
+    error: str
     head: str
 
 
@@ -71,7 +71,7 @@ def _response(row: dict[str, object]) -> RecentResponse:
     head, delivery = row["response_head"], row["delivery_id"]
     return RecentResponse(
         delivery_id=delivery_id_text(delivery) if isinstance(delivery, bytes) else "",
-        said=": ".join(str(row[name]) for name in ("error_class", "error") if row[name]),
+        error=": ".join(str(row[name]) for name in ("error_class", "error") if row[name]),
         head=head.decode("utf-8", "replace") if isinstance(head, bytes) else "",
         **{name: row[name] for name in ("attempt", "started_at", "duration_ms", "outcome", "code", "reason")},  # type: ignore[arg-type]
     )

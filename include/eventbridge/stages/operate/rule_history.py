@@ -22,15 +22,15 @@ MOST_VERSIONS = 10
 
 @dataclass(frozen=True)
 class RuleVersion:
-    """A version of a rule, since when it was in force, and what it changed as the lines of a diff.
+    """A version of a rule, since when it was in force, and its change as the lines of a diff.
 
-    `version` "": the rule went. `diff` is empty of the first one; `said` is why what changed is not known, or "".
+    `version` "": the rule was removed. `diff` is empty of the first one; `error` is why the change is unknown, or "".
     """
 
     version: str
     since: datetime
     diff: tuple[str, ...]
-    said: str
+    error: str
 
 
 def rule_versions(runtime: Runtime, rule: str) -> list[RuleVersion]:
@@ -41,8 +41,8 @@ def rule_versions(runtime: Runtime, rule: str) -> list[RuleVersion]:
     changes = runtime.ledger.rule_changes(rule, MOST_VERSIONS + 1)
     found = []
     for newer, older in zip(changes, [*changes, None][1:], strict=True):
-        diff, said = _diff(runtime, rule, older, newer)
-        found.append(RuleVersion(newer.version, newer.at, diff, said))
+        diff, error = _diff(runtime, rule, older, newer)
+        found.append(RuleVersion(newer.version, newer.at, diff, error))
     return found[:MOST_VERSIONS]
 
 

@@ -64,10 +64,10 @@ PAGE_TARGETS = 100
 class TargetPage:
     """Some targets in the order of their names, and the rule behind which there are more; None: these are the last.
 
-    `unwell`: those of all rules that are not ok; at most `PAGE_TARGETS`.
+    `unhealthy`: those of all rules that are not ok; at most `PAGE_TARGETS`.
     """
 
-    unwell: tuple[TargetLine, ...]
+    unhealthy: tuple[TargetLine, ...]
     targets: tuple[TargetLine, ...]
     cursor: str | None
 
@@ -99,8 +99,8 @@ def target_page(runtime: Runtime, after: str = "", find: str = "") -> TargetPage
     for number, name in enumerate(names):
         found += [lines.of(name, target) for target in sorted(rules[name].targets)]
         if len(found) >= PAGE_TARGETS and number + 1 < len(names):
-            return TargetPage(lines.unwell(), tuple(found), name)
-    return TargetPage(lines.unwell(), tuple(found), None)
+            return TargetPage(lines.unhealthy(), tuple(found), name)
+    return TargetPage(lines.unhealthy(), tuple(found), None)
 
 
 class _Lines:
@@ -122,7 +122,7 @@ class _Lines:
         """Return the targets that are not ok, of today's rules or of rules gone."""
         return {key for key, status in self._statuses.items() if shown_state(status, self._now) != "ok"}
 
-    def unwell(self) -> tuple[TargetLine, ...]:
+    def unhealthy(self) -> tuple[TargetLine, ...]:
         """Return those that somebody is to look at."""
         return tuple(self.of(*key) for key in sorted(self.not_ok())[:PAGE_TARGETS])
 

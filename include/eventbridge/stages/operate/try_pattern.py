@@ -27,12 +27,12 @@ _NO_SQL = "Only Spark evaluates the form SQL."
 
 @dataclass(frozen=True)
 class Rendered:
-    """What a target would be sent of an event; `trouble` says why it cannot be told."""
+    """What a target would be sent of an event; `error` says why it is unknown."""
 
     target: str
     payload: str = ""
     content_type: str = ""
-    trouble: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
     payloads = []
     for name, target in found.targets.items():
         if target.transform.form == "SQL":
-            payloads.append(Rendered(name, trouble=_NO_SQL))
+            payloads.append(Rendered(name, error=_NO_SQL))
             continue
         scope = Scope(found.name, found.bus, name, str(uuid.uuid4()), runtime.clock())
         try:
             made = compile_transform(target.transform, content_mode=target.content_mode).render(event, scope)
         except EventBridgeError as error:
-            payloads.append(Rendered(name, trouble=str(error)))
+            payloads.append(Rendered(name, error=str(error)))
             continue
         payloads.append(Rendered(name, made.payload.decode("utf-8", "replace"), made.content_type))
     return PatternTried(all(each.met for each in checked), checked, tuple(payloads), found.where)
