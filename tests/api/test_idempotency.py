@@ -97,7 +97,7 @@ def test_a_lost_response_does_not_lead_to_another_event(server: Server, client: 
     del event["id"]
     first = post(client, "lost", json.dumps(event))
     with sqlite3.connect(server.installation.folder / "home" / "ledger.sqlite") as ledger:
-        ledger.execute("DELETE FROM kept_answer")
+        ledger.execute("DELETE FROM kept_response")
 
     second = post(client, "lost", json.dumps(event))
 
@@ -111,7 +111,7 @@ def test_another_event_with_an_expired_key_has_another_id(server: Server, client
     del first["id"], second["id"]
     assert post(client, "again", json.dumps(first)).status_code == 200
     with sqlite3.connect(server.installation.folder / "home" / "ledger.sqlite") as ledger:
-        ledger.execute("DELETE FROM kept_answer")
+        ledger.execute("DELETE FROM kept_response")
 
     assert post(client, "again", json.dumps(second)).status_code == 200
 

@@ -222,7 +222,7 @@ def test_a_confirmation_without_a_terminal_names_the_option(shop: Any, eventbrid
     assert "Pass --yes to confirm" in refused.err
     assert eventbridge("status", "--json").json["overrides"] == []
     assert eventbridge("rules", "disable", "big-orders", "--yes").code == 0
-    assert [each["word"] for each in eventbridge("status", "--json").json["overrides"]] == ["disabled"]
+    assert [each["kind"] for each in eventbridge("status", "--json").json["overrides"]] == ["disabled"]
 
 
 @pytest.mark.parametrize(("response", "code"), [("n", 1), ("y", 0)])

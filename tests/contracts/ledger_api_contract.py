@@ -8,7 +8,7 @@ from contracts.ledger_samples import START, Clock, after
 
 from eventbridge.ledger import Ledger
 from eventbridge.model.api_token import ApiToken
-from eventbridge.model.kept_answer import KeptResponse
+from eventbridge.model.kept_response import KeptResponse
 
 TOKEN = ApiToken("shop", ("publish:orders", "publish:*"), START, after(60))
 RESPONSE = KeptResponse("shop", "key-1", "cafe", 207, '{"published": 1, "said": "\\u0000"}', START)
@@ -50,17 +50,17 @@ class ApiContract:
         assert not rival.keep_response(replace(RESPONSE, status=200), START)
         assert rival.keep_response(replace(RESPONSE, caller="other"), START)
 
-        assert rival.kept_answer("shop", "key-1", START) == RESPONSE
-        assert rival.kept_answer("shop", "key-2", START) is None
+        assert rival.kept_response("shop", "key-1", START) == RESPONSE
+        assert rival.kept_response("shop", "key-2", START) is None
 
     def test_a_response_that_is_too_old_is_none(self, ledger: Ledger) -> None:
         """It does not count, and the next one that is kept takes its place."""
         ledger.keep_response(RESPONSE, START)
 
-        assert ledger.kept_answer("shop", "key-1", after(1)) is None
+        assert ledger.kept_response("shop", "key-1", after(1)) is None
         newer = replace(RESPONSE, made_at=after(10))
         assert ledger.keep_response(newer, after(1))
-        assert ledger.kept_answer("shop", "key-1", after(1)) == newer
+        assert ledger.kept_response("shop", "key-1", after(1)) == newer
 
     def test_servers_count_what_an_owner_publishes_together(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """What one was granted the other does not get; of another owner nothing is taken; a second fills a second's."""

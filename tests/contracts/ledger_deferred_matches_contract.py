@@ -41,7 +41,7 @@ class DeferredMatchesContract:
 
         assert publish(ledger, row)
         assert not rival.publish_chunks("batch-1", after(60), [], [row])
-        assert rival.deferred_matches() == rival.deferred_matches_of("batch-1") == [replace(row, reference_id=1)]
+        assert rival.deferred_matches() == rival.deferred_matches_of("batch-1") == [replace(row, deferred_match_id=1)]
         assert (
             ledger.waiting_deferred_matches() == ledger.waiting_deferred_matches("flights") == rival.deferred_matches()
         )
@@ -59,7 +59,7 @@ class DeferredMatchesContract:
 
         assert ledger.plan_deferred_matches(a_batch_of_deferred_matches(), [1, 2])
         assert not rival.plan_deferred_matches(a_batch_of_deferred_matches("retry-2"), [2])
-        assert [row.reference_id for row in rival.deferred_matches_taken_by("retry-1")] == [1, 2]
+        assert [row.deferred_match_id for row in rival.deferred_matches_taken_by("retry-1")] == [1, 2]
         ledger.publish_chunks("retry-1", after(60), [], [a_deferred_match(batch_id="retry-1", tries=1)])
         ledger.begin_settlement("retry-1")
         ledger.commit_batch("retry-1", "flights", [], after(9), "000000")

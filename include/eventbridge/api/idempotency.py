@@ -11,7 +11,7 @@ from http import HTTPStatus
 from fastapi import Request, Response
 
 from eventbridge.api.refusal import CallRefused
-from eventbridge.model.kept_answer import KeptResponse
+from eventbridge.model.kept_response import KeptResponse
 from eventbridge.stages.runtime.runtime import Runtime
 
 HEADER = "Idempotency-Key"
@@ -57,7 +57,7 @@ class Idempotency:
 
     async def _known(self, caller: str, key: str, call_hash: str) -> Response | None:
         def look() -> KeptResponse | None:  # in a thread: the clock may be the ledger's database
-            return self._runtime.ledger.kept_answer(caller, key, self._runtime.clock() - self._kept)
+            return self._runtime.ledger.kept_response(caller, key, self._runtime.clock() - self._kept)
 
         found = await asyncio.to_thread(look)
         return None if found is None else _replayed(found, call_hash)

@@ -130,8 +130,8 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
     )
     yield ("Rules on hold", ["rule", "since", "reason"]), ([r.rule, r.since, r.reason] for r in found.rules_on_hold)
     yield (
-        ("Overrides, times in UTC", ["rule", "target", "word", "value", "by", "since"]),
-        ([s.rule, s.target, s.word, s.value, s.set_by, s.since] for s in found.overrides),
+        ("Overrides, times in UTC", ["rule", "target", "kind", "value", "by", "since"]),
+        ([s.rule, s.target, s.kind, s.value, s.set_by, s.since] for s in found.overrides),
     )
     yield (
         ("Pools that rule files give slots, times in UTC", ["pool", "file", "since", "Airflow", "since"]),

@@ -43,8 +43,8 @@ publish_balance = Table(
 )
 
 #: Which responses calls with an idempotency key got; `caller` is the name of a token.
-kept_answer = Table(
-    "kept_answer",
+kept_response = Table(
+    "kept_response",
     metadata,
     Column("caller", Text, nullable=False),
     Column("key", Text, nullable=False),
@@ -54,4 +54,4 @@ kept_answer = Table(
     Column("body", Text, nullable=False),
     PrimaryKeyConstraint("caller", "key"),
 )
-Index("ix_kept_answer_made_at", kept_answer.c.made_at)
+Index("ix_kept_response_made_at", kept_response.c.made_at)

@@ -221,7 +221,7 @@ class Batches(Database):
 
 
 def _partition(row: Row[Any]) -> Partition:
-    return Partition(row.topic_name, row.broker_name, row.queue_id)
+    return Partition(row.topic_name, row.broker_name, row.partition_id)
 
 
 def record(connection: Connection, file: BatchFile) -> bool:
@@ -244,7 +244,7 @@ def range_row(batch_id: str, taken: Range) -> dict[str, object]:
         "batch_id": batch_id,
         "topic_name": taken.partition.topic,
         "broker_name": taken.partition.broker,
-        "queue_id": taken.partition.partition_id,
+        "partition_id": taken.partition.partition_id,
         "start_offset": taken.start,
         "end_offset": taken.end,
     }

@@ -137,7 +137,7 @@ class DeferredMatches(Database):
 
 def _deferred_match_row(row: DeferredMatch) -> dict[str, Any]:
     values = dict(vars(row))
-    del values["reference_id"]
+    del values["deferred_match_id"]
     return values | {"size": 0}  # not known before it is read
 
 

@@ -10,7 +10,7 @@ from eventbridge.ledger.definitions import metadata
 #: Messages `start` (included) to `end` (excluded) of a topic; `again` of those received since came a second time.
 #: Not `acknowledged`: the queue may hand them out again.
 inbox_file = Table(
-    "spooled",
+    "inbox_file",
     metadata,
     Column("bus", Text, nullable=False),
     Column("topic", Text, nullable=False),
@@ -18,7 +18,7 @@ inbox_file = Table(
     Column("end", BigInteger, nullable=False),
     Column("path", Text, nullable=False),
     Column("again", BigInteger, nullable=False),
-    Column("spooled_at", UtcTime, key="stored_at", nullable=False),
+    Column("stored_at", UtcTime, nullable=False),
     Column("acknowledged", Boolean, nullable=False),
     PrimaryKeyConstraint("bus", "topic", "start"),
 )

@@ -8,7 +8,7 @@ from eventbridge.ledger.columns import Message, UtcTime
 from eventbridge.ledger.definitions import metadata
 
 ingestion_stop = Table(
-    "intake_stop",
+    "ingestion_stop",
     metadata,
     Column("singleton", Integer, primary_key=True, autoincrement=False),
     Column("reason", Message, nullable=False),

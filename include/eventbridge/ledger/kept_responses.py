@@ -6,13 +6,13 @@ from datetime import datetime
 
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import kept_responses as statements
-from eventbridge.model.kept_answer import KeptResponse
+from eventbridge.model.kept_response import KeptResponse
 
 
 class KeptResponses(Database):
     """The part of the ledger about calls that may be sent again."""
 
-    def kept_answer(self, caller: str, key: str, since: datetime) -> KeptResponse | None:
+    def kept_response(self, caller: str, key: str, since: datetime) -> KeptResponse | None:
         """Return the response to a caller's key, if it was made at or after the aware time `since`."""
         of = {"of_caller": caller, "of_key": key, "since": since}
         with self._reading() as connection:

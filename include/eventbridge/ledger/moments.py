@@ -43,7 +43,9 @@ class Moments(Database):
                     (
                         row.runner,
                         Range(
-                            Partition(row.topic_name, row.broker_name, row.queue_id), row.start_offset, row.end_offset
+                            Partition(row.topic_name, row.broker_name, row.partition_id),
+                            row.start_offset,
+                            row.end_offset,
                         ),
                     )
                     for row in connection.execute(statements.OPEN_RANGES)

@@ -35,7 +35,7 @@ class Offsets(Database):
                 "bus": bus,
                 "topic_name": partition.topic,
                 "broker_name": partition.broker,
-                "queue_id": partition.partition_id,
+                "partition_id": partition.partition_id,
                 "offset": offset,
                 "message_id": "",
                 "ctime": now,
@@ -74,7 +74,7 @@ class Offsets(Database):
                 if each.bus == bus:
                     found[each.partition][each.group] = each.offset
             for row in connection.execute(statements.FIRST_OFFSETS, {"of_bus": bus}):
-                partition = Partition(row.topic_name, row.broker_name, row.queue_id)
+                partition = Partition(row.topic_name, row.broker_name, row.partition_id)
                 found[partition][row.runner] = min(row.offset, found[partition].get(row.runner, row.offset))
         return dict(found)
 
@@ -85,7 +85,7 @@ def offsets_of(connection: Connection, group: str | None = None) -> list[Consume
         ConsumerOffset(
             row.consumer_group,
             row.bus,
-            Partition(row.topic_name, row.broker_name, row.queue_id),
+            Partition(row.topic_name, row.broker_name, row.partition_id),
             row.offset,
             row.message_id,
             row.ctime,

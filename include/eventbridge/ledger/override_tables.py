@@ -10,14 +10,14 @@ from eventbridge.model.override import OverrideKind
 
 #: What holds until an operator clears it; `target` "" = of the rule.
 override = Table(
-    "operator_state",
+    "override",
     metadata,
     Column("rule", Text, nullable=False),
     Column("target", Text, nullable=False),
-    Column("word", Text, nullable=False),
+    Column("kind", Text, nullable=False),
     Column("value", Text, nullable=False),
-    Column("said_by", Text, key="set_by", nullable=False),
+    Column("set_by", Text, nullable=False),
     Column("since", UtcTime, nullable=False),
-    PrimaryKeyConstraint("rule", "target", "word"),
-    one_of("word", OverrideKind),
+    PrimaryKeyConstraint("rule", "target", "kind"),
+    one_of("kind", OverrideKind),
 )

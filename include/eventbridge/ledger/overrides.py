@@ -11,10 +11,10 @@ class Overrides(Database):
     """The part of the ledger about overrides."""
 
     def list_overrides(self) -> list[OperatorOverride]:
-        """Return all that holds, by rule, target and word."""
+        """Return all that holds, by rule, target and kind."""
         with self._reading() as connection:
             return [
-                OperatorOverride(row.rule, row.target, row.word, row.value, row.set_by, row.since)
+                OperatorOverride(row.rule, row.target, row.kind, row.value, row.set_by, row.since)
                 for row in connection.execute(statements.OVERRIDES)
             ]
 
@@ -22,21 +22,21 @@ class Overrides(Database):
         """Return what follows from them, and from expectations that failed: it is on hold until it is released."""
         with self._reading() as connection:
             rows = connection.execute(statements.WHAT_HOLDS).all()
-        values = {(row.rule, row.target, row.word): row.value for row in rows if row.word != statements.ON_HOLD}
-        return OperatorOverrides(values, {row.rule for row in rows if row.word == statements.ON_HOLD})
+        values = {(row.rule, row.target, row.kind): row.value for row in rows if row.kind != statements.ON_HOLD}
+        return OperatorOverrides(values, {row.rule for row in rows if row.kind == statements.ON_HOLD})
 
-    def set_override(self, rule: str, target: str, word: OverrideKind, value: str, set_by: str) -> bool:
+    def set_override(self, rule: str, target: str, kind: OverrideKind, value: str, set_by: str) -> bool:
         """Set an override, from now on; False, and nothing changes, if it holds already."""
         now = self.now()
-        row = {"rule": rule, "target": target, "word": word, "value": value, "set_by": set_by, "since": now}
-        change = {"of_rule": rule, "of_target": target, "of_word": word, "to": value, "who": set_by, "now": now}
+        row = {"rule": rule, "target": target, "kind": kind, "value": value, "set_by": set_by, "since": now}
+        change = {"of_rule": rule, "of_target": target, "of_kind": kind, "to": value, "who": set_by, "now": now}
         with self._writing() as connection:
             if connection.execute(statements.NOTE_OVERRIDE, row).rowcount == 1:
                 return True
             return connection.execute(statements.CHANGE_OVERRIDE, change).rowcount == 1
 
-    def clear_override(self, rule: str, target: str, word: OverrideKind) -> bool:
+    def clear_override(self, rule: str, target: str, kind: OverrideKind) -> bool:
         """Clear an override; False if there was none."""
-        of = {"of_rule": rule, "of_target": target, "of_word": word}
+        of = {"of_rule": rule, "of_target": target, "of_kind": kind}
         with self._writing() as connection:
             return connection.execute(statements.DROP_OVERRIDE, of).rowcount == 1

@@ -44,7 +44,7 @@ pending = Table(
     Column("order_spans", JsonText, nullable=False, server_default="[]"),
     # Of targets with `deliver_within`: when the youngest event was published, and when it was told that time runs out.
     Column("published_at", UtcTime),
-    Column("told_late_at", UtcTime),
+    Column("late_reported_at", UtcTime),
     one_of("state", PendingState),
     sqlite_autoincrement=True,
 )
@@ -71,9 +71,9 @@ partial("ix_pending_scheduled_untried", SCHEDULED_UNTRIED, pending.c.rule, pendi
 partial("ix_pending_on_hold", ON_HOLD, pending.c.rule, pending.c.target, pending.c.expires_at)
 partial("ix_pending_waiting", WAITING, pending.c.rule, pending.c.target)
 TIMED = UNTAKEN & pending.c.published_at.is_not(None)
-UNREPORTED = TIMED & pending.c.told_late_at.is_(None)
+UNREPORTED = TIMED & pending.c.late_reported_at.is_(None)
 partial("ix_pending_timed", TIMED, pending.c.rule, pending.c.target, pending.c.published_at)
-partial("ix_pending_untold", UNREPORTED, pending.c.rule, pending.c.target, pending.c.published_at)
+partial("ix_pending_unreported", UNREPORTED, pending.c.rule, pending.c.target, pending.c.published_at)
 #: The kinds of what waits: a retry run asks which there are, and reads one row of each (`statements.kinds`).
 PENDING_KIND = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held, pending.c.runner)
 partial("ix_pending_kind", UNTAKEN, *PENDING_KIND, pending.c.on_hold_since)

@@ -15,8 +15,8 @@ rules_in_force = Table(
     Column("rule_set", Text, nullable=False),
     Column("runners", JsonText, nullable=False),
     Column("since", UtcTime, nullable=False),
-    Column("mistakes", JsonText, key="errors", nullable=False),
-    Column("shifts", JsonText, nullable=False, server_default="{}"),
+    Column("errors", JsonText, nullable=False),
+    Column("streaming_task_seconds", JsonText, nullable=False, server_default="{}"),
     CheckConstraint("singleton = 1", name="singleton"),
 )
 

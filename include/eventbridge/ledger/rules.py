@@ -20,7 +20,9 @@ class Rules(Database):
         with self._reading() as connection:
             row = connection.execute(statements.RULES_IN_FORCE).first()
         return (
-            None if row is None else RulesInForce(row.rule_set, row.runners, row.since, tuple(row.errors), row.shifts)
+            None
+            if row is None
+            else RulesInForce(row.rule_set, row.runners, row.since, tuple(row.errors), row.streaming_task_seconds)
         )
 
     def put_rules_in_force(
@@ -43,7 +45,7 @@ class Rules(Database):
             "runners": dict(runners),
             "since": now,
             "errors": [],
-            "shifts": dict(streaming_task_seconds),
+            "streaming_task_seconds": dict(streaming_task_seconds),
         }
         change = {
             "before": before,

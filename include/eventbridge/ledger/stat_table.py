@@ -15,7 +15,7 @@ SUMS = ("count", "matched", "size", "cpu", "latency", *BUCKET_COLUMNS)
 
 #: Counts by time: the key begins with it, so that a batch writes in one place and what is old lies together.
 stat = Table(
-    "figure",
+    "stat",
     metadata,
     Column("scope", Text, nullable=False),
     Column("grain", Text, nullable=False),

@@ -12,7 +12,7 @@ from eventbridge.ledger.definitions import metadata
 #: Who has a runner's streaming lease, and until when; a holder's name is never used again. `batch_id` is the open batch
 #: that it opened last. `wants_next`: it ends soon; `next_holder` is ready to go on, and is there until `next_until`.
 streaming_lease = Table(
-    "shift",
+    "streaming_lease",
     metadata,
     Column("runner", Text, primary_key=True),
     Column("holder", Text, nullable=False),

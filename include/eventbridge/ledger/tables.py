@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from eventbridge.ledger.api_tables import api_token as api_token
-from eventbridge.ledger.api_tables import kept_answer as kept_answer
+from eventbridge.ledger.api_tables import kept_response as kept_response
 from eventbridge.ledger.api_tables import operator_action as operator_action
 from eventbridge.ledger.api_tables import publish_balance as publish_balance
 from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId, UtcTime
@@ -108,7 +108,7 @@ BUS_COMMIT_OUTSTANDING = (
 partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
 partial("uq_batch_follows", batch.c.follows.is_not(None), batch.c.follows, unique=True)
 partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
-partial("ix_batch_bus_commit_pending", BUS_COMMIT_OUTSTANDING, batch.c.runner)
+partial("ix_batch_bus_commit_outstanding", BUS_COMMIT_OUTSTANDING, batch.c.runner)
 Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
 RETRY = batch.c.kind == word("retry")
 partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
@@ -132,10 +132,10 @@ batch_range = Table(
     Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
     Column("topic_name", Text, nullable=False),
     Column("broker_name", Text, nullable=False),
-    Column("queue_id", Integer, nullable=False),
+    Column("partition_id", Integer, nullable=False),
     Column("start_offset", BigInteger, nullable=False),
     Column("end_offset", BigInteger, nullable=False),
-    PrimaryKeyConstraint("batch_id", "topic_name", "broker_name", "queue_id"),
+    PrimaryKeyConstraint("batch_id", "topic_name", "broker_name", "partition_id"),
     CheckConstraint("end_offset >= start_offset", name="forward"),
 )
 
@@ -162,7 +162,7 @@ route_try = Table(
     PrimaryKeyConstraint("batch_id", "slice_id"),
 )
 
-#: The names of the columns are those of RocketMQ EventBridge's table of progress; `bus_identity` is ours.
+#: Columns are named as in the offset table of RocketMQ EventBridge, but for `partition_id` and `bus_identity`.
 consumer_offset = Table(
     "consumer_offset",
     metadata,
@@ -170,12 +170,12 @@ consumer_offset = Table(
     Column("bus", Text, nullable=False),
     Column("topic_name", Text, nullable=False),
     Column("broker_name", Text, nullable=False),
-    Column("queue_id", Integer, nullable=False),
+    Column("partition_id", Integer, nullable=False),
     Column("offset", BigInteger, nullable=False),
     Column("message_id", Text, nullable=False),
     Column("ctime", UtcTime, nullable=False),
     Column("bus_identity", Text, nullable=False, server_default=""),
-    PrimaryKeyConstraint("consumer_group", "topic_name", "broker_name", "queue_id"),
+    PrimaryKeyConstraint("consumer_group", "topic_name", "broker_name", "partition_id"),
 )
 
 delivery_chunk = Table(
@@ -207,9 +207,9 @@ delivery_chunk = Table(
 
 #: A rule's share of a batch that is not routed yet.
 deferred_match = Table(
-    "reference",
+    "deferred_match",
     metadata,
-    Column("reference_id", RowId, primary_key=True),
+    Column("deferred_match_id", RowId, primary_key=True),
     Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
     Column("runner", Text, nullable=False),
     Column("rule", Text, nullable=False),
@@ -233,12 +233,12 @@ deferred_match = Table(
 DEFERRED_MATCH_WAITING = deferred_match.c.state != word("closed")
 DEFERRED_MATCH_SCHEDULED = (deferred_match.c.state == word("scheduled")) & deferred_match.c.taken_by.is_(None)
 DEFERRED_MATCH_TAKEN = DEFERRED_MATCH_WAITING & deferred_match.c.taken_by.is_not(None)
-partial("ix_reference_waiting", DEFERRED_MATCH_WAITING, deferred_match.c.rule)
+partial("ix_deferred_match_waiting", DEFERRED_MATCH_WAITING, deferred_match.c.rule)
 partial("ix_deferred_match_scheduled", DEFERRED_MATCH_SCHEDULED, deferred_match.c.rule, deferred_match.c.due_at)
-partial("ix_reference_taken", DEFERRED_MATCH_TAKEN, deferred_match.c.rule)
-partial("ix_reference_taken_by", deferred_match.c.taken_by.is_not(None), deferred_match.c.taken_by)
+partial("ix_deferred_match_taken", DEFERRED_MATCH_TAKEN, deferred_match.c.rule)
+partial("ix_deferred_match_taken_by", deferred_match.c.taken_by.is_not(None), deferred_match.c.taken_by)
 # Without it every batch that is removed has the database read all deferred matches, for the sake of the foreign key.
-partial("ix_reference_closed_by", deferred_match.c.closed_by.is_not(None), deferred_match.c.closed_by)
+partial("ix_deferred_match_closed_by", deferred_match.c.closed_by.is_not(None), deferred_match.c.closed_by)
 
 #: Who may send what belongs to an ordered target's shard, and until when; a holder's name is never used again.
 order_shard = Table(

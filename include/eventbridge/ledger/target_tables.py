@@ -27,7 +27,7 @@ target_status = Table(
 )
 
 #: Attempts at each target within the breaker's window, by second since 1970, all pushes together, and how many of
-#: them failed or had a slow response or none. Nothing reads `hold_up_ms`: a version before this one still counts in it.
+#: them failed or had a slow response or none.
 target_window = Table(
     "target_window",
     metadata,
@@ -36,7 +36,6 @@ target_window = Table(
     Column("second", BigInteger, nullable=False),
     Column("attempts", BigInteger, nullable=False),
     Column("failed", BigInteger, nullable=False),
-    Column("hold_up_ms", BigInteger, nullable=False, server_default="0"),
     Column("slow", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("rule", "target", "second"),
 )

@@ -8,7 +8,7 @@ from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata
 
 watcher = Table(
-    "doorbell",
+    "watcher",
     metadata,
     Column("singleton", Integer, primary_key=True, autoincrement=False),
     Column("looked_at", UtcTime, nullable=False),

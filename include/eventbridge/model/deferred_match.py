@@ -33,4 +33,4 @@ class DeferredMatch:
     taken_by: str | None = None
     closed_by: str | None = None
     order_spans: tuple[Span, ...] = ()
-    reference_id: int | None = None  # given by the ledger
+    deferred_match_id: int | None = None  # given by the ledger

@@ -21,7 +21,7 @@ class OperatorOverride:
 
     rule: str
     target: str
-    word: OverrideKind
+    kind: OverrideKind
     value: str
     set_by: str
     since: datetime
@@ -31,18 +31,18 @@ class OperatorOverrides:
     """All overrides, at one moment, and which rules are on hold until an operator releases them."""
 
     def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, held: Collection[str] = ()) -> None:
-        """Take values by (rule, target, word), and the rules of which an expectation failed."""
+        """Take values by (rule, target, kind), and the rules of which an expectation failed."""
         self._values = dict(values or {})
         self._held = frozenset(held)
 
     def __bool__(self) -> bool:
-        """Return whether anything is said or on hold."""
+        """Return whether there is an override, or a rule on hold."""
         return bool(self._values or self._held)
 
     @property
     def holds(self) -> bool:
         """Whether anything is paused or on hold."""
-        return bool(self._held) or any(word == "paused" for _, _, word in self._values)
+        return bool(self._held) or any(kind == "paused" for _, _, kind in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
         """Return why a target is on hold: it or its rule is paused, or its rule on hold; "" if none is."""
@@ -54,11 +54,11 @@ class OperatorOverrides:
 
     def disabled_rules(self) -> set[str]:
         """Return the rules that are matched against nothing."""
-        return {rule for rule, _, word in self._values if word == "disabled"}
+        return {rule for rule, _, kind in self._values if kind == "disabled"}
 
     def priorities(self) -> dict[str, str]:
         """Return the priority that rules have instead of their file's."""
-        return {rule: value for (rule, _, word), value in self._values.items() if word == "priority"}
+        return {rule: value for (rule, _, kind), value in self._values.items() if kind == "priority"}
 
     def rate(self, rule: str, target: str, of_file: float | None) -> float | None:
         """Return how many deliveries a second a target may get: its override, else what its file says."""

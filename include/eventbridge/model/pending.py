@@ -49,7 +49,7 @@ class PendingDeliveries:
     closed_by: str | None = None
     settlement: int = 0  # the settlement that said so: 0, or the number of a supplement
     published_at: datetime | None = None  # of the youngest, where its target has `deliver_within`
-    told_late_at: datetime | None = None  # that its time runs out
+    late_reported_at: datetime | None = None  # that its time runs out
     pending_id: int | None = None  # given by the ledger
 
 

@@ -46,7 +46,7 @@ class RoutedSlice(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sl
     reference_rendered: int = 0  # deliveries that compiled code handed back to their renderers
     clears: int = 0  # how often the matcher's table of classes was full and dropped
     candidate_events: dict[str, str] = field(
-        default_factory=dict, name="survivors"
+        default_factory=dict
     )  # per budgeted rule, the rows of the buffer file that its pattern let through
 
 

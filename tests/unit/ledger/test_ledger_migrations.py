@@ -1,33 +1,25 @@
-"""Migrations: they make the tables of today, carry older ledgers on, and leave nothing half done."""
+"""Migrations: they create the tables that the statements use, bring older ledgers up to date, and are atomic."""
 
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import new_ledgers
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from contracts.ledger_samples import Clock
+from contracts.ledger_samples import a_batch
 from sqlalchemy import create_engine
 from unit.ledger.ledger_file import indexes_of, url
+from unit.ledger.newer_revision import add_revision
 
 from eventbridge import fault_points
-from eventbridge.decision.breaker import Tally
 from eventbridge.errors import LedgerError
-from eventbridge.event.ids import Fingerprint
 from eventbridge.ledger import Ledger, migrations, revision
 from eventbridge.ledger.revision import HEAD
 from eventbridge.ledger.tables import metadata
-from eventbridge.model.landed import LandedRange
-from eventbridge.model.partition import Partition
-from eventbridge.model.routed import RoutedPiece, RoutedShare, RoutedSlice, SplitSlice, UnroutableEvent
 
 pytestmark = pytest.mark.usefixtures("migrated")
 
@@ -80,141 +72,28 @@ def test_the_known_head_is_the_newest_migration() -> None:
     assert script.get_heads() == [HEAD]
 
 
-def made_at(revision: str, file: Path, *statements: str) -> Path:
-    """Make a ledger as it was at a revision, with these rows."""
-    assert migrations.__file__ is not None
-    engine = create_engine(url(file))
-    with engine.begin() as connection:
-        config = Config(attributes={"connection": connection, "version_table": "ledger_revision"})
-        config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-        command.upgrade(config, revision)
-        connection.exec_driver_sql("INSERT INTO ledger VALUES (1, 'the-id', 0)")
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-    engine.dispose()
-    return file
+def test_an_older_ledger_is_migrated_when_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its id and its rows stay, and the migrations that it lacks are run."""
+    file = tmp_path / "old.sqlite"
+    old = Ledger.open(url(file))
+    ledger_id = old.ledger_id
+    assert old.plan_batch(a_batch(), [])
+    old.close()
+    add_revision(tmp_path / "migrations", monkeypatch)
 
+    ledger = Ledger.open(url(file))
 
-def test_a_ledger_of_the_first_revision_goes_on(tmp_path: Path) -> None:
-    """Its id and its offsets stay; on which log they count is not known yet."""
-    offset_of_7 = "INSERT INTO consumer_offset VALUES ('flights', 'bus', 'placed', '', 0, 7, '', 0)"
-    old = made_at("0001", tmp_path / "old.sqlite", offset_of_7)
-
-    ledger = Ledger.open(url(old))
-    (offset,) = ledger.consumer_offsets()
-
-    assert ledger.ledger_id == "the-id"
-    assert (offset.group, offset.offset, offset.bus_identity) == ("flights", 7, "")
+    assert (ledger.ledger_id, ledger.batch("batch-1").state) == (ledger_id, "planned")
     ledger.close()
+    assert "newer" in columns_of(file, "batch")
 
 
-def test_a_ledger_from_before_pauses_goes_on(tmp_path: Path) -> None:
-    """Its targets stand as they stood, none is paused, and one that asks for a pause now has it."""
-    old = made_at(
-        "0010",
-        tmp_path / "old.sqlite",
-        "INSERT INTO target_status (rule, target, state, reason, since, until, good, slow)"
-        " VALUES ('orders', 'crm', 'degraded', 'it failed', 5000000, 6000000, 2, 0)",
-    )
-
-    ledger = Ledger.open(url(old), Clock())
-    [before] = ledger.target_statuses().values()
-    until = ledger.now() + timedelta(seconds=60)
-    ledger.note_attempts([Tally("orders", "crm", paused_until=until)])
-    [after] = ledger.target_statuses().values()
-
-    assert (before.state, before.reason, before.good, before.paused_until) == ("degraded", "it failed", 2, None)
-    assert after == replace(before, paused_until=until)
-    ledger.close()
-
-
-def test_a_ledger_from_before_records_goes_on(tmp_path: Path) -> None:
-    """What buffer and route recorded as they pleased is the same, as records; of other files nothing was recorded."""
-    routed = '"matched": {"late/crm": [2, 18446744073709551615, 3]}, "failed": {"late/crm": 1}, "failed_rows": "1"'
-    piece = '["eventbridge.high", 750, "late", "crm", "0", 1, 90, 3]'
-    of_slice = '"slice": {"file": "f", "row_from": 0, "row_to": 4}'
-    share = '{"rule": "late", "done": [["f", "1"]], "left": [["f", "2-3"]], "reason": "Budget", "rendered": 1}'
-    old = {
-        ("buffer", "a"): '{"topic": "t", "broker": "", "queue_id": 1, "start": 3, "end": 9, "read": 4, "valid": 2, '
-        '"duplicate": 1, "malformed": 1, "bytes": 70, "gaps": [[5, 7]]}',
-        ("buffer", "redrive"): '{"gaps": [], "malformed": 0}',
-        ("delivery", "a"): f'{{{of_slice}, "rows_in": 2, {routed}, "pieces": [{piece}], "reference_matched": 1, '
-        '"reference_rendered": 2, "clears": 3, "survivors": {"late": "1-2"}}',
-        ("delivery", "b"): f'{{{of_slice}, "rows_in": 0, "matched": {{}}, "failed": {{}}, "failed_rows": "", '
-        '"pieces": [], "reference_matched": 7}',
-        ("delivery", "c"): f'{{"rows_in": 0, {routed}, "pieces": [], "failure_reasons": {{"RouteFailed": "1"}}, '
-        f'"error": "loops", "share": {share}}}',
-        ("delivery", "d"): '{"rows_in": 0, "matched": {}, "pieces": [], "split": [[0, 2], [2, 4]]}',
-        ("delivery", "e"): '{"matched": {}, "unroutable": [{"file": "f", "row": 2, "error": "it \\u00e9nds"}]}',
-        ("delivery", "redrive"): '{"rows_in": 0, "matched": {}, "pieces": []}',
-        ("outcome", "a"): "{}",
-    }
-    ledger_file = tmp_path / "old.sqlite"
-    made_at(
-        "0012",
-        ledger_file,
-        "INSERT INTO batch (batch_id, kind, runner, bus, state, rule_set, planned_at, replay_id)"
-        " VALUES ('b', 'normal', 'r', 'b', 'routed', 'cafe', 0, '')",
-    )
-    connection = sqlite3.connect(ledger_file)
-    connection.executemany(
-        "INSERT INTO batch_file (batch_id, kind, key, path, rows, detail) VALUES ('b', ?, ?, 'p', 4, ?)",
-        [(*name, detail) for name, detail in old.items()],
-    )
-    connection.commit()
+def columns_of(file: Path, table: str) -> list[str]:
+    """Return the names of a table's columns."""
+    connection = sqlite3.connect(file)
+    names = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
     connection.close()
-
-    ledger = Ledger.open(url(ledger_file))
-    found = {kind: [file.detail for file in ledger.files("b", kind)] for kind in ("buffer", "delivery", "outcome")}
-    ledger.close()
-
-    matched = {"late/crm": Fingerprint(2, 2**64 - 1, 3)}
-    a_piece = RoutedPiece("eventbridge.high", 750, "late", "crm", "0", 1, 90, 3)
-    landed = LandedRange(
-        queue=Partition("t", "", 1),
-        start=3,
-        end=9,
-        read=4,
-        valid=2,
-        duplicate=1,
-        malformed=1,
-        size=70,
-        gaps=((5, 7),),
-    )
-    assert found["buffer"] == [landed, None]
-    assert found["delivery"] == [
-        RoutedSlice(
-            file="f",
-            row_from=0,
-            row_to=4,
-            rows_in=2,
-            matched=matched,
-            failed={"late/crm": 1},
-            failed_rows="1",
-            pieces=(a_piece,),
-            reference_matched=1,
-            reference_rendered=2,
-            clears=3,
-            candidate_events={"late": "1-2"},
-        ),
-        RoutedSlice(file="f", row_from=0, row_to=4),
-        RoutedShare(
-            rule="late",
-            matched=matched,
-            failed={"late/crm": 1},
-            failed_rows="1",
-            done=(("f", "1"),),
-            left=(("f", "2-3"),),
-            reason="Budget",
-            rendered=1,
-            failure_reasons={"RouteFailed": "1"},
-            error="loops",
-        ),
-        SplitSlice(((0, 2), (2, 4))),
-        UnroutableEvent("f", 2, "it énds"),
-        None,
-    ]
-    assert found["outcome"] == [None]
+    return names
 
 
 def test_a_newer_ledger_is_refused(file: Path) -> None:

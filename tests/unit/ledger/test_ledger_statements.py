@@ -333,7 +333,7 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
     [
         pytest.param(batches.UNFINISHED_BATCH, "ix_batch_uncommitted (kind=? AND runner=?)", id="unfinished"),
         pytest.param(batches.RELEASE_FOLLOWING, "uq_batch_follows (follows=?)", id="following"),
-        pytest.param(batches.BUS_COMMITS_OUTSTANDING, "ix_batch_bus_commit_pending (runner=?)", id="bus-commits"),
+        pytest.param(batches.BUS_COMMITS_OUTSTANDING, "ix_batch_bus_commit_outstanding (runner=?)", id="bus-commits"),
         pytest.param(batches.stale_batches(["retry"], None), "ix_batch_uncommitted (kind=?)", id="stale"),
         pytest.param(pending.PENDING_TAKEN_BY, "ix_pending_taken_by (taken_by=?)", id="taken"),
         pytest.param(
@@ -346,7 +346,7 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
         pytest.param(batches.NEWEST_RETRY, "ix_batch_newest_retry", id="newest-retry"),
         pytest.param(pending.LAST_TAKEN, "ix_batch_newest_retry", id="last-taken"),
         pytest.param(deferred_matches.ONE_DUE, "ix_deferred_match_scheduled (rule=? AND due_at<?)", id="reference"),
-        pytest.param(deferred_matches.ONE_DUE, "ix_reference_taken (rule=?)", id="reference-taken"),
+        pytest.param(deferred_matches.ONE_DUE, "ix_deferred_match_taken (rule=?)", id="deferred-matches-taken"),
         pytest.param(due.ONE_TAKEN, "ix_pending_taken", id="one-taken"),
         pytest.param(due.TAKEN_TARGETS, "ix_pending_taken (rule=? AND target>?)", id="taken-targets"),
         pytest.param(pending.waiting_targets(None), f"ix_pending_kind {_BEHIND}", id="waiting"),

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from contracts.ledger_samples import Clock, a_batch, register, some_ranges
 from services.postgresql import Postgresql
 from sqlalchemy import create_engine
 from sqlalchemy.exc import InternalError, OperationalError
+from unit.ledger.newer_revision import add_revision
 
 from eventbridge.errors import LedgerError, SettingsError
-from eventbridge.ledger import Ledger, migrations
+from eventbridge.ledger import Ledger
 from eventbridge.ledger.engines import postgresql
 from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.ledger.revision import HEAD
@@ -69,22 +68,26 @@ def test_migrating_is_told_and_may_be_repeated(empty: str) -> None:
     assert Ledger.open(empty).ledger_id == first
 
 
-def test_a_ledger_of_an_older_revision_is_left_alone(empty: str) -> None:
-    """It is told which revision it has and which is needed; the command brings it up to date, rows and all."""
-    assert migrations.__file__ is not None
-    engine = create_engine(empty.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as connection:
-        config = Config(attributes={"connection": connection, "version_table": "ledger_revision"})
-        config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-        command.upgrade(config, "0012")
-        connection.exec_driver_sql("INSERT INTO ledger VALUES (1, 'the-id', 0)")
-    engine.dispose()
+def test_only_the_command_migrates_an_older_ledger(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening names the revision that it has and the one that is needed; the command keeps its rows."""
+    ledger = Ledger.open(url)
+    ledger_id = ledger.ledger_id
+    ledger.close()
+    newest = add_revision(tmp_path / "migrations", monkeypatch)
 
-    with pytest.raises(LedgerError, match=f"has revision 0012, this version needs {HEAD}. Run `eventbridge ledger"):
-        Ledger.open(empty)
-    assert "replay" not in tables_of(empty)
-    assert Ledger.migrate(empty) == ("0012", HEAD)
-    assert Ledger.open(empty).ledger_id == "the-id"
+    with pytest.raises(LedgerError, match=f"has revision {HEAD}, this version needs {newest}. Run `eventbridge ledger"):
+        Ledger.open(url)
+    assert "newer" not in columns_of_batch(url)
+    assert Ledger.migrate(url) == (HEAD, newest)
+    assert "newer" in columns_of_batch(url)
+    assert Ledger.open(url).ledger_id == ledger_id
+
+
+def columns_of_batch(url: str) -> set[str]:
+    """Return the columns of the table `batch`."""
+    query = "SELECT column_name FROM information_schema.columns WHERE table_name = 'batch'"
+    with psycopg.connect(url) as connection:
+        return {name for (name,) in connection.execute(query)}
 
 
 def test_the_version_before_goes_on_beside_a_newer_one(url: str) -> None:

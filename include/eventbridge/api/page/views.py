@@ -196,13 +196,13 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
         "enabled": document["enabled"],
         "targets": lines,
         "overrides": overrides,
-        "paused": {each.target for each in overrides if each.word == "paused"},
-        "disabled": any(each.word == "disabled" for each in overrides),
+        "paused": {each.target for each in overrides if each.kind == "paused"},
+        "disabled": any(each.kind == "disabled" for each in overrides),
         "held": any(each.rule == name for each in rules_on_hold(runtime, today)),
         "charts": charts,
         "span": span,
         "version": today.rules[name].version,
-        "priority": next((each.value for each in overrides if each.word == "priority"), today.rules[name].priority),
+        "priority": next((each.value for each in overrides if each.kind == "priority"), today.rules[name].priority),
         "written": rule_text(runtime, today, name),
         "days": rule_days(runtime, name, _COST_DAYS),
         "versions": rule_versions(runtime, name),
@@ -228,7 +228,7 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
         for each in recent_responses(runtime, rule, name)
     ]
     overrides = [each for each in runtime.ledger.list_overrides() if (each.rule, each.target) == (rule, name)]
-    paused = any(each.word == "paused" for each in overrides)
+    paused = any(each.kind == "paused" for each in overrides)
     values = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
     return values | {"responses": responses, "overrides": overrides, "paused": paused}
 

@@ -24,7 +24,7 @@ _ON_HOLD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(deferre
 INSERT_DEFERRED_MATCHES = insert(deferred_match)
 
 #: All deferred matches, in the order they were made.
-DEFERRED_MATCHES = select(deferred_match).order_by(deferred_match.c.reference_id)
+DEFERRED_MATCHES = select(deferred_match).order_by(deferred_match.c.deferred_match_id)
 
 #: What a batch made deferred matches of.
 DEFERRED_MATCHES_OF = DEFERRED_MATCHES.where(deferred_match.c.batch_id == bindparam("of_batch"))
@@ -36,7 +36,7 @@ DEFERRED_MATCHES_TAKEN_BY = DEFERRED_MATCHES.where(deferred_match.c.taken_by == 
 WAITING_DEFERRED_MATCHES = (
     select(deferred_match)
     .where(DEFERRED_MATCH_WAITING)
-    .order_by(deferred_match.c.made_at, deferred_match.c.reference_id)
+    .order_by(deferred_match.c.made_at, deferred_match.c.deferred_match_id)
 )
 
 _SAYS_WHERE = type_coerce(deferred_match.c.order_spans, Text) != "[]"
@@ -56,9 +56,9 @@ _of_rule = (_due.c.rule == deferred_match.c.rule, on(_due, DEFERRED_MATCH_SCHEDU
 #: One deferred match that is due by now, of a rule of which no batch has taken up another: nothing more is taken of
 #: that.
 ONE_DUE = (
-    select(deferred_match.c.reference_id)
+    select(deferred_match.c.deferred_match_id)
     .where(
-        deferred_match.c.reference_id == _one.c.reference_id,
+        deferred_match.c.deferred_match_id == _one.c.deferred_match_id,
         exists().where(*_of_rule),
         ~exists().where(_taken.c.rule == deferred_match.c.rule, on(_taken, DEFERRED_MATCH_TAKEN)),
     )
@@ -66,22 +66,22 @@ ONE_DUE = (
 )
 
 #: One deferred match that waits, taken or not.
-ONE_DEFERRED_MATCH = select(deferred_match.c.reference_id).where(DEFERRED_MATCH_WAITING).limit(1)
+ONE_DEFERRED_MATCH = select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_WAITING).limit(1)
 
 #: One deferred match that a batch under way has taken up.
-ONE_DEFERRED_MATCH_TAKEN = select(deferred_match.c.reference_id).where(DEFERRED_MATCH_TAKEN).limit(1)
+ONE_DEFERRED_MATCH_TAKEN = select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_TAKEN).limit(1)
 
 #: Which of some deferred matches are free to be taken; they stay so until the transaction ends.
 FREE_DEFERRED_MATCHES = (
-    select(deferred_match.c.reference_id)
-    .where(deferred_match.c.reference_id.in_(bindparam("ids", expanding=True)), _FREE)
+    select(deferred_match.c.deferred_match_id)
+    .where(deferred_match.c.deferred_match_id.in_(bindparam("ids", expanding=True)), _FREE)
     .with_for_update()
 )
 
 #: Takes free deferred matches for a batch.
 TAKE_DEFERRED_MATCHES = (
     update(deferred_match)
-    .where(deferred_match.c.reference_id.in_(bindparam("ids", expanding=True)), _FREE)
+    .where(deferred_match.c.deferred_match_id.in_(bindparam("ids", expanding=True)), _FREE)
     .values(taken_by=bindparam("of_batch"))
 )
 

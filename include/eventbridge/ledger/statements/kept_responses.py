@@ -5,17 +5,17 @@ from __future__ import annotations
 from sqlalchemy import bindparam, delete, select
 
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.tables import kept_answer
+from eventbridge.ledger.tables import kept_response
 
 #: The response to a key, unless it is too old to count.
-KEPT_RESPONSE = select(kept_answer).where(
-    kept_answer.c.caller == bindparam("of_caller"),
-    kept_answer.c.key == bindparam("of_key"),
-    kept_answer.c.made_at >= bindparam("since"),
+KEPT_RESPONSE = select(kept_response).where(
+    kept_response.c.caller == bindparam("of_caller"),
+    kept_response.c.key == bindparam("of_key"),
+    kept_response.c.made_at >= bindparam("since"),
 )
 
 #: Keeps a response, unless its key has one.
-KEEP_RESPONSE = insert_or_skip(kept_answer)
+KEEP_RESPONSE = insert_or_skip(kept_response)
 
 #: Forgets what is too old to count.
-DROP_RESPONSES = delete(kept_answer).where(kept_answer.c.made_at < bindparam("before"))
+DROP_RESPONSES = delete(kept_response).where(kept_response.c.made_at < bindparam("before"))

@@ -63,12 +63,12 @@ FIRST_OFFSETS = (
         batch.c.runner,
         batch_range.c.topic_name,
         batch_range.c.broker_name,
-        batch_range.c.queue_id,
+        batch_range.c.partition_id,
         func.min(batch_range.c.start_offset).label("offset"),
     )
     .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
     .where(batch.c.bus == bindparam("of_bus"), batch.c.kind == word("normal"))
-    .group_by(batch.c.runner, batch_range.c.topic_name, batch_range.c.broker_name, batch_range.c.queue_id)
+    .group_by(batch.c.runner, batch_range.c.topic_name, batch_range.c.broker_name, batch_range.c.partition_id)
 )
 
 

@@ -10,18 +10,18 @@ from eventbridge.ledger.tables import expectation_hold, override
 _ONE = (
     (override.c.rule == bindparam("of_rule"))
     & (override.c.target == bindparam("of_target"))
-    & (override.c.word == bindparam("of_word"))
+    & (override.c.kind == bindparam("of_kind"))
 )
 
 #: All that holds.
-OVERRIDES = select(override).order_by(override.c.rule, override.c.target, override.c.word)
+OVERRIDES = select(override).order_by(override.c.rule, override.c.target, override.c.kind)
 
-#: What `word` is, in the next query, of a rule that is on hold as an expectation failed.
+#: What `kind` is, in the next query, of a rule that is on hold as an expectation failed.
 ON_HOLD = "on_hold"
 
 #: All that decides about deliveries, in one query: overrides, and the rules that are on hold.
 WHAT_HOLDS = union_all(
-    select(override.c.rule, override.c.target, override.c.word, override.c.value),
+    select(override.c.rule, override.c.target, override.c.kind, override.c.value),
     select(expectation_hold.c.rule, literal(""), literal(ON_HOLD), literal("")),
 )
 

@@ -10,5 +10,5 @@ def of_partition(table: Table) -> ColumnElement[bool]:
     return and_(
         table.c.topic_name == bindparam("of_topic"),
         table.c.broker_name == bindparam("of_broker"),
-        table.c.queue_id == bindparam("of_partition"),
+        table.c.partition_id == bindparam("of_partition"),
     )

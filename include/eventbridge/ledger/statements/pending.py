@@ -134,7 +134,7 @@ RUNNING_LATE = select(
 ).where(UNREPORTED, *_OLDER)
 
 #: Notes of these rows that they were told of.
-NOTE_REPORTED = update(pending).where(UNREPORTED, *_OLDER).values(told_late_at=_NOW)
+NOTE_REPORTED = update(pending).where(UNREPORTED, *_OLDER).values(late_reported_at=_NOW)
 
 _newest = (
     select(batch.c.batch_id)

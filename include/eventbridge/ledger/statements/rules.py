@@ -13,7 +13,7 @@ RULES_IN_FORCE = select(
     rules_in_force.c.runners,
     rules_in_force.c.since,
     rules_in_force.c.errors,
-    rules_in_force.c.shifts,
+    rules_in_force.c.streaming_task_seconds,
 )
 
 #: Notes the first one.
@@ -28,7 +28,7 @@ CHANGE_RULES = (
         runners=bindparam("by_runner"),
         since=bindparam("now"),
         errors=[],
-        shifts=bindparam("by_streaming_task"),
+        streaming_task_seconds=bindparam("by_streaming_task"),
     )
 )
 

@@ -32,14 +32,14 @@ _VERSION = 1
 # A position is the partition's number in the high bits and the offset in the low ones (`places`):
 # the primary key is then the row id, a range of a partition is contiguous in the table, and no second index is needed.
 _SCHEMA = """
-CREATE TABLE queue (
+CREATE TABLE partition (
     number            INTEGER PRIMARY KEY,
     topic             TEXT    NOT NULL,
-    queue_id          INTEGER NOT NULL,
+    partition_id      INTEGER NOT NULL,
     first_offset      INTEGER NOT NULL DEFAULT 0,
     end_offset        INTEGER NOT NULL DEFAULT 0,
     last_published_at INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (topic, queue_id)
+    UNIQUE (topic, partition_id)
 ) STRICT;
 CREATE TABLE message (
     position     INTEGER PRIMARY KEY,
@@ -48,10 +48,10 @@ CREATE TABLE message (
 ) STRICT;
 CREATE TABLE committed_offset (
     consumer_group TEXT    NOT NULL,
-    queue          INTEGER NOT NULL REFERENCES queue (number),
+    partition      INTEGER NOT NULL REFERENCES partition (number),
     next_offset    INTEGER NOT NULL,
     committed_at   INTEGER NOT NULL,
-    PRIMARY KEY (consumer_group, queue)
+    PRIMARY KEY (consumer_group, partition)
 ) STRICT, WITHOUT ROWID;
 """
 _META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"

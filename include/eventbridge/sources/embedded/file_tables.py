@@ -40,15 +40,15 @@ class FileTables:
 
     def partitions(self) -> Iterable[tuple[str, int, int]]:
         """Return topic, id and number of each partition."""
-        return self._file.rows("SELECT topic, queue_id, number FROM queue")
+        return self._file.rows("SELECT topic, partition_id, number FROM partition")
 
     def ends(self) -> Iterable[tuple[int, int]]:
         """Return number and end offset of each partition."""
-        return self._file.rows("SELECT number, end_offset FROM queue")
+        return self._file.rows("SELECT number, end_offset FROM partition")
 
     def bounds(self, number: int) -> tuple[int, int]:
         """Return the first offset that a partition still holds, and its end offset."""
-        ((first, end),) = self._file.rows("SELECT first_offset, end_offset FROM queue WHERE number = ?", (number,))
+        ((first, end),) = self._file.rows("SELECT first_offset, end_offset FROM partition WHERE number = ?", (number,))
         return first, end
 
     def published_at(self, number: int, offset: int) -> int:
@@ -77,7 +77,7 @@ class FileTables:
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
         """Return number and committed offset of each partition of a consumer group."""
-        return self._file.rows("SELECT queue, next_offset FROM committed_offset WHERE consumer_group = ?", (group,))
+        return self._file.rows("SELECT partition, next_offset FROM committed_offset WHERE consumer_group = ?", (group,))
 
 
 class FileWriter:
@@ -91,11 +91,11 @@ class FileWriter:
 
     def make_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Create partitions, each by its topic and id."""
-        self._connection.executemany("INSERT INTO queue (topic, queue_id) VALUES (?, ?)", partitions)
+        self._connection.executemany("INSERT INTO partition (topic, partition_id) VALUES (?, ?)", partitions)
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
         """Return the ends of partitions."""
-        rows = self._connection.execute("SELECT number, end_offset, last_published_at FROM queue")
+        rows = self._connection.execute("SELECT number, end_offset, last_published_at FROM partition")
         return {number: End(offset, at) for number, offset, at in rows if number in numbers}
 
     def append(self, messages: Iterator[Message]) -> None:
@@ -106,14 +106,14 @@ class FileWriter:
     def move_ends(self, ends: Mapping[int, End]) -> None:
         """Set the ends of partitions."""
         self._connection.executemany(
-            "UPDATE queue SET end_offset = ?, last_published_at = ? WHERE number = ?",
+            "UPDATE partition SET end_offset = ?, last_published_at = ? WHERE number = ?",
             [(*end, number) for number, end in ends.items()],
         )
 
     def commit_offsets(self, group: str, offsets: Mapping[int, int], at: int) -> None:
         """Record offsets of a consumer group."""
         self._connection.executemany(
-            "INSERT INTO committed_offset (consumer_group, queue, next_offset, committed_at) VALUES (?, ?, ?, ?) "
+            "INSERT INTO committed_offset (consumer_group, partition, next_offset, committed_at) VALUES (?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset, committed_at = excluded.committed_at",
             [(group, number, offset, at) for number, offset in offsets.items()],
         )
@@ -126,5 +126,5 @@ class FileWriter:
         cursor = self._connection.execute(
             "DELETE FROM message WHERE position >= ? AND position < ?", (position(number, first), position(number, end))
         )
-        self._connection.execute("UPDATE queue SET first_offset = ? WHERE number = ?", (end, number))
+        self._connection.execute("UPDATE partition SET first_offset = ? WHERE number = ?", (end, number))
         return cursor.rowcount

@@ -32,29 +32,29 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.bus (
     name     text COLLATE "C" PRIMARY KEY,
     identity text NOT NULL
 );
-CREATE TABLE IF NOT EXISTS {SCHEMA}.queue (
+CREATE TABLE IF NOT EXISTS {SCHEMA}.partition (
     number            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     bus               text COLLATE "C" NOT NULL REFERENCES {SCHEMA}.bus,
     topic             text COLLATE "C" NOT NULL,
-    queue_id          integer NOT NULL,
+    partition_id      integer NOT NULL,
     first_offset      bigint NOT NULL DEFAULT 0,
     end_offset        bigint NOT NULL DEFAULT 0,
     last_published_at bigint NOT NULL DEFAULT 0,
-    UNIQUE (bus, topic, queue_id)
+    UNIQUE (bus, topic, partition_id)
 );
 CREATE TABLE IF NOT EXISTS {SCHEMA}.message (
-    queue        bigint NOT NULL,
+    partition    bigint NOT NULL,
     place        bigint NOT NULL,
     published_at bigint NOT NULL,
     body         bytea NOT NULL,
-    PRIMARY KEY (queue, place)
+    PRIMARY KEY (partition, place)
 );
 CREATE TABLE IF NOT EXISTS {SCHEMA}.committed_offset (
     consumer_group text COLLATE "C" NOT NULL,
-    queue          bigint NOT NULL REFERENCES {SCHEMA}.queue,
+    partition      bigint NOT NULL REFERENCES {SCHEMA}.partition,
     next_offset    bigint NOT NULL,
     committed_at   bigint NOT NULL,
-    PRIMARY KEY (consumer_group, queue)
+    PRIMARY KEY (consumer_group, partition)
 );
 """
 #: The advisory lock that keeps two processes from creating the tables at once: an arbitrary number.

@@ -14,7 +14,7 @@ from eventbridge.sources.embedded.tables import PAGE_BYTES, PAGE_MESSAGES, End, 
 #: reading it.
 _PAGE = (
     "SELECT place, published_at, body FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY place) AS so_far FROM ("
-    f"SELECT * FROM {SCHEMA}.message WHERE queue = %s AND place >= %s AND place < %s ORDER BY place "
+    f"SELECT * FROM {SCHEMA}.message WHERE partition = %s AND place >= %s AND place < %s ORDER BY place "
     f"LIMIT {PAGE_MESSAGES}) AS next) AS counted WHERE so_far - octet_length(body) < {PAGE_BYTES} ORDER BY place"
 )
 
@@ -46,21 +46,23 @@ class ServerTables:
 
     def partitions(self) -> Iterable[tuple[str, int, int]]:
         """Return topic, id and number of each partition."""
-        return self._server.rows(f"SELECT topic, queue_id, number FROM {SCHEMA}.queue WHERE bus = %s", (self._bus,))
+        return self._server.rows(
+            f"SELECT topic, partition_id, number FROM {SCHEMA}.partition WHERE bus = %s", (self._bus,)
+        )
 
     def ends(self) -> Iterable[tuple[int, int]]:
         """Return number and end offset of each partition."""
-        return self._server.rows(f"SELECT number, end_offset FROM {SCHEMA}.queue WHERE bus = %s", (self._bus,))
+        return self._server.rows(f"SELECT number, end_offset FROM {SCHEMA}.partition WHERE bus = %s", (self._bus,))
 
     def bounds(self, number: int) -> tuple[int, int]:
         """Return the first offset that a partition still holds, and its end offset."""
-        query = f"SELECT first_offset, end_offset FROM {SCHEMA}.queue WHERE number = %s"
+        query = f"SELECT first_offset, end_offset FROM {SCHEMA}.partition WHERE number = %s"
         ((first, end),) = self._server.rows(query, (number,))
         return first, end
 
     def published_at(self, number: int, offset: int) -> int:
         """Return when a stored message was published."""
-        query = f"SELECT published_at FROM {SCHEMA}.message WHERE queue = %s AND place = %s"
+        query = f"SELECT published_at FROM {SCHEMA}.message WHERE partition = %s AND place = %s"
         return int(self._server.rows(query, (number, offset))[0][0])
 
     def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
@@ -69,7 +71,7 @@ class ServerTables:
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
         """Return number and committed offset of each partition of a consumer group."""
-        query = f"SELECT queue, next_offset FROM {SCHEMA}.committed_offset WHERE consumer_group = %s"
+        query = f"SELECT partition, next_offset FROM {SCHEMA}.committed_offset WHERE consumer_group = %s"
         return self._server.rows(query, (group,))
 
 
@@ -86,14 +88,14 @@ class ServerWriter:
 
     def make_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Create partitions, each by its topic and id."""
-        statement = f"INSERT INTO {SCHEMA}.queue (bus, topic, queue_id) VALUES (%s, %s, %s)"
+        statement = f"INSERT INTO {SCHEMA}.partition (bus, topic, partition_id) VALUES (%s, %s, %s)"
         with self._connection.cursor() as cursor:
-            cursor.executemany(statement, [(self._bus, topic, queue_id) for topic, queue_id in partitions])
+            cursor.executemany(statement, [(self._bus, topic, partition_id) for topic, partition_id in partitions])
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
         """Keep other transactions from publishing to partitions, and return the ends of these."""
         rows = self._connection.execute(
-            f"SELECT number, end_offset, last_published_at FROM {SCHEMA}.queue WHERE number = ANY(%s) "
+            f"SELECT number, end_offset, last_published_at FROM {SCHEMA}.partition WHERE number = ANY(%s) "
             "ORDER BY number FOR UPDATE",
             (list(numbers),),
         )
@@ -101,7 +103,7 @@ class ServerWriter:
 
     def append(self, messages: Iterator[Message]) -> None:
         """Add messages."""
-        statement = f"COPY {SCHEMA}.message (queue, place, published_at, body) FROM STDIN (FORMAT BINARY)"
+        statement = f"COPY {SCHEMA}.message (partition, place, published_at, body) FROM STDIN (FORMAT BINARY)"
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(["int8", "int8", "int8", "bytea"])
             for message in messages:
@@ -109,15 +111,15 @@ class ServerWriter:
 
     def move_ends(self, ends: Mapping[int, End]) -> None:
         """Set the ends of partitions."""
-        statement = f"UPDATE {SCHEMA}.queue SET end_offset = %s, last_published_at = %s WHERE number = %s"
+        statement = f"UPDATE {SCHEMA}.partition SET end_offset = %s, last_published_at = %s WHERE number = %s"
         with self._connection.cursor() as cursor:
             cursor.executemany(statement, [(*end, number) for number, end in ends.items()])
 
     def commit_offsets(self, group: str, offsets: Mapping[int, int], at: int) -> None:
         """Record offsets of a consumer group."""
         statement = (
-            f"INSERT INTO {SCHEMA}.committed_offset (consumer_group, queue, next_offset, committed_at) "
-            "VALUES (%s, %s, %s, %s) ON CONFLICT (consumer_group, queue) "
+            f"INSERT INTO {SCHEMA}.committed_offset (consumer_group, partition, next_offset, committed_at) "
+            "VALUES (%s, %s, %s, %s) ON CONFLICT (consumer_group, partition) "
             "DO UPDATE SET next_offset = excluded.next_offset, committed_at = excluded.committed_at"
         )
         with self._connection.cursor() as cursor:  # in a fixed order, or two transactions could deadlock
@@ -125,11 +127,11 @@ class ServerWriter:
 
     def lock_partition(self, number: int) -> None:
         """Keep other transactions from trimming a partition."""
-        self._connection.execute(f"SELECT number FROM {SCHEMA}.queue WHERE number = %s FOR UPDATE", (number,))
+        self._connection.execute(f"SELECT number FROM {SCHEMA}.partition WHERE number = %s FOR UPDATE", (number,))
 
     def drop(self, number: int, first: int, end: int) -> int:
         """Drop the messages of a partition with first <= offset < end; return their number."""
-        gone = f"DELETE FROM {SCHEMA}.message WHERE queue = %s AND place >= %s AND place < %s"
+        gone = f"DELETE FROM {SCHEMA}.message WHERE partition = %s AND place >= %s AND place < %s"
         count = self._connection.execute(gone, (number, first, end)).rowcount
-        self._connection.execute(f"UPDATE {SCHEMA}.queue SET first_offset = %s WHERE number = %s", (end, number))
+        self._connection.execute(f"UPDATE {SCHEMA}.partition SET first_offset = %s WHERE number = %s", (end, number))
         return count

@@ -192,7 +192,7 @@ def _reference_differences(runtime: Runtime) -> Iterator[str]:
     states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
     for row in rows:
-        name = f"deferred match {row.reference_id} of {row.rule}"
+        name = f"deferred match {row.deferred_match_id} of {row.rule}"
         if row.state == "closed":
             yield from _closing_differences(row, name, states)
         else:

@@ -91,17 +91,17 @@ def operate(
     if (action in _OF_TARGET) != bool(target):
         wanted = "name a target of the rule" if action in _OF_TARGET else "it is about the whole rule: name no target"
         raise UserError(f"{action}: {wanted}")
-    word = _WORDS[action]
-    there = {(each.rule, each.target, each.word) for each in runtime.ledger.list_overrides()}
-    if action not in _CLEARS or (rule, target, word) not in there:
+    kind = _WORDS[action]
+    there = {(each.rule, each.target, each.kind) for each in runtime.ledger.list_overrides()}
+    if action not in _CLEARS or (rule, target, kind) not in there:
         _find(runtime.rule_set(), rule, target)
     if action in _CLEARS:
-        changed = runtime.ledger.clear_override(rule, target, word)
+        changed = runtime.ledger.clear_override(rule, target, kind)
         found = OverrideResult(action, rule, target, "", changed, _release(runtime, action, rule, target))
     else:
         kept = _value(action, value)
         found = OverrideResult(
-            action, rule, target, value.strip(), runtime.ledger.set_override(rule, target, word, kept, by)
+            action, rule, target, value.strip(), runtime.ledger.set_override(rule, target, kind, kept, by)
         )
     log.info("%s, by %s", found, by or "somebody")
     return found

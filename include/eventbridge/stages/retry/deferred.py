@@ -68,7 +68,7 @@ def plan_deferred_matches(
             deadline_at=now + timedelta(seconds=runtime.settings.prepare_timeout),
             replay_id=of.replay_id,
         )
-        if runtime.ledger.plan_deferred_matches(batch, [each.reference_id or 0 for each in share]):
+        if runtime.ledger.plan_deferred_matches(batch, [each.deferred_match_id or 0 for each in share]):
             return batch.batch_id
     return None
 

@@ -89,7 +89,9 @@ def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
                     found[rule][file.detail.file] += rowset.decode(rows)
     else:
         taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
-        for each in sorted(taken, key=lambda deferred_match: (deferred_match.made_at, deferred_match.reference_id)):
+        for each in sorted(
+            taken, key=lambda deferred_match: (deferred_match.made_at, deferred_match.deferred_match_id)
+        ):
             for path, rows in each.files:
                 found[each.rule][path] += rowset.decode(rows)
     return {

@@ -128,7 +128,7 @@ class _PendingContext:
             order_shard=group.shard,
             order_spans=waiting.spans(at),
             published_at=published_at,
-            told_late_at=told_at,
+            late_reported_at=told_at,
         )
 
     def _timed(self, group: PendingGroup, youngest: datetime) -> tuple[datetime | None, datetime | None]:
