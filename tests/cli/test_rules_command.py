@@ -88,7 +88,7 @@ def test_check_warns_of_conditions_that_match_nothing(shop: Any, eventbridge: Ca
             "'{folder}/file' is a file, and cannot be a folder of '{folder}/file/deep/er'",
             "Name another",
         ),
-        ("pipe", "'{folder}/pipe' is there, and is not a file", "Name another"),
+        ("pipe", "'{folder}/pipe' exists, and is not a file", "Name another"),
         ("x" * 300, " cannot be a file: File name too long", "Name another"),
     ],
 )

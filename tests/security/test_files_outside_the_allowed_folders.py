@@ -202,9 +202,9 @@ def test_a_setting_without_a_folder_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/etc/cron.d/job", "lies in none of the folders that file targets may write below"),
-        ("link/x.jsonl", "is a link, and file targets follow none"),
-        ("a/.git/x", "has the part '.git'"),
+        ("/etc/cron.d/job", "is not below any of the folders for file targets"),
+        ("link/x.jsonl", "is a link, but file targets follow no links"),
+        ("a/.git/x", "contains '.git'"),
         ("../x", "goes up by '..'"),
         (".x", "is a hidden file"),
     ],

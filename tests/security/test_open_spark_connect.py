@@ -18,7 +18,7 @@ from spark.own_server import own_server
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import SparkError, UserError
-from eventbridge.spark.channel import sends_in_clear, with_token, without_token
+from eventbridge.spark.channel import is_cleartext, with_token, without_token
 from eventbridge.spark.environment import without_secrets, worker_variables, write_secrets
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.server import SparkConnectServer
@@ -198,13 +198,13 @@ def test_the_list_of_variables_lets_no_secret_through() -> None:
 )
 def test_a_token_leaves_this_machine_by_tls(url: str, clear: bool) -> None:
     """Unless the URL itself says that it may go in clear."""
-    assert sends_in_clear(url) is clear
+    assert is_cleartext(url) is clear
 
 
 def test_use_ssl_is_one_of_two_words() -> None:
     """A typo does not switch TLS off, and the message does not repeat the token."""
     with pytest.raises(UserError, match=r"sc://h:1/;use_ssl=maybe is 'maybe'\. Write true or false\."):
-        sends_in_clear("sc://h:1/;token=secret;use_ssl=maybe")
+        is_cleartext("sc://h:1/;token=secret;use_ssl=maybe")
 
 
 SECRET_VALUES = env.random_secrets()

@@ -94,7 +94,7 @@ def test_a_pattern_that_is_too_large_is_refused(kind: str, reading: httpx.Client
         reading.post("/page/rules/all-orders/test", data=sent, headers=OWN),
     ]
 
-    assert [(each.status_code, "are the most that may be sent" in each.text) for each in responses] == [
+    assert [(each.status_code, "the limit for" in each.text) for each in responses] == [
         (400, True),
         (200, True),
     ]
@@ -108,7 +108,7 @@ def test_a_replay_takes_no_larger_pattern(kind: str, server: Server) -> None:
     with server.client(token) as client:
         response = client.post("/replays", json=call, timeout=120)
 
-    assert (response.status_code, "are the most that may be sent" in response.text) == (400, True)
+    assert (response.status_code, "the limit for" in response.text) == (400, True)
 
 
 def test_an_explanation_grows_as_its_pattern_does() -> None:

@@ -99,13 +99,13 @@ def named(runtime: Runtime, about: str, target: str | None) -> tuple[str, str]:
 
 def _targets_meant(rules: RuleSet, name: str) -> str:
     """Return the targets of a rule of this name, or the targets of this name, or else what is nearest to it."""
-    from eventbridge.rule.meant import listed, meant
+    from eventbridge.rule.suggestions import listed, suggest
 
     targets = {f"{rule.name}/{target}": target for rule in rules.rules.values() for target in rule.destinations}
     fitting = [full for full, target in targets.items() if name in (full.removesuffix(f"/{target}"), target)]
     if len(fitting) == 1:
         return f"Did you mean {fitting[0]}?"
-    remedy = f"Targets: {listed(fitting)}" if fitting else meant("Targets", name, targets)
+    remedy = f"Targets: {listed(fitting)}" if fitting else suggest("Targets", name, targets)
     return f"Write RULE/TARGET. {remedy}"
 
 

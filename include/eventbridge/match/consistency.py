@@ -90,13 +90,13 @@ def can_be_met(demand: Demand) -> bool:
     across several arrays, which can state any problem of logic, multiplies the elements of those; `time_limit` ends it.
     """
     demand = every([demand])
-    if not could_be_met(demand):
+    if not can_leaves_be_met(demand):
         return False
     with_lacks = filter(_has_lack, _components(_conjuncts(demand)))
     return all(map(_lacks_can_be_met, with_lacks))
 
 
-def could_be_met(demand: Demand) -> bool:
+def can_leaves_be_met(demand: Demand) -> bool:
     """Tell whether the wants alone can be met: an upper bound, exact where no `exists: false` lies in an array."""
     check_cancelled()
     demand = without_lacks(demand)
@@ -108,7 +108,7 @@ def could_be_met(demand: Demand) -> bool:
 def _wants_can_be_met(parts: list[Demand]) -> bool:
     array = min(_arrays(parts[0]))
     by_element, _ = _split(every(parts), array)
-    return any(map(could_be_met, by_element.values()))
+    return any(map(can_leaves_be_met, by_element.values()))
 
 
 def _lacks_can_be_met(parts: list[Demand]) -> bool:

@@ -13,7 +13,7 @@ from eventbridge.match.compiled import compile_and, compile_clause
 from eventbridge.match.consistency import (
     Demand,
     can_be_met,
-    could_be_met,
+    can_leaves_be_met,
     every,
     some,
     some_wanted,
@@ -136,7 +136,7 @@ class _JudgedAnd:
 def _judged_and(where: And, event: _Event) -> _JudgedAnd:
     clauses = tuple(_judged(clause, event) for clause in where.clauses)
     wants = every(each.wants for each in clauses)
-    return _JudgedAnd(clauses, every(each.demand for each in clauses), wants, could_be_met(wants))
+    return _JudgedAnd(clauses, every(each.demand for each in clauses), wants, can_leaves_be_met(wants))
 
 
 def _judged(clause: Clause, event: _Event) -> _JudgedClause:
@@ -145,13 +145,13 @@ def _judged(clause: Clause, event: _Event) -> _JudgedClause:
         demand = compile_clause(clause).demand(event.leaves.by_path)
         wants = without_lacks(demand)
         return _JudgedClause(
-            clause, demand, wants, could_be_met(wants), [write_condition(each) for each in clause.conditions]
+            clause, demand, wants, can_leaves_be_met(wants), [write_condition(each) for each in clause.conditions]
         )
     inner = tuple(_judged_and(alternative, event) for alternative in clause.alternatives)
     wants = some_wanted(each.wants for each in inner)
     demand = some(each.demand for each in inner)
     return _JudgedClause(
-        clause, demand, wants, could_be_met(wants), [each.written(clause.path) for each in inner], inner
+        clause, demand, wants, can_leaves_be_met(wants), [each.written(clause.path) for each in inner], inner
     )
 
 

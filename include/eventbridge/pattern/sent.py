@@ -20,7 +20,7 @@ def parse_sent_pattern(text: str) -> Pattern:
     content = text.encode("utf-8", "surrogatepass")
     if len(content) > MOST_BYTES:
         raise PatternError(
-            f"the pattern has {len(content):,} bytes, and {MOST_BYTES:,} are the most that may be sent",
+            f"the pattern has {len(content):,} bytes; the limit for a pattern that is sent is {MOST_BYTES:,}",
             remedy="Send a part of it",
         )
     try:
@@ -29,7 +29,7 @@ def parse_sent_pattern(text: str) -> Pattern:
         count = 0  # parse_pattern says what is wrong
     if count > MOST_VALUES:
         raise PatternError(
-            f"the pattern holds {count:,} keys and values, and {MOST_VALUES:,} are the most that may be sent",
+            f"the pattern has {count:,} keys and values; the limit for a pattern that is sent is {MOST_VALUES:,}",
             remedy="Send a part of it",
         )
     return parse_pattern(content)

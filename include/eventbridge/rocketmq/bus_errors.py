@@ -12,7 +12,7 @@ from eventbridge.rocketmq.remoting.errors import HostUnknown, Refused, RemotingE
 _START: Final = "Start the name servers and brokers, or correct the connection's host"
 _REMEDIES: Final = {
     13: "Send smaller messages, or raise the broker's maxMessageSize",
-    16: "Correct the connection's login and password, or let its access key read and write the topic and its group",
+    16: "Correct login and password, or allow its access key to read and write the topic and its group",
     17: "Create the topic, start its brokers, or correct topics in the rule file",
     26: "Create the consumer group: mqadmin updateSubGroup -n NAME_SERVER -c CLUSTER -g GROUP",
 }

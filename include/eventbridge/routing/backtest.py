@@ -29,7 +29,7 @@ from eventbridge.model.backtested import (
 )
 from eventbridge.routing.events import MatchedRows, SliceEvents, match_rows
 from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, SliceResult
-from eventbridge.routing.named_parts import NamedParts, may_fail, told_by_parts
+from eventbridge.routing.named_parts import NamedParts, can_fail, is_decided_by_parts
 from eventbridge.routing.outputs import differ, event_sample, every_output, failures, output_of, outputs
 from eventbridge.routing.program import RouteProgram, route_program
 from eventbridge.rule import RuleSet, Target
@@ -111,9 +111,9 @@ class _Candidate:
         for route, number in enumerate(program.rule_of_route.tolist()):
             self.routes_of[number].append(route)
         counted = [route for route, each in enumerate(program.routes) if each.rule.name not in self._apart]
-        self._parts = NamedParts(program, [route for route in counted if told_by_parts(program, route)])
+        self._parts = NamedParts(program, [route for route in counted if is_decided_by_parts(program, route)])
         by_parts = self._parts.routes if self._parts.few else []
-        self._rendered = {route for route in counted if may_fail(program, route)} - set(by_parts)
+        self._rendered = {route for route in counted if can_fail(program, route)} - set(by_parts)
         self._sampled = set(task.sampled[side])
         self._settled: set[int] = set()  # rules of which only the count is still asked for
 

@@ -16,7 +16,7 @@ from eventbridge.routing.block import SliceOrigin, outputs_of
 from eventbridge.routing.delivery_file import deliveries_of
 from eventbridge.routing.events import SliceEvents, match_rows
 from eventbridge.routing.program import Route, RouteProgram
-from eventbridge.routing.trace_headers import names_traceparent
+from eventbridge.routing.trace_headers import has_traceparent
 from eventbridge.scan.memory import PADDING
 from eventbridge.scan.texts import Texts
 from eventbridge.store.schemas import BUFFER
@@ -147,7 +147,7 @@ def _add_places(events: SliceEvents, fresh: Sequence[FreshEvent], arrived_at: da
     events.names = _texts(sources), _texts([each.event_id.encode() for each in fresh])
     arrived = (arrived_at - _EPOCH) // timedelta(microseconds=1)
     events.arrived_at = np.array([arrived] * len(fresh), np.int64)
-    if not any(names_traceparent(each.body) for each in fresh):
+    if not any(has_traceparent(each.body) for each in fresh):
         events.traces = {}
 
 

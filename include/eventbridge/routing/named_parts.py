@@ -32,21 +32,21 @@ _BACKSLASH, _U, _D, _LOWER = ord("\\"), ord("u"), ord("d"), 0x20
 _MOST_PATHS: Final = 256
 
 
-def told_by_parts(program: RouteProgram, route: int) -> bool:
+def is_decided_by_parts(program: RouteProgram, route: int) -> bool:
     """Return whether the parts that a target's transform names tell whether an event may have no output."""
     each = program.routes[route]
     steps = each.program.operations
     return each.waiting is None and all(step.code in _SURE or (step.code == PART and step.path) for step in steps)
 
 
-def may_fail(program: RouteProgram, route: int) -> bool:
+def can_fail(program: RouteProgram, route: int) -> bool:
     """Return whether some event may have no output for a target."""
     each = program.routes[route]
     return each.waiting is not None or any(step.code not in _SURE for step in each.program.operations)
 
 
 class NamedParts:
-    """The parts that transforms of a program's targets name, for all of which `told_by_parts` is true."""
+    """The parts that transforms of a program's targets name, for all of which `is_decided_by_parts` is true."""
 
     def __init__(self, program: RouteProgram, routes: Sequence[int]) -> None:
         steps = {

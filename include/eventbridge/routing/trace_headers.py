@@ -34,14 +34,14 @@ def traces_of(bodies: pa.ChunkedArray) -> dict[int, dict[str, str]]:
     return dict(_brought(bodies))
 
 
-def names_traceparent(content: bytes | memoryview) -> bool:
+def has_traceparent(content: bytes | memoryview) -> bool:
     """Return whether some event of a text of events may bring a `traceparent`."""
     return _NAMED.search(content) is not None
 
 
 def _named(chunk: pa.Array) -> bool:
     content = chunk.buffers()[2]
-    return content is not None and names_traceparent(memoryview(content))
+    return content is not None and has_traceparent(memoryview(content))
 
 
 def _brought(bodies: pa.ChunkedArray) -> Iterator[tuple[int, dict[str, str]]]:

@@ -1,7 +1,7 @@
-"""Rules: their model, and reading them from YAML files.
+"""The model of rules, and the loader of rule files in YAML.
 
-`load_rules` is found on first use: reading files checks transforms, whose package needs the model,
-and a Spark worker that only reads frozen rule sets needs no YAML.
+`load_rules` is imported on first use: reading files checks transforms, whose package needs the model, and a Spark
+worker that only reads frozen rule sets needs no YAML.
 """
 
 from __future__ import annotations

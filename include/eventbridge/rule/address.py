@@ -1,4 +1,4 @@
-"""Checks where a target says that deliveries go: URLs and paths."""
+"""Checks the URLs and paths of targets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit
 
 from eventbridge.rule.fields import is_secret_name
 
-#: Parameters that carry a secret, beside the names that are secret anywhere.
+#: URL parameters that carry a secret, in addition to field names that are secret anywhere.
 _SECRET_PARAMETER = re.compile(r"key$|signature$|^(sig|sign|code|auth|pwd|pass|jwt|hmac|session|sid|otp)$", re.I)
-#: Hosts, with those below them, whose webhooks are secret by their path: what such a path begins with.
+#: Prefixes of secret webhook paths by host, subdomains included.
 _SECRET_PATHS: Final = {
     "hooks.slack.com": "/.",
     "discord.com": "/api/(v[0-9]+/)?webhooks/.",
@@ -38,9 +38,9 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]
 def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
     """Return what is wrong with an http target's URL, and the remedy; the message never shows a credential."""
     if "${" in url:
-        return "a URL is used as it stands, and ${...} is not replaced", "Write the address out"
+        return "a URL is used literally: ${...} is not replaced", "Write the full address"
     if not _URL_CHARACTERS.fullmatch(url) or _BAD_ESCAPE.search(url):
-        return "the URL holds a character that URLs do not have", "Escape it as %XX, a host name as xn--..."
+        return "the URL contains a character that is not allowed in URLs", "Escape it as %XX, a host name as xn--..."
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -48,7 +48,7 @@ def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
         return "the URL's host or port cannot be read", _REMEDY
     if parts.scheme not in ("http", "https"):
         return (
-            f"the URL begins with {parts.scheme}: and not with https:" if parts.scheme else "it is not a URL",
+            f"the URL begins with {parts.scheme}: instead of https:" if parts.scheme else "it is not a URL",
             _REMEDY,
         )
     if "@" in parts.netloc:
@@ -56,16 +56,19 @@ def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
     for what in _secrets(parts):
         return what, _SECRET_REMEDY
     if not _HOST.fullmatch(parts.netloc.removesuffix(f":{port}")) or port == 0:
-        return "the URL names no host, or none that can be", _REMEDY
+        return "the URL has no host, or an invalid one", _REMEDY
     if parts.fragment or url.endswith("#"):
         return "the URL has a #fragment, which is never sent", "Remove it"
     if parts.scheme == "http" and not allow_http:
-        return "the URL is http:, which anyone on the way can read and change", "Write https:, or add allow_http: true"
+        return (
+            "the URL is http:, which anyone on the network path can read and change",
+            "Write https:, or add allow_http: true",
+        )
     return None
 
 
 def _secrets(parts: SplitResult) -> Iterator[str]:
-    """Yield what of a URL looks like a secret, in words that do not show it."""
+    """Yield descriptions of the parts of a URL that look like secrets, without showing them."""
     for parameter in re.split("[&;]", parts.query):
         name = unquote_plus(parameter.partition("=")[0])
         if is_secret_name(name) or _SECRET_PARAMETER.search(name):
@@ -74,15 +77,15 @@ def _secrets(parts: SplitResult) -> Iterator[str]:
     path = re.sub("/+", "/", unquote(parts.path))
     for known, begin in _SECRET_PATHS.items():
         if (host == known or host.endswith(f".{known}")) and re.match(begin, path, re.I):
-            yield f"the URL's path is a secret: whoever knows it may post to {known}"
+            yield f"the URL's path is a secret: anyone who knows it can post to {known}"
 
 
 def path_error(path: str) -> tuple[str, str] | None:
     """Return what is wrong with a file target's path, and the remedy."""
     if "${" in path or path.startswith("~"):
-        return "a path is used as it stands: ~ and ${...} are not replaced", "Write the path out"
+        return "a path is used literally: ~ and ${...} are not replaced", "Write the full path"
     if "\0" in path or not path.isprintable():
-        return "the path holds a character that cannot be seen", "Remove it"
+        return "the path contains an invisible character", "Remove it"
     if ".." in path.split("/"):
         return f"{path!r} goes up by '..'", "Write the path without it"
     if path.rsplit("/", 1)[-1].startswith(".") and path.rsplit("/", 1)[-1] != ".":
@@ -93,10 +96,10 @@ def path_error(path: str) -> tuple[str, str] | None:
 
 
 def path_obstacle(path: str) -> tuple[str, str] | None:
-    """Return what on this machine keeps a file target's path from being written to, and the remedy.
+    """Return why a file target cannot write to its path on this machine, and the remedy.
 
-    Folders that are missing are no obstacle, the target makes them; who may write is not asked: the user who checks
-    is not always the one who delivers.
+    Missing folders are no obstacle, since the target creates them. Permissions are not checked: the user who checks
+    rules is not always the one who delivers.
     """
     try:
         return _obstacle(path)
@@ -111,7 +114,7 @@ def _obstacle(path: str) -> tuple[str, str] | None:
     if file.is_dir():
         return f"{path!r} is a folder", f"Name a file in it, such as {path}/deliveries.jsonl"
     if file.exists() and not file.is_file():
-        return f"{path!r} is there, and is not a file", "Name another"
+        return f"{path!r} exists, and is not a file", "Name another"
     above = next((each for each in file.parents if each.exists()), None)
     if above is not None and not above.is_dir():
         return f"{str(above)!r} is a file, and cannot be a folder of {path!r}", "Name another path, or move that file"

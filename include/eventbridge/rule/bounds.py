@@ -1,4 +1,4 @@
-"""What a rule file may cost that somebody sends, before it is one of the installation's: values, errors, bytes."""
+"""Limits for a rule file that is sent through the API before it is installed: values, errors, bytes, CPU time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final
 from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.rule.node import Location, Node
 
-#: Keys and values of one file: some hundreds of rules. An operator's own files have no such limit.
+#: The maximum of keys and values in one file: some hundreds of rules. Installed files have no such limit.
 MOST_VALUES: Final = 50_000
 MOST_BYTES: Final = 1 << 20
-#: Processor time that reading it may take; regular expressions and JSONata of a few characters may take much.
+#: The maximum CPU time of reading; regular expressions and JSONata of a few characters may take much.
 MOST_SECONDS: Final = 10.0
-#: Errors that are told; each may have taken a search for the nearest name.
+#: The maximum of reported errors; each may have needed a search for the nearest name.
 MOST_ERRORS: Final = 200
-#: Of a file of so many bytes PyYAML's slow parser is not asked for a better message.
+#: From this size on PyYAML's slow parser is not used to improve a message.
 MOST_BYTES_FOR_PLACES: Final = 1 << 16
 
 
 class BoundedErrors(list[RuleError]):
-    """Errors of files of which one was sent; raises RuleFileError with all of them once there are MOST_ERRORS.
+    """Collects the errors of files of which one was sent; raises RuleFileError once there are MOST_ERRORS.
 
-    `clock` tells the processor time of whoever reads the files.
+    `clock` returns the reader's CPU time.
     """
 
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
@@ -32,9 +32,9 @@ class BoundedErrors(list[RuleError]):
         self._ends_at = clock() + MOST_SECONDS
 
     def refuse_late(self, node: Node) -> None:
-        """Raise RuleFileError if what stands at a node is reached too late to be read."""
+        """Raise RuleFileError at a node if the time limit is exceeded."""
         if self._clock() > self._ends_at:
-            message = f"the files take more than {MOST_SECONDS:g} s to read, and the rest is not read"
+            message = f"the files take more than {MOST_SECONDS:g} s to read, so the rest was not read"
             self.append(node.error_at_key(message, "Split the file, or check it with `eventbridge rules check`"))
             raise RuleFileError(self)
 
@@ -51,14 +51,14 @@ class BoundedErrors(list[RuleError]):
 
 
 def too_long(content: bytes, file: str) -> RuleError | None:
-    """Return the error of a file that is too long to be read."""
+    """Return the error for a file that is too long."""
     if len(content) <= MOST_BYTES:
         return None
-    message = f"the file has {len(content):,} bytes, and {MOST_BYTES:,} are the most that may be sent"
+    message = f"the file has {len(content):,} bytes; the limit for a file that is sent is {MOST_BYTES:,}"
     return Location(file, 1, 1).error("$", message, "Split it")
 
 
 def too_many_values(place: Location) -> RuleError:
-    """Return the error of a file that holds too many values to be read on."""
-    message = f"the file holds more than {MOST_VALUES:,} keys and values, which are the most that may be sent"
+    """Return the error for a file that holds too many values."""
+    message = f"the file has more than {MOST_VALUES:,} keys and values, the limit for a file that is sent"
     return place.error("$", message, "Split it, or check it with `eventbridge rules check`")

@@ -1,9 +1,9 @@
-"""What rule files held when they were read, kept on local disk and known again by their content.
+"""A cache of parsed rule files on local disk, keyed by their content.
 
-To read 10,000 rules of YAML takes many seconds of CPU time, and every `listen` is a process of its own. So what a file
-held is written down as it is frozen, a rule a line, under a name made of the file's content and of all sources that
-read it. A cache may only ever save time: an entry that is damaged or cannot be read is as good as none, and where
-none can be written there is none.
+Parsing 10,000 rules from YAML takes many seconds of CPU time, and every `listen` is a new process. So the parsed
+content of a file is stored in frozen form, one rule a line, under a hash of the file and of all source code that reads
+it. The cache only saves time: a damaged or unreadable entry counts as missing, and if none can be written the cache is
+off.
 """
 
 from __future__ import annotations
@@ -26,59 +26,59 @@ from pydantic import ValidationError
 from eventbridge.errors import TypeUnusable
 from eventbridge.rule.rule_set import RuleSet
 
-#: Whatever decides what a rule file means: our sources that read one, and the libraries they ask.
+#: Everything that decides what a rule file means: our source code that reads one, and its libraries.
 _PACKAGES: Final = ("pattern", "rule", "transform", "config", "event", "model", "targets", "sources")
 _LIBRARIES: Final = ("jsonata", "pydantic", "re2", "yaml")
 
 _SUFFIX: Final = ".rules"
-#: How long an entry is kept for files that are not there (any more): those of another folder may be read in turns.
+#: How long an entry of a missing file is kept: another folder may be loaded in alternation.
 _KEPT_SECONDS: Final = 600.0
 
-#: What this process has read already, by the names of the entries: of one load, those that were asked for.
+#: Entries that this process has read, by name: those of the last load.
 _remembered: dict[str, RuleSet] = {}
 
 
 @dataclass(frozen=True)
 class JoinedRules:
-    """What the files of one load came to, without any error; `zones`: the time zones that its windows name."""
+    """The result of one load without errors; `zones`: the time zones that its windows name."""
 
     parts: tuple[RuleSet, ...]
     rule_set: RuleSet
     zones: frozenset[str]
 
 
-#: That of the last load of this process: to join 10,000 rules and look for conflicts takes tens of milliseconds.
+#: The last load of this process: joining 10,000 rules and checking for conflicts takes tens of milliseconds.
 _joined: JoinedRules | None = None
 
 
 def last_joined(parts: Sequence[RuleSet]) -> JoinedRules | None:
-    """Return what the same parts came to in the load before; None if any is another."""
+    """Return the result of the previous load if it had the same parts, else None."""
     known = _joined
     same = known is not None and len(parts) == len(known.parts) and all(map(is_, parts, known.parts))
     return known if same else None
 
 
 def keep_joined(parts: Sequence[RuleSet], rule_set: RuleSet, zones: frozenset[str]) -> JoinedRules:
-    """Have the next load know what these parts came to."""
+    """Remember the result of these parts for the next load."""
     global _joined
     _joined = kept = JoinedRules(tuple(parts), rule_set, zones)
     return kept
 
 
 class RuleCache:
-    """The entries below one folder, for one load: `find` or `keep` each file, then `forget_others`.
+    """The entries in one folder, for one load: `find` or `keep` each file, then `forget_others`.
 
-    Of any number of processes each writes whole entries, and equal ones under the same name.
+    Concurrent processes write complete entries, with equal content under the same name.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder, which is made when there is something to keep; that which it lies in is not."""
+        """`folder` is created when there is something to keep; its parent is not."""
         self._folder = folder
         self._asked: dict[str, RuleSet] = {}
         self._kept = False
 
     def find(self, content: bytes) -> RuleSet | None:
-        """Return what a file of this content holds, None if it is not known."""
+        """Return the parsed content of a file with these bytes, None if unknown."""
         name = _name(content)
         found = _remembered.get(name) or self._entry(name)
         if found is not None:
@@ -86,7 +86,7 @@ class RuleCache:
         return found
 
     def keep(self, content: bytes, rules: RuleSet) -> RuleSet:
-        """Have a file of this content known again, and return `rules`: all that it holds, without any error."""
+        """Store `rules`, the parsed content of a file without errors, and return it."""
         name = _name(content)
         self._asked[name] = kept = RuleSet.joined([rules])
         self._kept = True
@@ -107,10 +107,10 @@ class RuleCache:
             Path(part).unlink(missing_ok=True)
 
     def forget_others(self) -> None:
-        """Forget what this load did not ask for, on disk once it is 10 minutes old."""
+        """Forget entries that this load did not use; on disk once they are 10 minutes old."""
         global _remembered
         _remembered = self._asked
-        if not self._kept:  # nothing is new, so nothing is too much
+        if not self._kept:  # nothing was added, so nothing needs removal
             return
         before = time.time() - _KEPT_SECONDS
         try:
@@ -129,7 +129,7 @@ class RuleCache:
             return None
         try:
             return RuleSet.from_lines(text.decode())
-        except (TypeUnusable, ValidationError):  # somebody is at work on a package that adds a type
+        except (TypeUnusable, ValidationError):  # a package that adds a type is being developed
             return None
 
 
@@ -138,13 +138,13 @@ def _name(content: bytes) -> str:
 
 
 def _digest(name: str, text: bytes) -> bytes:
-    """Return what shows that an entry is whole, and the one of its name."""
+    """Return the checksum of an entry and its name."""
     return hashlib.blake2b(text, key=name.encode(), digest_size=16).hexdigest().encode()
 
 
 @cache
 def reader_stamp() -> bytes:
-    """Return a hash of everything that decides what a rule file means, beside the file."""
+    """Return a hash of everything except the file that decides what a rule file means."""
     digest = hashlib.blake2b(digest_size=32)
     root = Path(__file__).parent.parent
     for file in reader_sources(root):
@@ -154,9 +154,9 @@ def reader_stamp() -> bytes:
 
 
 def _installed() -> list[str]:
-    """Return what is installed, each with its version, in the folders that our libraries lie in.
+    """Return the installed distributions with versions, from the folders of our libraries.
 
-    All of it, and by its name alone: to ask for the version of each would open ten files in every process.
+    All of them, by directory name: importlib.metadata would open ten files in every process.
     """
     specs = [find_spec(name) for name in _LIBRARIES]
     origins = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
@@ -165,13 +165,13 @@ def _installed() -> list[str]:
 
 
 def reader_sources(root: Path) -> list[Path]:
-    """Return the sources below the package's folder that may have a part in reading a rule file."""
+    """Return the source files of the package that may take part in reading a rule file."""
     packages = (file for package in _PACKAGES for file in (root / package).rglob("*.py"))
     return sorted([*root.glob("*.py"), *packages])
 
 
 def zones_of(rule_set: RuleSet) -> frozenset[str]:
-    """Return the time zones of all windows: that a machine knows them no longer is seen without a file that changed."""
+    """Return the time zones of all windows, so that a zone that disappears is noticed without a changed file."""
     rules = rule_set.with_field("deliver_between")
     windows = (target.deliver_between for rule in rules for target in rule.targets.values())
     return frozenset(window.time_zone for window in windows if window is not None)

@@ -1,4 +1,4 @@
-"""How large the chunks of a target may be: what its type says, unless the settings say it for all."""
+"""The maximum size of a target's chunks: its type's, unless settings override it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from eventbridge.rule.types import SMALL_CHUNK, TARGET_TYPES, ChunkSize
 
 @dataclass(frozen=True)
 class ChunkSizes:
-    """The sizes of chunks in one installation; `deliveries` and `size` are the settings', None: as the type says."""
+    """The chunk sizes of one installation; `deliveries` and `size` come from settings, None: the type's."""
 
     deliveries: int | None = None
     size: int | None = None
 
     def of(self, target: Target | None) -> ChunkSize:
-        """Return how large chunks of a target may be; None: of one that no rule names any more."""
+        """Return the chunk size of a target; None: a target that no rule names any more."""
         return self._set(SMALL_CHUNK if target is None else TARGET_TYPES.get(target.type).chunk_size_of(target))
 
     @property
     def small(self) -> ChunkSize:
-        """Return how much waits together, and how much a target gets that is not well: what any target can take."""
+        """Return the chunk size of pending deliveries and of degraded targets, which any target can take."""
         given = self._set(SMALL_CHUNK)
         return ChunkSize(min(given.deliveries, SMALL_CHUNK.deliveries), min(given.size, SMALL_CHUNK.size))
 

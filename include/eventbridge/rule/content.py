@@ -1,4 +1,4 @@
-"""Between models and the JSON that they are frozen as."""
+"""Converts models to the JSON that they are frozen as."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NOT_PLAIN = frozenset((dict, list, Number))
 
 
 def content_of(value: Any) -> Any:
-    """Return a model as JSON values, but for `LATER` fields that say nothing; what its user wrote stays as written."""
-    # Not model_dump: it would take the Numbers inside patterns apart. What a user wrote keeps its order of keys
-    # (a constant's payload depends on it); what is ours is sorted by name.
+    """Return a model as JSON values, without `LATER` fields at their defaults; user-written JSON stays as written."""
+    # Not model_dump: it would take the Numbers inside patterns apart. User-written JSON keeps its order of keys (a
+    # constant's payload depends on it); our fields are sorted by name.
     if not isinstance(value, FrozenModel):
         return value
     fields = type(value).model_fields
@@ -45,8 +45,8 @@ def _field(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a document with ordinary numbers, but for what a user wrote as JSON: patterns and transform values."""
-    # A type is looked up and nothing called for most values, which are text: this is half of reading a rule.
+    """Return a document with ordinary numbers, except in user-written JSON: patterns and transform values."""
+    # Most values are text, for which a type look-up suffices without a call: this is half the time of reading a rule.
     kind = type(value)
     if kind is dict:
         kept = _as_written(value)
@@ -62,7 +62,7 @@ def plain(value: Any) -> Any:
 
 
 def _as_written(value: dict[str, Any]) -> tuple[str, ...]:
-    """Return the fields of a rule or transform that hold what a user wrote as JSON; a rule may be named as they are."""
+    """Return the fields of a rule or transform with user-written JSON; a rule's name may equal such a field's."""
     if type(value.get("form")) is str:
         return ("value", "steps")
     return ("pattern",) if type(value.get("bus")) is str else ()

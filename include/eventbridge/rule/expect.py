@@ -1,4 +1,4 @@
-"""What a rule says its matched events must be like."""
+"""The expectations of a rule about its matched events."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Bounds(FrozenModel):
     at_most: float | None = None
 
     def hold(self, value: float) -> bool:
-        """Return whether a value lies within."""
+        """Return whether a value is within the range."""
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 
 
 class FieldExpectation(FrozenModel):
-    """What is expected of one field of the events of an hour.
+    """The expectation about one field of the events of an hour.
 
     `null_rate` is the share of events in which it is missing or null; `value` bounds those that are numbers.
     """
@@ -31,7 +31,7 @@ class FieldExpectation(FrozenModel):
 
 
 class Expect(FrozenModel):
-    """What is expected of the events that a rule matches; None = nothing.
+    """The expectations about the events that a rule matches; None: none.
 
     Of each batch: `matches`, how many events; `dead_letter_rate`, dead letters per delivery that was settled for good;
     `transform_failure_rate`, failed transforms per delivery. Of each hour: `fields`, by path.

@@ -1,4 +1,4 @@
-"""Reads the fields of one mapping of a rule file, noting each error and going on."""
+"""Reads the fields of one mapping of a rule file, and collects all errors."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _SECRET = re.compile(
 class Fields:
     """The fields of one mapping.
 
-    Every reading method notes what is wrong, once, and then returns the default, so that one pass finds all errors.
-    `close` notes the fields that are not in the vocabulary.
+    Every reading method records an error once and then returns the default, so that one pass finds all errors.
+    `close` records unknown fields.
     """
 
     def __init__(self, node: Node, errors: list[RuleError], what: str) -> None:
         """Take the mapping `node`; `what` is a word of the vocabulary, e.g. "a rule"."""
         self.node = node
         self.what = what
-        self.complete = True  # note required fields that are not given
+        self.complete = True  # record missing required fields
         self._errors = errors
         self._nodes: dict[str, Node] = {}
         if isinstance(node.value, dict):
@@ -43,7 +43,7 @@ class Fields:
             self.add(node, f"{what} is a mapping of fields, not {node.kind()}", "Write fields as name: value below it")
 
     def below(self, name: str, what: str) -> Fields:
-        """Return the fields of the mapping that a field, which is given, holds."""
+        """Return the fields of the mapping in a given field."""
         return Fields(self._nodes[name], self._errors, what)
 
     def given(self) -> Iterable[str]:
@@ -51,7 +51,7 @@ class Fields:
         return self._nodes
 
     def add(self, node: Node, message: str, remedy: str) -> None:
-        """Note an error in a value."""
+        """Record an error in a value."""
         self._errors.append(node.error(message, remedy))
 
     def has(self, name: str) -> bool:
@@ -59,7 +59,7 @@ class Fields:
         return name in self._nodes
 
     def add_to(self, name: str, message: str, remedy: str) -> None:
-        """Note an error in a field's value, or in its being absent."""
+        """Record an error in a field's value, or in its absence."""
         self.add(self._nodes.get(name, self.node), message, remedy)
 
     def get(self, name: str, *, required: bool = False) -> Node | None:
@@ -74,7 +74,7 @@ class Fields:
         return None if node.spoilt or node.value is None else node
 
     def text(self, name: str, default: str = "", *, required: bool = False) -> str:
-        """Return a text that is not empty."""
+        """Return a non-empty text."""
         node = self.get(name, required=required)
         if node is None:
             return default
@@ -184,7 +184,7 @@ class Fields:
         return default
 
     def rate(self, name: str, of: str = "deliveries") -> float | None:
-        """Return how many a second a rate such as `200/s` or `10/m` means, None where there is none."""
+        """Return a rate such as `200/s` or `10/m` per second, None if not given."""
         node = self.get(name)
         if node is None:
             return None
@@ -198,7 +198,7 @@ class Fields:
     def choice(
         self, name: str, default: Any, choices: Iterable[str], later: Iterable[str] = (), *, required: bool = False
     ) -> Any:
-        """Return one of `choices`; one of `later` is refused as not in this version."""
+        """Return one of `choices`; one of `later` is an error: not in this version."""
         node = self.get(name, required=required)
         if node is None:
             return default
@@ -228,7 +228,7 @@ class Fields:
         return default
 
     def mapping(self, name: str, *, required: bool = False) -> dict[str, Node]:
-        """Return a mapping's values by key; empty where there is none."""
+        """Return a mapping's values by key; empty if not given."""
         node = self.get(name, required=required)
         if node is None:
             return {}
@@ -238,18 +238,18 @@ class Fields:
         return node.value
 
     def refuse_empty(self, name: str, remedy: str) -> None:
-        """Note an error if a field is a mapping without anything in it."""
+        """Record an error if a field is an empty mapping."""
         if name in self._nodes and self._nodes[name].value == {}:
             self.add(self._nodes[name], f"{name} is empty", remedy)
 
     def refuse(self, names: Iterable[str], message: str, remedy: str) -> None:
-        """Note an error for each of `names` that is given; `{}` in `message` stands for the name."""
+        """Record an error for each given field of `names`; `{}` in `message` stands for the name."""
         for name in names:
             if name in self._nodes:
                 self._errors.append(self._nodes[name].error_at_key(message.format(name), remedy))
 
     def close(self, own: Collection[str] = (), passed: Collection[str] = ()) -> None:
-        """Note every field that is not of this version, or of no version, nor a type's `own`; nothing of `passed`."""
+        """Record an error for every unknown field, and those of later versions; `own` and `passed` are known."""
         for name, node in self._nodes.items():
             if name not in FIELDS[self.what] and name not in own and name not in passed:
                 self._errors.append(node.error_at_key(*self._unknown(name, own)))

@@ -1,4 +1,4 @@
-"""Finds the rule files below a folder and reads their bytes; what stands in the way is an error."""
+"""Finds the rule files below a folder and reads their bytes; obstacles are errors."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from eventbridge.similar_names import similar
 SUFFIXES = (".yaml", ".yml")
 
 _TOP_FIELDS: Final = FIELDS["a rule file"]
-#: What is said of a file without any of these: what is wrong, and the remedy.
+#: Message and remedy for a file without any of these fields.
 NO_RULE_FILE: Final = (
     f"this is not a rule file: it has none of the fields {', '.join(_TOP_FIELDS)}",
     "Write one of them, or move the file away",
 )
 _FIRST_WORD: Final = re.compile(rb"^(?:\{\s*)?[\"']?([a-z]{3,10})[\"']?\s*:", re.IGNORECASE | re.MULTILINE)
-#: `rule` is meant for `rules`; `users`, which is in other programs' files, is not.
+#: Misspellings: `rule` for `rules`; but `users` is a field of other programs' files.
 _NEARLY: Final = 0.85
 
 
 def files_below(folder: Path, errors: list[RuleError]) -> list[Path]:
-    """Return the rule files below a folder, in order; why one cannot be looked for is added to `errors`."""
+    """Return the rule files below a folder, in order; adds errors to `errors`."""
     place = Location(str(folder), 1, 1)
     if folder.exists() and not folder.is_dir():
         errors.append(place.error("$", "this is a file, not a folder of rule files", "Name the folder it lies in"))
         return []
     if not folder.is_dir():
-        remedy = "Make it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"
-        errors.append(place.error("$", "the folder of rule files is not there", remedy))
+        remedy = "Create it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"
+        errors.append(place.error("$", "the folder of rule files does not exist", remedy))
         return []
     files = sorted(_visible_files(folder, errors))
     if not files:
-        errors.append(place.error("$", "no rule file lies below this folder", "Write one that ends in .yaml"))
+        errors.append(place.error("$", "there is no rule file below this folder", "Write one that ends in .yaml"))
     return files
 
 
 def _visible_files(folder: Path, errors: list[RuleError]) -> Iterator[Path]:
-    """Yield what is named as a rule file, whatever it is; a folder that cannot be read would hide its rules."""
+    """Yield everything with the name of a rule file; an unreadable folder is an error."""
 
     def unreadable(error: OSError) -> None:
         where = Location(str(error.filename), 1, 1)
-        remedy = "Let the user that runs Airflow read it, or move it out of the rules folder"
+        remedy = "Give the user that runs Airflow read access, or move it out of the rules folder"
         errors.append(where.error("$", f"this folder cannot be read: {error.strerror}", remedy))
 
     entered: set[Path] = set()
     for parent, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
         here = Path(parent)
         entered.add(here.resolve())
-        # a link to a folder above would be walked for ever
+        # a link to a parent folder would loop forever
         folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() not in entered]
         for name in names:
             if not name.startswith(".") and Path(name).suffix in SUFFIXES:
@@ -62,7 +62,7 @@ def _visible_files(folder: Path, errors: list[RuleError]) -> Iterator[Path]:
 
 
 def content_of_file(path: Path, errors: list[RuleError]) -> bytes | None:
-    """Return the bytes of a file, None for one that cannot be read, which is noted."""
+    """Return the bytes of a file; None, with an error, if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -72,9 +72,9 @@ def content_of_file(path: Path, errors: list[RuleError]) -> bytes | None:
 
 
 def is_rule_file(top: Node | None, content: bytes) -> bool:
-    """Return whether a field of rule files, or nearly one, is in a file: at its top, or where a line begins.
+    """Return whether a file has a field of rule files, or nearly one: at its top level, or at the start of a line.
 
-    `top` is what the file holds, None where it cannot be parsed.
+    `top` is the parsed content, None if it cannot be parsed.
     """
     if top is not None and isinstance(top.value, dict):
         names = list(top.value)

@@ -1,4 +1,4 @@
-"""What all values of a rule file have in common: they never change, and know every field they are given."""
+"""The base class of all values of a rule file: immutable, and without unknown fields."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class FrozenModel(BaseModel):
-    """A value whose fields are fixed.
+    """An immutable value.
 
-    `LATER` names the fields that came after a version that froze such values: they are frozen only where they say
-    something. What says nothing of them has the hash that it had, and the version before reads it.
+    `LATER` names the fields that were added after the first version: they are frozen only if they differ from their
+    defaults, so that other values keep their hash and an older version can read them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,7 +1,7 @@
-"""Rules by name, each read from its line of the frozen form when somebody asks for it.
+"""Rules by name, each parsed from its line of the frozen form on first use.
 
-A rule set may hold 10,000 rules, and a push task wants those of its chunk: to find the lines costs a hundredth of what
-it costs to read them. A caller that wants all of them reads all of them.
+A rule set may hold 10,000 rules, and a push task needs those of its chunk: finding the lines costs a hundredth of
+parsing them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.rule.content import content_of, plain
 from eventbridge.rule.model import Rule
 
-#: Reads the value that a text begins with: of a line the rule's name.
+#: Decodes the value at the beginning of a text: the rule's name in its line.
 _read_first = JSONDecoder().raw_decode
 
 
@@ -22,13 +22,13 @@ class RuleLines(Mapping[str, Rule]):
     """Rules by name, in the order of their lines, with the line of each; equal to any mapping of the same rules."""
 
     def __init__(self, lines: dict[str, str], read: dict[str, Rule]) -> None:
-        """Take the line of each rule, and the rules that are read already."""
+        """`lines` has the line of each rule, `rules` the rules that are parsed already."""
         self._lines = lines
         self._read = read
 
     @classmethod
     def of_text(cls, lines: Iterable[str], before: Mapping[str, Rule] | None = None) -> RuleLines:
-        """Take lines as they were frozen; what was read of `before` is not read again where its line is the same."""
+        """Return the rules of frozen lines; rules parsed in `before` are reused if their lines are equal."""
         by_name = {_read_first(line)[0]: line for line in lines}
         if not isinstance(before, RuleLines):
             return cls(by_name, {})
@@ -37,14 +37,14 @@ class RuleLines(Mapping[str, Rule]):
 
     @classmethod
     def of_rules(cls, rules: Mapping[str, Rule]) -> RuleLines:
-        """Return rules with the lines that they are frozen as, in the order they are in."""
+        """Return rules with their frozen lines, in the given order."""
         if isinstance(rules, RuleLines):
             return rules
         return cls({name: _line(rule) for name, rule in rules.items()}, dict(rules))
 
     @classmethod
     def joined(cls, parts: Iterable[Mapping[str, Rule]]) -> RuleLines:
-        """Return the rules of all parts; of two of one name the last one."""
+        """Return the rules of all parts; of two with one name the last one."""
         found = cls({}, {})
         for part in map(cls.of_rules, parts):
             found._lines.update(part._lines)
@@ -61,7 +61,7 @@ class RuleLines(Mapping[str, Rule]):
         return [self[name] for name, line in self._lines.items() if text in line]
 
     def read_all(self) -> None:
-        """Read the rules that are not read yet: once, for all that is made of these."""
+        """Parse the remaining rules once, also for all objects derived from this one."""
         for name in self._lines:
             self[name]
 
@@ -105,5 +105,5 @@ def _rule(line: str) -> Rule:
 
 
 def as_rules(rules: Any, validate: Any) -> Any:
-    """Let rules pass that are read when they are asked for; validate all else (for pydantic)."""
+    """Accept lazily parsed rules as they are; validate everything else (for pydantic)."""
     return rules if isinstance(rules, RuleLines) else validate(rules)

@@ -1,6 +1,6 @@
-"""Reads all rule files below a folder into one rule set, or says everything that is wrong with them.
+"""Reads all rule files below a folder into one rule set, or raises an error with all their errors.
 
-Called by `listen` at every run, by the DAG files when they are parsed, and by `eventbridge rules check`.
+Called by every `listen`, by the DAG files at parse time, and by `eventbridge rules check`.
 """
 
 from __future__ import annotations
@@ -45,17 +45,16 @@ def load_rules(
     instead: tuple[Path, bytes] | None = None,
     relative: bool = False,
 ) -> RuleSet:
-    """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, but for hidden files and folders.
+    """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, except hidden files and folders.
 
     Raises RuleFileError with all errors, in the order of files and lines. No file at all is an error too:
     it would mean that every rule was removed.
-    `checked`: a runner that no rule has is an error too. `file_folders`: those that file targets may write below; what
-    stands in their way on this machine is an error too. Both are for checks: to a runner it is one target's trouble,
-    to be tried again, and no reason to stop every rule.
-    `tried_by`: says what is wrong with a rule by one of its tests; asked once nothing else is wrong.
-    `instead`: a file below the folder, there or not, and what it would hold, which has the limits of `rule.bounds`.
-    `relative`: errors in the text of a file name the file relative to the folder.
-    `cache`: a folder in which files are known again that were read before; with it the response is the same, sooner.
+    `checked`: a runner without rules is an error too. `file_folders`: the folders that file targets may write below; an
+    obstacle on this machine is an error too. Both are for checks: for a runner an obstacle fails one target, which is
+    retried, and must not stop every rule. `tried_by`: runs the tests of a rule and returns errors; called if there are
+    no other errors. `instead`: a file below the folder, existing or not, and its replacement content, with the limits
+    of `rule.bounds`. `relative`: errors name files relative to the folder. `cache`: the folder of the rule cache; the
+    result is the same, only sooner.
     """
     as_they_are = cache is not None and not checked and file_folders is None and tried_by is None and instead is None
     known = _known_again(folder, RuleCache(cache)) if cache is not None and as_they_are else None
@@ -77,9 +76,9 @@ def load_rules(
 def load_rule_file(
     file: Path, buses: Mapping[str, Bus], content: bytes | None = None, *, tried_by: Trial | None = None
 ) -> RuleSet:
-    """Return the buses and rules of one file that may lie anywhere; its rules may be of `buses` defined elsewhere.
+    """Return the buses and rules of one file in any folder; its rules may use `buses` defined elsewhere.
 
-    `content`: what the file would hold, if there is none; it has the limits of `rule.bounds`. Raises RuleFileError
+    `content`: the content of a file that does not exist, with the limits of `rule.bounds`. Raises RuleFileError
     with all errors.
     """
     errors: list[RuleError] = [] if content is None else BoundedErrors()
@@ -89,9 +88,9 @@ def load_rule_file(
 
 
 def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
-    """Return the rule set, reading only files that the cache does not know; None if anything is wrong.
+    """Return the rule set, reading only files that are not in the cache; None on any error.
 
-    Where it is wrong, and all that is, only says who reads every file again: what is known has no lines and columns.
+    To report the errors all files must be read again: cached content has no lines and columns.
     """
     errors: list[RuleError] = []
     parts, expressions = list[RuleSet](), ExpressionSizes()
@@ -107,7 +106,7 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
     if known is None:
         joined = RuleSet.joined(parts)
         if _names(joined) < sum(map(_names, parts)):
-            return None  # a name is given twice
+            return None  # a name is defined twice
         rule_set = _together(joined)
         if any(_conflicts(rule_set)) or any(webhook_conflicts(rule_set.buses)):
             return None
@@ -120,7 +119,7 @@ def _names(rules: RuleSet) -> int:
 
 
 def _part(path: Path, cache: RuleCache, errors: list[RuleError]) -> RuleSet:
-    """Return what one file holds, and have it known again unless it has errors of its own."""
+    """Return the content of one file, and cache it unless it has errors."""
     content = content_of_file(path, errors)
     known = cache.find(content) if content is not None else None
     if content is None or known is not None:
@@ -149,7 +148,7 @@ class _Checks:
 
 
 def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[RuleError], checks: _Checks) -> RuleSet:
-    """Return what files hold; None stands for the content of one that cannot be read, which is noted already."""
+    """Return the content of files; None stands for an unreadable file, whose error is recorded already."""
     below = checks.below
     todays_time_zones()
     tops = [
@@ -162,12 +161,12 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
     read = _read(definitions, errors)
     rule_set = _together(read.model_copy(update={"buses": {**checks.buses, **read.buses}}))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
-    if None not in tops:  # a file that is not YAML may define the very bus
+    if None not in tops:  # a file that is not YAML may define this bus
         errors.extend(at(nodes[rule], field).error(*said) for rule, field, *said in _conflicts(rule_set))
         buses_at = {name: found[0] for name, found in definitions.buses.items()}
         errors.extend(
             at(at(buses_at[bus], "webhooks"), name).error_at_key(
-                f"the bus {other!r} has a webhook {name!r} too", "Give it another name: its path is /hooks/<name>"
+                f"the bus {other!r} also has a webhook {name!r}", "Give it another name: its path is /hooks/<name>"
             )
             for bus, name, other in webhook_conflicts(rule_set.buses)
             if bus in buses_at
@@ -185,7 +184,7 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
 
 
 class _Definitions:
-    """The buses and rules that some files define, unread: all nodes of each name."""
+    """The unparsed definitions in files: all nodes of each name of a bus or rule."""
 
     def __init__(self, tops: Iterable[Node], errors: list[RuleError]) -> None:
         self.buses: dict[str, list[Node]] = {}
@@ -202,14 +201,14 @@ class _Definitions:
 
 
 def _read(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
-    """Return the buses and rules of files, noting what is wrong with each of them and with their names."""
+    """Return the buses and rules of files, and record the errors in them and in their names."""
     buses = _merged(definitions.buses, "bus", read_bus, errors)
     own = buses.get(OPERATIONS_BUS.name)
     if own is not None:
         node = definitions.buses[own.name][0]
-        message = f"the bus {own.name!r} is the product's own"
+        message = f"the bus {own.name!r} is EventBridge's own"
         if own.source.type == OPERATIONS_BUS.source.type:
-            remedy = "Remove it: it is always there, and rules can name it. Or give it a source of another type"
+            remedy = "Remove it: it always exists, and rules can use it. Or give it a source of another type"
             errors.append(node.error_at_key(message, remedy))
         if own.webhooks:
             errors.append(node.error_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
@@ -221,7 +220,7 @@ def _read(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
 
 
 def _together(read: RuleSet) -> RuleSet:
-    """Return the rule set of all files: with the product's own bus, if a rule names it and no file says where it is."""
+    """Return the rule set of all files, with EventBridge's own bus if a rule names it and no file defines it."""
     if OPERATIONS_BUS.name in read.buses or all(rule.bus != OPERATIONS_BUS.name for rule in read.rules.values()):
         return read
     own = {OPERATIONS_BUS.name: OPERATIONS_BUS}
@@ -229,10 +228,10 @@ def _together(read: RuleSet) -> RuleSet:
 
 
 def _top(content: bytes, path: Path, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
-    """Return the mapping that a file holds; None if it holds none, or is no rule file.
+    """Return the top-level mapping of a file; None if it has none, or is no rule file.
 
-    Of a file that is no rule file nothing is quoted, unless it was sent: it may be any file of the host, by its path or
-    by a link.
+    Content of a file that is no rule file is not quoted, unless it was sent: a path or link may lead to any file of the
+    host.
     """
     known = len(errors)
     top = read_yaml(content, str(path), errors, bounded=bounded)
@@ -253,21 +252,21 @@ def _merged(
     read: Callable[[str, Node, list[RuleError]], Thing],
     errors: list[RuleError],
 ) -> dict[str, Thing]:
-    """Return the first definition of each name, having noted the errors in all of them."""
+    """Return the first definition of each name, and record the errors in all of them."""
     merged: dict[str, Thing] = {}
     for name, (first, *others) in found.items():
         if isinstance(errors, BoundedErrors):
             errors.refuse_late(first)
         merged[name] = read(name, first, errors)
         for node in others:
-            message = f"the {what} {name!r} is defined a second time, first at {first.key}"
+            message = f"the {what} {name!r} is already defined at {first.key}"
             errors.append(node.error_at_key(message, "Rename or remove one of the two"))
             read(name, node, errors)
     return merged
 
 
 def _conflicts(rule_set: RuleSet) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what is wrong only between rules and buses: rule, field, message, remedy."""
+    """Yield conflicts between rules and buses: rule, field, message, remedy."""
     runners, pools, unknown = dict[str, Rule](), dict[str, Rule](), 0
     for rule in rule_set.rules.values():
         if rule.bus and rule.bus not in rule_set.buses:
@@ -278,7 +277,7 @@ def _conflicts(rule_set: RuleSet) -> Iterator[tuple[str, str, str, str]]:
         first = runners.setdefault(rule.runner, rule)
         if rule.runner and first.bus != rule.bus:
             message = (
-                f"the runner {rule.runner!r} consumes the bus {first.bus!r} already, for the rule {first.name!r}, "
+                f"the runner {rule.runner!r} already consumes the bus {first.bus!r}, for the rule {first.name!r}, "
                 "and a runner consumes one bus"
             )
             yield rule.name, "runner", message, "Name another runner, or leave it out: the bus has one of its own"
@@ -293,7 +292,7 @@ def _pool_conflicts(rule: Rule, pools: dict[str, Rule]) -> Iterator[tuple[str, s
         message = (
             f"the rule {first.name!r} gives the pool {rule.pool!r} {first.concurrency} slots, not {rule.concurrency}"
         )
-        yield rule.name, "concurrency", message, "Give the pool one concurrency, or name it once"
+        yield rule.name, "concurrency", message, "Give the pool the same concurrency everywhere, or set it once"
 
 
 def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[RuleError]:

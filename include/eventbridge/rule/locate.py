@@ -1,4 +1,4 @@
-"""Finds the value of a rule file that an error inside a pattern or a transform is about."""
+"""Finds the value of a rule file that an error in a pattern or transform is about."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _STEP = re.compile(r"""\.([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['((?:
 
 
 def located(error: PatternError | TransformError, top: Node) -> RuleError | None:
-    """Return an error inside the value `top` as an error of its file, at the deepest value on its path.
+    """Return an error inside the value `top` as an error of its file, located at the deepest value on its path.
 
-    None where that value has an error already, of which this one is a mere consequence.
+    None if that value already has an error, of which this one is a consequence.
     """
     node = _find(top, error.path)
     if node.is_spoilt_within():

@@ -1,7 +1,7 @@
-"""What a rule file says, as frozen values: buses, rules, targets, transforms, retry policies.
+"""The immutable values of rule files: buses, rules, targets, transforms, retry policies.
 
-Made by `eventbridge.rule.load` from YAML and by `RuleSet.from_lines` from a frozen rule set;
-read by every stage. Ranges and spelling are the loader's business: a model holds what it is given.
+Created by `eventbridge.rule.load` from YAML and by `RuleSet.from_lines` from a frozen rule set; used by every stage.
+The loader checks ranges and spelling; models do not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BUDGETED_FORMS = frozenset({"JSONATA", "SQL"})
 
 
 class EventMapping(FrozenModel):
-    """What makes an event of a message that is plain JSON; a text that begins with `$.` is a path in it."""
+    """Maps a plain JSON message to an event; a text that begins with `$.` is a path in the message."""
 
     type: str
     source: str
@@ -48,14 +48,14 @@ class EventMapping(FrozenModel):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Return what is said, by attribute."""
+        """Return the mapping by attribute."""
         return {name: said for name in type(self).model_fields if (said := getattr(self, name)) is not None}
 
 
 class Source(FrozenModel):
-    """Where a bus's events come from: what sources of every type have; each type's model adds its own fields.
+    """The source of a bus: the fields of all types; the model of each type adds its own.
 
-    `start_at` is where a new consumer group starts.
+    `start_at` is the position at which a new consumer group starts.
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("mapping", "offset_reset")
@@ -63,19 +63,21 @@ class Source(FrozenModel):
     type: str
     topics: tuple[str, ...] = ("events",)
     start_at: Literal["latest", "earliest"] | datetime = "latest"
-    mapping: EventMapping | None = None  # of messages that are JSON and no events
-    offset_reset: Literal["fail", "earliest", "latest"] = "earliest"  # messages that were not taken and are gone
+    mapping: EventMapping | None = None  # for messages that are JSON, but not CloudEvents
+    offset_reset: Literal["fail", "earliest", "latest"] = (
+        "earliest"  # where to continue if retention deleted the next offset
+    )
 
     @property
     def is_queue(self) -> bool:
-        """Return whether its topics are queues, which hand out each message until it is acknowledged."""
+        """Return whether its topics are queues, which deliver each message until it is acknowledged."""
         return False
 
 
 def as_source(given: Any) -> Any:
-    """Return a source's fields as the model of its type; what is a model already stays (for pydantic).
+    """Return a source's fields as the model of its type; a model is returned unchanged (for pydantic).
 
-    Raises TypeUnusable for a type that is not there.
+    Raises TypeUnusable for an unknown type.
     """
     return SOURCE_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
 
@@ -83,9 +85,9 @@ def as_source(given: Any) -> Any:
 class Bus(FrozenModel):
     """A named stream of events; `retention_seconds` is how long its archive is kept.
 
-    `max_backlog`: with more events waiting the API takes no others; None = however many.
-    `owner`: the team whose events they are, and that of its rules which name none; None: nobody's.
-    `weights` are shares of its topics in a batch while more waits than it takes; 1 for a topic that it does not name.
+    `max_backlog`: with more events waiting the API rejects further ones; None: unlimited.
+    `owner`: the team that owns the events, and rules without an owner of their own; None: no owner.
+    `weights` are the shares of topics in a batch while a backlog exists; the default is 1.
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("max_backlog", "owner", "webhooks", "weights")
@@ -102,9 +104,9 @@ class Bus(FrozenModel):
 
 
 class Transform(FrozenModel):
-    """How an event becomes what the target gets; `eventbridge.transform` says what the forms mean.
+    """How an event becomes the output for a target; `eventbridge.transform` implements the forms.
 
-    Numbers inside `value` and `steps` are `eventbridge.event.json_document.Number`, exact and as they were written.
+    Numbers inside `value` and `steps` are `eventbridge.event.json_document.Number`, exact and as written.
     """
 
     form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL"] = "ORIGINAL"
@@ -122,12 +124,12 @@ class Transform(FrozenModel):
 
 
 def queue_of(target: str) -> str:
-    """Return the name of a target's dead letter queue; no target can have it, as names hold no slash."""
+    """Return the name of a target's dead letter queue; it contains a slash, so no target can have it."""
     return f"{target}/dead_letter_queue"
 
 
 class RetryPolicy(FrozenModel):
-    """How often and when a delivery is tried again.
+    """How often and when a delivery is retried.
 
     The n-th retry comes `min(initial_delay * multiplier ** (n - 1), max_delay)` seconds after its failure, times a
     random factor of 1 - jitter to 1 + jitter: 10-20 s for BACKOFF_RETRY; 1, 2, 4 ... 512 s for EXPONENTIAL_DECAY_RETRY.
@@ -163,17 +165,17 @@ class RetryPolicy(FrozenModel):
 
 
 def as_target(given: Any) -> Any:
-    """Return a target's fields as the model of its type; what is a model already stays (for pydantic).
+    """Return a target's fields as the model of its type; a model is returned unchanged (for pydantic).
 
-    Raises TypeUnusable for a type that is not there.
+    Raises TypeUnusable for an unknown type.
     """
     return TARGET_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
 
 
 class Target(FrozenModel):
-    """Where deliveries of a rule go, and how: what targets of every type have; each type's model adds its own fields.
+    """A target of a rule: the fields of all types; the model of each type adds its own.
 
-    `timeout_seconds` is for one attempt. `ordering_key` is a JSONPath, or `partition`; `not_before` a path to a time in
+    `timeout_seconds` limits one attempt. `ordering_key` is a JSONPath, or `partition`; `not_before` a path to a time in
     the event, or a duration after its arrival. `deliver_within` counts from when its event was published.
     """
 
@@ -186,39 +188,39 @@ class Target(FrozenModel):
     content_mode: Literal["structured", "binary", "data"] = "structured"
     timeout_seconds: float = 10.0
     max_in_flight: int = 32
-    # gets a copy of each dead letter; is named `queue_of(target)`
+    # receives a copy of each dead letter; its name is `queue_of(target)`
     dead_letter_queue: Annotated[Target | None, BeforeValidator(as_target)] = None
     disable_after_seconds: float | None = None
     rate_per_second: float | None = None
     not_before: str | None = None
     deliver_between: DeliverBetween | None = None
     deliver_within: DeliverWithin | None = None
-    shadow_of: str | None = None  # gets the same events as that target; its failures are recorded and no more
+    shadow_of: str | None = None  # receives the same events as that target; its failures are only recorded
 
     @property
     def ordered(self) -> bool:
-        """Whether deliveries of one key go one after the other; with `errors_tolerance: none` all are of one key."""
+        """Whether deliveries of one key are sent consecutively; with `errors_tolerance: none` all have one key."""
         return self.ordering_key is not None or self.errors_tolerance == "none"
 
     @property
     def deliver_within_seconds(self) -> float | None:
-        """How long after its event was published a delivery may be made; None: for ever."""
+        """How long after its event was published a delivery may be sent; None: unlimited."""
         return self.deliver_within.seconds if self.deliver_within is not None else None
 
 
-#: Deliveries of one rule that may wait, if its file says nothing.
+#: The default maximum of pending deliveries of one rule.
 PENDING_MAX = 1_000_000
 
 
 class Rule(FrozenModel):
     """Bus + pattern + targets.
 
-    `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as they were written.
-    `where` is a Spark SQL expression that what the pattern lets through must meet as well, None: there is none.
-    `expect` is what its matched events must be like: where they are not, its later deliveries are on hold.
-    `owner` is the team whose rule it is, None: its bus's.
+    `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as written.
+    `where` is a Spark SQL condition on the events that the pattern matches, None: none.
+    `expect` holds expectations about its matched events: if one fails, later deliveries are on hold.
+    `owner` is the team that owns the rule, None: its bus's owner.
     `pending_max` is how many of its deliveries may wait; while so many do, its shares of batches are deferred.
-    `version` is a hash of everything else, made if not given.
+    `version` is a hash of everything else, computed if not given.
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("owner",)
@@ -248,7 +250,7 @@ class Rule(FrozenModel):
 
     @property
     def destinations(self) -> dict[str, Target]:
-        """Return where deliveries go, by name: the targets, and their dead letter queues."""
+        """Return all destinations by name: the targets, and their dead letter queues."""
         copies = (target.dead_letter_queue for target in self.targets.values())
         return {**self.targets, **{copy.name: copy for copy in copies if copy is not None}}
 
@@ -261,12 +263,12 @@ class Rule(FrozenModel):
 
     @property
     def is_budgeted(self) -> bool:
-        """Whether routing it may take any time: it has a budget for each batch, and waits its turn beyond that."""
+        """Whether routing it may take arbitrarily long: it has a budget for each batch, and is deferred beyond that."""
         return self.in_sql or any(target.transform.form in BUDGETED_FORMS for target in self.targets.values())
 
     @property
     def in_sql(self) -> bool:
-        """Whether Spark SQL has a part in routing it: it has `where`, or a transform of the form SQL."""
+        """Whether routing it needs Spark SQL: it has `where`, or a transform of the form SQL."""
         return self.where is not None or any(target.transform.form == "SQL" for target in self.targets.values())
 
     @property

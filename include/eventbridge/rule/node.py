@@ -1,4 +1,4 @@
-"""A value of a rule file that remembers where it stands."""
+"""A value of a rule file with its location."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_$-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where something stands: file as the user knows it, line and column from 1."""
+    """A location: the file's name for the user, line and column from 1."""
 
     file: str
     line: int
@@ -24,17 +24,17 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}"
 
     def error(self, path: str, message: str, remedy: str) -> RuleError:
-        """Return an error that stands here; `message` has no full stop, `remedy` gets one where it needs one."""
+        """Return an error at this location; `message` has no full stop, `remedy` gets one if needed."""
         closed = remedy if remedy.endswith((".", "?", "!")) else f"{remedy}."
         return RuleError(self.file, self.line, self.column, path, message, closed)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value of a file: its JSON path, where it stands, and where the key that leads to it stands.
+    """One value of a file: its JSON path, its location, and its key's location.
 
-    `value` is a str, Number, bool, None, list of nodes, or dict of nodes; where `spoilt` it is not what the file says,
-    and the error is recorded already.
+    `value` is a str, Number, bool, None, list of nodes, or dict of nodes; if `spoilt`, the value is a replacement, and
+    its error is recorded already.
     """
 
     path: str
@@ -48,11 +48,11 @@ class Node:
         return self.place.error(self.path, message, remedy)
 
     def error_at_key(self, message: str, remedy: str) -> RuleError:
-        """Return an error in this value's being here."""
+        """Return an error about the presence of this value."""
         return self.key.error(self.path, message, remedy)
 
     def to_json(self) -> Any:
-        """Return the plain JSON value; what is spoilt is text."""
+        """Return the plain JSON value; a spoilt value is text."""
         match self.value:
             case dict():
                 return {name: child.to_json() for name, child in self.value.items()}
@@ -62,7 +62,7 @@ class Node:
                 return "" if self.spoilt else self.value
 
     def is_spoilt_within(self) -> bool:
-        """Tell whether this value or one inside it has an error that is recorded already."""
+        """Return whether this value or one inside it has a recorded error."""
         return self.spoilt or any(child.is_spoilt_within() for child in self.children())
 
     def children(self) -> list[Node]:
@@ -76,7 +76,7 @@ class Node:
                 return []
 
     def kind(self) -> str:
-        """Return what the value is, as a person would say it."""
+        """Return the kind of the value in plain English."""
         match self.value:
             case dict():
                 return "a mapping"

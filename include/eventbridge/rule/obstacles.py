@@ -1,4 +1,4 @@
-"""What a check of rule files tells beyond their errors: what stands in a target's way, runners of no rule."""
+"""Additional checks of rule files: obstacles of targets on this machine, runners without rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.rule.types import TARGET_TYPES
 
 
 def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[RuleError]:
-    """Yield an error for each runner that the files say something of and that no rule has."""
+    """Yield an error for each configured runner without rules."""
     known = rule_set.runners()
     for number, name in enumerate(sorted(rule_set.modes.keys() - known.keys())):
         remedy = nearest(name, known, number) or "Name it in a rule: runner: <name>, or remove it"
@@ -22,7 +22,7 @@ def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Ru
 
 
 def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], folders: Sequence[Path]) -> Iterator[RuleError]:
-    """Yield what stands in the way of targets on this machine; file targets may write below `folders`."""
+    """Yield the obstacles of targets on this machine; file targets may write below `folders`."""
     for rule in rule_set.rules.values():
         for target in rule.targets.values():
             node = at(at(nodes[rule.name], "targets"), target.name)
@@ -33,11 +33,11 @@ def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], folders: Sequence[Pa
 
 def _obstacle(target: Target, node: Node, folders: Sequence[Path]) -> Iterator[RuleError]:
     kind = TARGET_TYPES.find(target.type)
-    obstacle = kind.obstacle(target, folders) if kind is not None else None  # else an error is noted already
+    obstacle = kind.obstacle(target, folders) if kind is not None else None  # otherwise an error is recorded already
     if obstacle is not None:
         yield at(node, obstacle.field).error(obstacle.message, obstacle.remedy)
 
 
 def at(node: Node, field: str) -> Node:
-    """Return a field of a rule, or the rule itself where the field is not given."""
+    """Return a field of a rule, or the rule itself if the field is not given."""
     return node.value.get(field, node) if isinstance(node.value, dict) else node

@@ -1,4 +1,4 @@
-"""The bus `eventbridge`, on which the product publishes operational events."""
+"""The bus `eventbridge`, to which EventBridge publishes operational events."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Final
 
 from eventbridge.rule.model import Bus, as_source
 
-#: It is always there, and a rule may name it; one partition keeps order. Rule files may say that it is elsewhere.
+#: It always exists, and rules may use it; one partition keeps order. Rule files may define another source for it.
 OPERATIONS_BUS: Final = Bus(name="eventbridge", source=as_source({"type": "embedded", "partitions": 1}))

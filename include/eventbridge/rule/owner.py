@@ -1,4 +1,4 @@
-"""What the rule files allow an owner: the team that buses and rules name as theirs."""
+"""The quotas of an owner: a team that owns buses and rules."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from eventbridge.rule.frozen import FrozenModel
 
 
 class Owner(FrozenModel):
-    """The quotas of one owner; None: there is none.
+    """The quotas of one owner; None: unlimited.
 
-    `published_per_second`: events that the API takes for its buses. `pending_max`: deliveries of its rules that may
-    wait; beyond it their shares of batches are deferred. `stored_bytes`: with so much of its buses in the store they
-    are not taken from.
+    `published_per_second`: events that the API accepts for its buses. `pending_max`: the maximum of pending deliveries
+    of its rules; beyond it their shares of batches are deferred. `stored_bytes`: ingestion of its buses stops at this
+    size in the store.
     """
 
     published_per_second: float | None = None

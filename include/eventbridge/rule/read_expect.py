@@ -1,4 +1,4 @@
-"""Reads what a rule expects of its matched events."""
+"""Reads the expectations of a rule about its matched events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_FIELDS = 100
 
 
 def read_expect(fields: Fields, errors: list[RuleError]) -> Expect | None:
-    """Return what the field `expect` of a rule says, None if there is none."""
+    """Return the field `expect` of a rule, None if not given."""
     if (node := fields.get("expect")) is None:
         return None
     fields.refuse_empty("expect", "Write what is expected, such as matches: {at_least: 1}, or remove expect")
@@ -43,7 +43,7 @@ def _field(path: str, node: Node, errors: list[RuleError]) -> FieldExpectation:
         value=_bounds(own, "value", -_LARGEST_VALUE, _LARGEST_VALUE),
     )
     if node.value == {}:
-        own.add(node, f"nothing is expected of {path}", "Write null_rate: {at_most: 0}, or remove it")
+        own.add(node, f"there is no expectation about {path}", "Write null_rate: {at_most: 0}, or remove it")
     own.close()
     return found
 

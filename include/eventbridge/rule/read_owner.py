@@ -1,4 +1,4 @@
-"""Reads what the rule files allow an owner."""
+"""Reads the quotas of an owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GIB = 1024**3
 
 
 def read_owner(name: str, node: Node, errors: list[RuleError]) -> Owner:
-    """Return an owner's quotas; what is wrong is added to `errors` and left out."""
+    """Return an owner's quotas; errors are added to `errors` and their values left out."""
     if not NAME.fullmatch(name):
         errors.append(node.error_at_key(f"{name!r} is not a valid name for an owner", NAME_REMEDY))
     fields = Fields(node, errors, "an owner")

@@ -9,7 +9,6 @@ from eventbridge.event.json_document import Number
 from eventbridge.pattern import ExpressionSizes, rule_pattern_errors
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields, nearest
 from eventbridge.rule.locate import located
-from eventbridge.rule.meant import listed
 from eventbridge.rule.model import DAY_SECONDS, PENDING_MAX, Bus, Rule, Source
 from eventbridge.rule.node import Node
 from eventbridge.rule.read_expect import read_expect
@@ -18,19 +17,20 @@ from eventbridge.rule.read_tests import RuleTest, read_tests
 from eventbridge.rule.read_type import close_fields, likely_type, read_by_model, read_type
 from eventbridge.rule.read_waiting import read_pending_max
 from eventbridge.rule.read_webhooks import read_webhooks
+from eventbridge.rule.suggestions import listed
 from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
 from eventbridge.transform.sql.expression import expression_problem
 
-#: How a weight may be written.
+#: The range of a weight.
 _WEIGHTS = frozenset(map(str, range(1, 101)))
 
-#: Pools that the product itself makes begin like this.
+#: The prefix of pools that EventBridge itself creates.
 _OUR_POOLS = ("eventbridge.",)
 
 
 def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
-    """Return the bus that a mapping describes; what is wrong is added to `errors` and replaced by a default."""
+    """Return the bus that a mapping describes; errors are added to `errors` and replaced by defaults."""
     check_name(name, "bus", node, errors)
     fields = Fields(node, errors, "a bus")
     source = _source(fields.get("source", required=True), errors)
@@ -48,9 +48,9 @@ def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
 
 
 def read_rule(name: str, node: Node, errors: list[RuleError], expressions: ExpressionSizes | None = None) -> Rule:
-    """Return the rule that a mapping describes; what is wrong is added to `errors` and replaced by a default.
+    """Return the rule that a mapping describes; errors are added to `errors` and replaced by defaults.
 
-    `expressions`: those of all rules that are read together; those of this rule are added.
+    `expressions`: the regular expressions of all rules that are read together, to which this rule's are added.
     """
     check_name(name, "rule", node, errors)
     fields = Fields(node, errors, "a rule")
@@ -79,12 +79,12 @@ def read_rule(name: str, node: Node, errors: list[RuleError], expressions: Expre
 
 
 def tests_of(rule: Rule, fields: Fields, errors: list[RuleError]) -> list[RuleTest]:
-    """Return the tests among the fields of a rule. No part of the rule: it stays the same when its tests change."""
+    """Return the tests of a rule. They are not part of its model: its version stays the same when they change."""
     return read_tests(fields, list(rule.targets), errors)
 
 
 def check_name(name: str, what: str, node: Node, errors: list[RuleError]) -> None:
-    """Note an error if a bus, rule or target has a name that could not stand in a DAG id or a path."""
+    """Record an error if the name of a bus, rule or target cannot be part of a DAG id or a path."""
     if not NAME.fullmatch(name):
         errors.append(node.error_at_key(f"{name!r} is not a valid name for a {what}", NAME_REMEDY))
 
@@ -97,7 +97,9 @@ def _weights(fields: Fields, source: Source, errors: list[RuleError]) -> dict[st
             remedy = nearest(topic, source.topics, len(errors)) or f"Name one of its topics: {listed(source.topics)}"
             fields.add(node, f"the bus has no topic {topic!r}", remedy)
         elif not isinstance(node.value, Number) or node.value.text not in _WEIGHTS:
-            fields.add(node, f"a weight is a whole number from 1 to 100, and {topic} has another", f"Write {topic}: 2")
+            fields.add(
+                node, f"a weight is a whole number from 1 to 100, but that of {topic} is not", f"Write {topic}: 2"
+            )
         else:
             found[topic] = int(node.value.text)
     return found
@@ -105,7 +107,7 @@ def _weights(fields: Fields, source: Source, errors: list[RuleError]) -> dict[st
 
 def _source(node: Node | None, errors: list[RuleError]) -> Source:
     if node is None:
-        return Source(type="")  # there is an error, and nobody uses what is returned
+        return Source(type="")  # an error is recorded, so the result is not used
     fields = Fields(node, errors, "a source")
     kind = read_type(fields, SOURCE_TYPES, SOURCE_TYPES_LATER)
     likely = kind or likely_type(fields, SOURCE_TYPES)
@@ -128,7 +130,7 @@ def _pattern(
     if node is None:
         return {}
     if not isinstance(node.value, dict):
-        remedy = "Write pattern: {} to take every event of the bus"
+        remedy = "Write pattern: {} to match every event of the bus"
         fields.add(node, f"pattern is a mapping, and this is {node.kind()}", remedy)
         return {}
     pattern: dict[str, object] = node.to_json()
@@ -148,7 +150,7 @@ def _pool(fields: Fields) -> str | None:
     pool = fields.name("pool") or None
     if pool is not None and (pool.startswith(_OUR_POOLS) or pool == "default_pool"):
         remedy = "Choose another name; concurrency: n makes the pool eventbridge.rule.<rule>"
-        fields.add_to("pool", f"the pool name {pool!r} is not yours to use", remedy)
+        fields.add_to("pool", f"the pool name {pool!r} is reserved for EventBridge", remedy)
     return pool
 
 
@@ -172,4 +174,4 @@ def _targets(fields: Fields, errors: list[RuleError]) -> list[tuple[str, Node]]:
         fields.refuse_empty("targets", "Add one: a name, and below it type: http or type: file")
     for name, child in targets.items():
         check_name(name, "target", child, errors)
-    return sorted(targets.items())  # as they are frozen, so that it is the same whether it was read or known again
+    return sorted(targets.items())  # in frozen form, so that it is the same whether parsed or cached

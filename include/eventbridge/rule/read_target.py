@@ -25,7 +25,7 @@ from eventbridge.transform import order_path_problem, transform_errors
 
 
 def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
-    """Return the target that a mapping describes; what is wrong is added to `errors` and replaced by a default."""
+    """Return the target that a mapping describes; errors are added to `errors` and replaced by defaults."""
     fields = Fields(node, errors, "a target")
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
     transform = _transform(fields.get("transform"), errors)
@@ -45,7 +45,7 @@ def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
         **read_waiting(fields, errors),
     }
     if values["shadow_of"] is not None:
-        message = "{} is not for a shadow: it is tried once, at once, and nothing becomes of its failures"
+        message = "{} is not for a shadow: it is tried once, at once, and its failures have no consequences"
         fields.refuse(NOT_FOR_SHADOWS, message, "Remove it, or shadow_of")
     return _of_type(fields, kind, transform, values)
 
@@ -54,7 +54,7 @@ def _ordering_key(fields: Fields) -> str | None:
     text = fields.text("ordering_key")
     node = fields.get("errors_tolerance")
     if text and node is not None and node.value == "none":
-        message = "errors_tolerance: none keeps all deliveries of the target in one order, by no key"
+        message = "errors_tolerance: none keeps all deliveries of the target in one order, without a key"
         fields.add_to("ordering_key", message, "Remove ordering_key, or write errors_tolerance: all")
     elif text and text != "partition" and (problem := order_path_problem(text)):
         fields.add_to("ordering_key", *problem)
@@ -72,14 +72,14 @@ def _dead_letter_queue(target: str, node: Node | None, errors: list[RuleError]) 
 
 
 def _of_type(fields: Fields, kind: TargetType | None, transform: Transform | None, values: dict[str, Any]) -> Target:
-    """Return the target with the fields of its type, having noted the fields that it has not."""
+    """Return the target with the fields of its type, and record unknown fields."""
     likely = kind or likely_type(fields, TARGET_TYPES)
     fields.complete = kind is not None
     own = [word for word in likely.own_words if transform is not None or word not in NOT_FOR_QUEUES]
     close_fields(fields, TARGET_TYPES, kind, likely, own, "target")
     if likely.read is not None:
         return likely.fields(type=likely.name, **(likely.read(fields, transform) | values))
-    # where it fails there is an error, and nobody uses what is returned
+    # on failure an error is recorded, so the result is not used
     return read_by_model(fields, likely.fields, own, {"type": likely.name, **values}) or Target(type="", **values)
 
 

@@ -1,4 +1,4 @@
-"""Reads the `tests` of a rule: events, whether it matches them, and what its targets get of them."""
+"""Reads the `tests` of a rule: events, whether it matches them, and the expected outputs of its targets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from eventbridge.errors import RuleError
 from eventbridge.event.cloudevent import errors_in
 from eventbridge.event.json_document import JsonValue
 from eventbridge.rule.fields import Fields, nearest
-from eventbridge.rule.meant import listed
 from eventbridge.rule.node import Node
+from eventbridge.rule.suggestions import listed
 
-#: What an event of a test has where the test does not say.
+#: Default attributes of a test's event.
 _FILLED_IN: dict[str, JsonValue] = {"specversion": "1.0", "id": "test", "source": "/test"}
 
 
 @dataclass(frozen=True)
 class RuleTest:
-    """An event, whether the rule matches it, and for some targets what they get; `node` is where it stands."""
+    """An event, whether the rule matches it, and expected outputs by target; `node` has the test's location."""
 
     node: Node
     event: Mapping[str, JsonValue]
@@ -27,7 +27,7 @@ class RuleTest:
     outputs: Mapping[str, JsonValue] = field(default_factory=dict)
 
     def place(self, name: str, target: str | None = None) -> Node:
-        """Return where a field, or what it says of a target, stands; the test itself where it is not given."""
+        """Return the node of a field, or of a target in it; the test's own if not given."""
         found: Node = self.node.value.get(name, self.node)
         if target is not None:
             found = found.value[target]
@@ -35,7 +35,7 @@ class RuleTest:
 
 
 def read_tests(fields: Fields, targets: Collection[str], errors: list[RuleError]) -> list[RuleTest]:
-    """Return the tests that a rule with these targets has; what is wrong is added to `errors`."""
+    """Return the tests of a rule with these targets; errors are added to `errors`."""
     node = fields.get("tests")
     if node is None:
         return []
@@ -57,7 +57,7 @@ def _test(node: Node, targets: Collection[str], errors: list[RuleError]) -> Iter
             remedy = nearest(name, targets, len(errors)) or f"Its targets are {listed(list(targets))}"
             errors.append(child.error_at_key(f"the rule has no target {name!r}", remedy))
     if outputs and not matches:
-        fields.add_to("outputs", "a rule that does not match gives its targets nothing", "Remove it")
+        fields.add_to("outputs", "a rule that does not match has no outputs", "Remove it")
     fields.close()
     if len(errors) == known and event is not None:
         yield RuleTest(node, event, matches, {name: child.to_json() for name, child in outputs.items()})

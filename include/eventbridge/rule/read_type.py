@@ -1,4 +1,4 @@
-"""Reads of which type a target or source is, and the fields of a type whose model says all about them."""
+"""Reads the type of a target or source, and the fields of a type that its model fully describes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_type(fields: Fields, types: Registry[Type], later: tuple[str, ...]) -> Type | None:
-    """Return the type that the field `type` names; types of `later` are refused as not in this version."""
+    """Return the type that the field `type` names; types in `later` are errors: not in this version."""
     node = fields.get("type")
     try:
         found = None if node is None else types.find(node.value)
@@ -34,7 +34,7 @@ def read_type(fields: Fields, types: Registry[Type], later: tuple[str, ...]) -> 
 
 
 def likely_type(fields: Fields, types: Registry[Type]) -> Type:
-    """Return the built-in type of which the most fields are given: what is wrong with them can be told anyway."""
+    """Return the built-in type with the most given fields, so that errors in them can be reported anyway."""
     built_in = [types.get(name) for name in types.built_in]
     return max(built_in, key=lambda each: len(set(each.own_words) & set(fields.given())))
 
@@ -42,18 +42,18 @@ def likely_type(fields: Fields, types: Registry[Type]) -> Type:
 def close_fields(
     fields: Fields, types: Registry[Type], kind: Type | None, likely: Type, own: Collection[str], noun: str
 ) -> None:
-    """Note every field that a target or source (the `noun`) of its type has not; its type's own fields are `own`."""
+    """Record every unknown field of a target or source (the `noun`); its type's own fields are `own`."""
     foreign: list[str] = [
         word for word in fields.given() if kind and word not in own and word in fields_of(fields.what)
     ]
     message = f"{_article(likely.name)} {likely.name} {noun} has no {{}}"
     fields.refuse([word for word in foreign if word not in FIELDS[fields.what]], message, "Remove it")
-    # of a type that nobody knows, every field of every type may be meant
+    # an unknown type may have any field of any type
     fields.close(own, [*foreign, *(() if kind else _words_of_all(types))])
 
 
 def _words_of_all(types: Registry[Type]) -> set[str]:
-    """Return the names of the fields of all types, but for those whose package cannot be used."""
+    """Return the names of the fields of all types, except those whose package is unusable."""
     words: set[str] = set()
     for name in types.names():
         with suppress(TypeUnusable):
@@ -62,9 +62,9 @@ def _words_of_all(types: Registry[Type]) -> set[str]:
 
 
 def read_by_model(fields: Fields, model: type[Model], own: list[str], values: dict[str, Any]) -> Model | None:
-    """Return the model made of `values` and of what is given of its `own` fields; None if its validation fails.
+    """Return the model of `values` and the given `own` fields; None if validation fails.
 
-    Each error of the validation is noted at the value it is about.
+    Each validation error is recorded at its value.
     """
     nodes = {name: node for name in own if (node := fields.get(name)) is not None}
     try:
@@ -80,7 +80,7 @@ def _note(
 ) -> None:
     name = steps[0] if steps else ""
     if kind == "missing" and len(steps) == 1:
-        fields.get(name, required=not fields.has(name))  # one that is given without a value is noted already
+        fields.get(name, required=not fields.has(name))  # a field without a value is recorded already
         return
     said = message.removeprefix("Value error, ")
     said = said[:1].lower() + said[1:].removesuffix(".")
@@ -103,5 +103,5 @@ def _deepest(node: Node, steps: list[str]) -> Node:
 
 
 def _article(word: str) -> str:
-    """Return the indefinite article before a word; an http target is said letter by letter."""
+    """Return the indefinite article before a word; `http` is spelled out."""
     return "an" if word[:1].lower() in "aeio" or word.startswith("http") else "a"

@@ -1,4 +1,4 @@
-"""Reads when deliveries of a target may be sent: `not_before`, `deliver_between` and `deliver_within`."""
+"""Reads the waiting fields of a target: `not_before`, `deliver_between` and `deliver_within`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_DATES = 400
 
 
 def read_waiting(fields: Fields, errors: list[RuleError]) -> dict[str, Any]:
-    """Return the fields of a target that say when it may be sent to."""
+    """Return the fields that say when deliveries may be sent."""
     return {
         "not_before": _not_before(fields),
         "deliver_between": _deliver_between(fields.get("deliver_between"), errors),
@@ -33,7 +33,7 @@ def _deliver_within(fields: Fields) -> DeliverWithin | None:
     seconds: float | None = fields.duration("deliver_within", None, 1.0, _LONGEST_SECONDS)
     tolerance = fields.get("errors_tolerance")
     if seconds is not None and tolerance is not None and tolerance.value == "none":
-        message = "errors_tolerance: none dead-letters no delivery, and deliver_within dead-letters what is late"
+        message = "errors_tolerance: none dead-letters no delivery, but deliver_within dead-letters late ones"
         fields.add_to("deliver_within", message, "Remove deliver_within, or write errors_tolerance: all")
         return None
     return None if seconds is None else DeliverWithin(seconds=seconds)
@@ -79,7 +79,9 @@ def _hours(fields: Fields) -> str:
         return f"{found[1]}-{found[3]}"
     if text and found is None:
         fields.add_to(
-            "hours", f"{text[:60]!r} are no hours", 'Write "HH:MM-HH:MM" with hours from 00 to 24, such as 08:00-18:00'
+            "hours",
+            f"{text[:60]!r} is not a range of hours",
+            'Write "HH:MM-HH:MM" with hours from 00 to 24, such as 08:00-18:00',
         )
     elif text:
         fields.add_to(
@@ -124,7 +126,7 @@ def _blackout_dates(fields: Fields) -> tuple[str, ...]:
 
 
 def read_pending_max(fields: Fields, default: Any, errors: list[RuleError]) -> Any:
-    """Return how many deliveries may wait, `default` where nothing is said."""
+    """Return the maximum of pending deliveries, `default` if not given."""
     if (node := fields.get("pending")) is None:
         return default
     fields.refuse_empty("pending", f"Write pending: {{max: {PENDING_MAX}}}, or remove it")

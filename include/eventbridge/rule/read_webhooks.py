@@ -10,7 +10,7 @@ from eventbridge.rule.webhook import Webhook
 
 
 def read_webhooks(fields: Fields, errors: list[RuleError]) -> dict[str, Webhook]:
-    """Return the webhooks of a bus; what is wrong is added to `errors`."""
+    """Return the webhooks of a bus; errors are added to `errors`."""
     return {name: _webhook(name, node, errors) for name, node in fields.mapping("webhooks").items()}
 
 

@@ -1,8 +1,8 @@
-"""What types of targets and sources there are: the built-in ones, and those that installed packages add.
+"""Registries of the types of targets and sources: built-in ones, and those of installed packages.
 
-A type is one object that says all about it. It is loaded when a rule file first names it: to read rules imports no
-client library, and to look for packages, which takes as long as reading hundreds of rules, is left out while built-in
-types are named.
+One object describes a type. It is loaded when a rule file first uses it: reading rules imports no client library, and
+the search for packages, which takes as long as reading hundreds of rules, is skipped while only built-in types are
+used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Entry = TypeVar("Entry")
 
 
 class Registry(Generic[Entry]):
-    """Types by name; what a package's entry point is called is the name of its type."""
+    """Types by name; the name of a package's entry point is the name of its type."""
 
     def __init__(self, group: str, entry: type[Entry], built_in: Mapping[str, str]) -> None:
         """Take the group of entry points, the class of a type, and the built-in types as `module:object`."""
@@ -49,7 +49,7 @@ class Registry(Generic[Entry]):
     def _load(self, name: str) -> Entry:
         loaded = load(self._paths[name]) if name in self._paths else self._from_package(name)
         if not isinstance(loaded, self._entry):
-            what = f"the entry point {name!r} of the group {self.group} leads to a value of {type(loaded).__name__}"
+            what = f"the entry point {name!r} of the group {self.group} is a value of {type(loaded).__name__}"
             raise TypeUnusable(f"{what}, not of {self._entry.__name__}", "Correct its package")
         return loaded
 
@@ -62,7 +62,7 @@ class Registry(Generic[Entry]):
             )
         if len(points) > 1:
             packages = " and ".join(sorted(_package(point) for point in points))
-            raise TypeUnusable(f"the type {name!r} comes from {packages}", "Remove one of these packages")
+            raise TypeUnusable(f"the type {name!r} is provided by {packages}", "Remove one of these packages")
         try:
             return points[0].load()
         except Exception as error:
@@ -84,12 +84,12 @@ def load(path: str) -> Any:
 
 
 def load_opener(group: str, name: str, path: str) -> Any:
-    """Return the function that opens what is of a type; raises TypeUnusable if it cannot be imported here."""
+    """Return the opener of a type; raises TypeUnusable if it cannot be imported here."""
     try:
         return load(path)
     except (ImportError, AttributeError) as error:
         what = f"the opener {path} of the type {name!r} of the group {group} cannot be loaded: {error}"
-        raise TypeUnusable(what, "Install what it needs on this machine, or repair its package") from error
+        raise TypeUnusable(what, "Install its dependencies on this machine, or repair its package") from error
 
 
 def _package(point: EntryPoint) -> str:

@@ -1,4 +1,4 @@
-"""All rules of one moment, and the text that they are frozen as."""
+"""A rule set, and its frozen form."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from eventbridge.rule.model import Bus, Rule
 from eventbridge.rule.owner import Owner
 from eventbridge.rule.runner import Runner
 
-#: The newest format of frozen rule sets that this version reads, and the one it writes; one that names none is of 1.
+#: The newest format of frozen rule sets that this version reads, and the one it writes; without a format it is 1.
 _FORMAT = 1
-#: The frozen form is JSON for everyone, and lines for us: what stands before, between and after the rules.
+#: The frozen form is JSON with one rule a line: the texts before, between and after the rules.
 _HEAD = ',"rules":{'
 _TAIL = "\n}}"
 
 
 class RuleSet(FrozenModel):
-    """All buses and rules of one moment, disabled rules included; frozen as JSON in the store.
+    """All buses and rules at one moment, including disabled rules; frozen as JSON in the store.
 
-    `modes`: what the files say of runners, by runner name; of most they say nothing. `quotas`: of owners, by name.
-    `expressions`: the sizes of the regular expressions of rules that were read from files; no part of the frozen form.
+    `modes`: configured runners by name. `quotas`: quotas of owners by name.
+    `expressions`: the sizes of regular expressions of rules read from files; not part of the frozen form.
     """
 
     buses: dict[str, Bus] = Field(default_factory=dict)
@@ -40,23 +40,23 @@ class RuleSet(FrozenModel):
 
     @property
     def hash(self) -> str:
-        """Return 32 hex digits that are the same for the same content, in whatever order it was written."""
+        """Return 32 hex digits that depend on the content, but not on its order."""
         return self.hash_of(self.to_json())
 
     @staticmethod
     def hash_of(text: str | bytes) -> str:
-        """Return the hash of a rule set as it was frozen.
+        """Return the hash of a frozen rule set.
 
-        A later product reads the same text with more defaults: its own `hash` may be another, that of the text is not.
+        A later version reads the same text with more defaults: its `hash` may differ, that of the text does not.
         """
         content = text.encode() if isinstance(text, str) else text
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 
     def to_json(self) -> str:
-        """Return its frozen form: strict JSON, with a rule a line, so that a reader knows those that it has seen."""
+        """Return its frozen form: strict JSON with one rule a line, so that a reader recognises known rules."""
         lines = RuleLines.of_rules(self.rules).sorted_lines()
         buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
-        # what says nothing of runners or owners is frozen as it was before there were such, and has the same hash
+        # without runners and owners the frozen form and hash are those of older versions
         owners = f',"owners":{_text(self.quotas)}' if self.quotas else ""
         runners = f',"runners":{_text(self.modes)}' if self.modes else ""
         head = [f'{{"format":{_FORMAT},"buses":', write_document(buses), owners, runners, _HEAD]
@@ -64,12 +64,12 @@ class RuleSet(FrozenModel):
 
     @classmethod
     def from_json(cls, text: str, before: RuleSet | None = None) -> RuleSet:
-        """Read what `to_json` wrote; a rule when it is asked for, and not again if `before` has read it.
+        """Read the frozen form of `to_json`; rules are parsed on first use, or taken from `before` if equal.
 
-        Raises NewerFormatError for what a newer version wrote.
+        Raises NewerFormatError for a newer format.
         """
         head, *lines = text.removesuffix(_TAIL).split("\n")
-        if not text.endswith(_TAIL) or not head.endswith(_HEAD):  # frozen by a product that wrote no lines
+        if not text.endswith(_TAIL) or not head.endswith(_HEAD):  # frozen by a version without lines
             return cls.model_validate(_of_known_format(text, text))
         first = _of_known_format(head.removesuffix(_HEAD) + "}", text)
         known = None if before is None else before.rules
@@ -78,7 +78,7 @@ class RuleSet(FrozenModel):
         return cls(buses=first["buses"], rules=rules, **named)
 
     def to_lines(self) -> str:
-        """Return buses, runners, owners, expressions on a line each, and each rule on one, in the order they are in."""
+        """Return buses, runners, owners and expressions on one line each, and each rule on one, in order."""
         buses = write_document({name: content_of(bus) for name, bus in self.buses.items()})
         expressions = json.dumps(self.expressions)
         named = [buses, _text(self.modes), _text(self.quotas), expressions]
@@ -100,7 +100,7 @@ class RuleSet(FrozenModel):
 
     @classmethod
     def joined(cls, parts: Iterable[RuleSet]) -> RuleSet:
-        """Return the buses and rules of all parts; of two of one name the last one."""
+        """Return the buses and rules of all parts; of two with one name the last one."""
         every = list(parts)
         buses = {name: bus for part in every for name, bus in part.buses.items()}
         modes = {name: mode for part in every for name, mode in part.modes.items()}
@@ -110,7 +110,7 @@ class RuleSet(FrozenModel):
         return cls(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions)
 
     def mode_of(self, runner: str) -> Runner:
-        """Return what the files say of a runner: that it is in batch mode, if nothing else."""
+        """Return the configuration of a runner; the default is batch mode."""
         return self.modes.get(runner, Runner())
 
     def streaming_task_seconds(self) -> dict[str, float]:
@@ -123,25 +123,25 @@ class RuleSet(FrozenModel):
         return dict(sorted((rule.runner, rule.bus) for rule in self.rules.values()))
 
     def for_runner(self, name: str) -> RuleSet:
-        """Return the rules of one runner, disabled ones included, how it works, and the bus it consumes."""
+        """Return the rules of one runner, including disabled ones, its configuration and its bus."""
         own = self.only([rule.name for rule in RuleLines.of_rules(self.rules).values() if rule.runner == name])
         modes = {name: self.modes[name]} if name in self.modes else {}
         return RuleSet(buses=own.buses, rules=own.rules, modes=modes, quotas=own.quotas)
 
     def only(self, names: Collection[str]) -> RuleSet:
-        """Return these of its rules, with their buses and the quotas of their owners; of runners it says nothing."""
+        """Return some of its rules, with their buses and their owners' quotas, without runners."""
         rules = RuleLines.of_rules(self.rules).only(list(names))
         owners = {self.owner_of(rule) for rule in rules.values()}
         quotas = {owner: quota for owner, quota in self.quotas.items() if owner in owners}
         return RuleSet(buses={rule.bus: self.buses[rule.bus] for rule in rules.values()}, rules=rules, quotas=quotas)
 
     def owner_of(self, rule: Rule) -> str | None:
-        """Return whose rule it is: its bus's owner if it names none, None: nobody's."""
+        """Return the owner of a rule: its own, else its bus's; None: no owner."""
         bus = self.buses.get(rule.bus)
         return rule.owner or (bus.owner if bus is not None else None)
 
     def of_owners(self, owners: Collection[str]) -> RuleSet:
-        """Return the rules of some owners, and the buses that they own or of which one of these rules is."""
+        """Return the rules of some owners, and the buses that they own or that these rules use."""
         found = RuleLines.of_rules(self.rules)
         own = {name for name, bus in self.buses.items() if bus.owner in owners}
         texts = ['"owner":"', *(f'"bus":{write_document(name)}' for name in sorted(own))]
@@ -162,7 +162,7 @@ class RuleSet(FrozenModel):
         return sorted(owner for owner in named if owner is not None)
 
     def without(self, names: Collection[str]) -> RuleSet:
-        """Return the same set without these of its rules; its buses stay."""
+        """Return the same set without some of its rules; its buses stay."""
         if not names:
             return self
         found = RuleLines.of_rules(self.rules)
@@ -170,14 +170,14 @@ class RuleSet(FrozenModel):
         return RuleSet(buses=self.buses, rules=rules, modes=self.modes, quotas=self.quotas)
 
     def disabling(self, names: Iterable[str]) -> RuleSet:
-        """Return the same set with these of its rules not enabled, in the version that they have."""
+        """Return the same set with some of its rules disabled; their versions stay."""
         rules = {name: self.rules[name].model_copy(update={"enabled": False}) for name in names if name in self.rules}
         return RuleSet.joined([self, RuleSet(rules=rules)]) if rules else self
 
     def with_field(self, name: str, begins: str = "{") -> list[Rule]:
-        """Return at least the rules that give a field, or of which a target does; the others are not read.
+        """Return at least the rules in which the rule or a target has a field; the others are not parsed.
 
-        `begins`: how its JSON does, an object's if nothing else is said.
+        `begins`: the beginning of its JSON value, by default that of an object.
         """
         known = self.rules
         return known.holding(f'"{name}":{begins}') if isinstance(known, RuleLines) else list(known.values())
@@ -192,7 +192,7 @@ class RuleSet(FrozenModel):
         return {name: rule for name, rule in self.rules.items() if rule.enabled}
 
     def pools(self) -> dict[str, int | None]:
-        """Return the pools the rules ask for and the slots their file gives them (None: it says nothing)."""
+        """Return the pools of the rules, with the slots in their file (None: not given)."""
         pools: dict[str, int | None] = {}
         for rule in self.rules.values():
             if rule.pool is not None or rule.concurrency is not None:
@@ -205,7 +205,7 @@ def _text(named: Mapping[str, FrozenModel]) -> str:
 
 
 def _of_known_format(document: str, text: str) -> dict[str, Any]:
-    """Return what a document that begins a frozen rule set says, without its format."""
+    """Return the head of a frozen rule set, without its format."""
     values: dict[str, Any] = plain(parse_document(document))
     found = values.pop("format", _FORMAT)
     if found > _FORMAT:

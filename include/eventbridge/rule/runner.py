@@ -1,4 +1,4 @@
-"""How a runner works: in stages, a batch a DAG run, or streaming, a task that delivers events as they come."""
+"""The configuration of a runner: batch mode (one DAG run per batch) or streaming mode (a long-lived task)."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from eventbridge.rule.vocabulary import MODES
 class StreamingTimes(FrozenModel):
     """The times of a streaming runner, in seconds."""
 
-    task_duration: float = 600.0  # a task stays so long
-    batch_interval: float = 10.0  # a batch stays open so long after its first event
-    idle: float = 120.0  # a streaming task without events ends after this
-    backlog: float = 20.0  # what waits for longer than this at the beginning of a streaming task is a batch for Spark
+    task_duration: float = 600.0  # duration of a streaming task
+    batch_interval: float = 10.0  # how long a batch stays open after its first event
+    idle: float = 120.0  # idle time after which a streaming task ends
+    backlog: float = 20.0  # events older than this at the start of a streaming task become a batch for Spark
 
 
 class Runner(FrozenModel):
-    """What the rule files say of one runner."""
+    """The configuration of one runner in the rule files."""
 
     mode: Literal["batch", "streaming"] = "batch"
     streaming: StreamingTimes = Field(default_factory=StreamingTimes)
 
 
 def read_runner(name: str, node: Node, errors: list[RuleError]) -> Runner:
-    """Return a runner; what is wrong is added to `errors`, and its default stands in its place."""
+    """Return a runner; errors are added to `errors` and replaced by defaults."""
     if not NAME.fullmatch(name):
         errors.append(node.error_at_key(f"{name!r} is not a valid name for a runner", NAME_REMEDY))
     fields = Fields(node, errors, "a runner")
     read = Runner(mode=fields.choice("mode", "batch", MODES), streaming=_streaming(fields))
     if read.mode == "batch":
         fields.refuse(
-            ["streaming"], "{} is for mode: streaming, and the mode is batch", "Write mode: streaming, or remove it"
+            ["streaming"], "{} is for mode: streaming, but the mode is batch", "Write mode: streaming, or remove it"
         )
     fields.close()
     return read

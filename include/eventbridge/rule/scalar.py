@@ -1,4 +1,4 @@
-"""What a YAML scalar without quotes means: YAML 1.2's core schema, reduced to what every reader agrees on."""
+"""Reads unquoted YAML scalars: the YAML 1.2 core schema, reduced to values on which all readers agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _AMBIGUOUS = frozenset(["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON",
 _TRUE, _FALSE = frozenset(("true", "True", "TRUE")), frozenset(("false", "False", "FALSE"))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NULL = frozenset(("", "~", "null", "Null", "NULL"))
-# What some reader of YAML 1.1 or 1.2 takes for a number, although it may not be one of JSON.
+# Texts that some reader of YAML 1.1 or 1.2 takes for a number, although JSON may not.
 _NUMBER_LIKE = re.compile(
     r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9_]+([eE][-+]?[0-9]+)?)"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
@@ -19,7 +19,7 @@ _NUMBER_LIKE = re.compile(
 
 
 def read_scalar(text: str, *, quoted: bool) -> tuple[str | bool | Number | None, tuple[str, str] | None]:
-    """Return a scalar's value, or what is wrong with it and the remedy; a block scalar (| or >) counts as quoted."""
+    """Return a scalar's value, or an error message with remedy; a block scalar (| or >) counts as quoted."""
     if _SURROGATE.search(text):
         return text, ("the text holds half of a surrogate pair", "Write the character itself, or as \\U0001....")
     if quoted:

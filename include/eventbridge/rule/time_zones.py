@@ -1,4 +1,4 @@
-"""The time zones that this machine knows, looked for once in each load of rule files."""
+"""The time zones of this machine, read once per load of rule files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import cache
 
 @cache
 def time_zones() -> frozenset[str]:
-    """Return the names of the zones as they were when they were last looked for: each look takes 4 ms."""
+    """Return the names of the zones as last read: reading them takes 4 ms."""
     return frozenset(zoneinfo.available_timezones())
 
 
 def todays_time_zones() -> frozenset[str]:
-    """Look for the zones now, and return their names."""
+    """Read the zones now, and return their names."""
     time_zones.cache_clear()
     return time_zones()

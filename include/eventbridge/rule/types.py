@@ -1,4 +1,4 @@
-"""What a type of target or source says about itself, in one entry of its registry."""
+"""The descriptions of types of targets and sources in their registries."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
     from eventbridge.rule.fields import Fields
     from eventbridge.rule.model import Source, Target, Transform
 
-#: What a target takes at a time: one delivery, several in one request (a batch request), the payloads of a block side
-#: by side, or what route laid side by side (a span), always as a whole.
+#: The unit that a target takes: one delivery, several in one request (a batch request), the payloads of a block, or a
+#: span, which is always sent as a whole.
 Takes = Literal["deliveries", "batch_requests", "blocks", "spans"]
 
 _MIB = 1 << 20
 
 
 class ChunkSize(NamedTuple):
-    """The most that one push task handles: deliveries, and payload bytes."""
+    """The maximum size of a push task: deliveries, and payload bytes."""
 
     deliveries: int
     size: int
 
 
-#: A request for each delivery: 250 a second last as long as a push budget (20 s). Also what is pending together, and
-#: what a target gets of which nobody knows that it can do more.
+#: For one request per delivery: at 250 a second it fills a push budget (20 s). Also for pending deliveries, and for
+#: targets of unknown capacity.
 SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
 
-#: Deliveries that go many to a request: a push holds each as an object of its own, about 1.3 KiB beside its payload.
+#: For many deliveries per request: a push holds each as an object of about 1.3 KiB plus its payload.
 BATCHED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
 
-#: Payloads taken by the thousand where they lie, a second's work; they are in memory once, as the file holds them.
+#: For blocks of payloads, a second's work; they are in memory once, as in the file.
 BULK_CHUNK: Final = ChunkSize(100_000, 128 * _MIB)
 
-#: What is usual for what a target takes.
+#: The default by unit.
 CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
     "deliveries": SMALL_CHUNK,
     "batch_requests": BATCHED_CHUNK,
@@ -48,7 +48,7 @@ CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
 
 
 class Obstacle(NamedTuple):
-    """What on this machine is in the way of a target: the field that leads there, what is wrong, the remedy."""
+    """An obstacle of a target on this machine: the field, the message, the remedy."""
 
     field: str
     message: str
@@ -65,14 +65,14 @@ def _no_obstacle(_: Any, __: Sequence[Path]) -> Obstacle | None:
 
 @dataclass(frozen=True)
 class TargetType:
-    """A type of target: its fields, how a rule file's mapping becomes them, what opens it, and what it takes.
+    """A type of target: its fields, their reader, its opener, and its unit.
 
     `fields` is a model derived from `Target` that adds the fields of this type alone.
     `opener` is `module:function` of a function that takes a `targets.opening.Opening` and returns a target; it is
     imported when the first target is opened. `read` returns the values of the type's fields from a rule file (with
-    `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there,
-    where they are others than the model's. `chunk_size` None: what is usual for what it takes. `obstacle` gets a target
-    and the folders that file targets may write below.
+    `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there, if
+    different from the model's. `chunk_size` None: the default of its unit. `obstacle` takes a target and the folders
+    that file targets may write below.
     """
 
     name: str
@@ -90,18 +90,18 @@ class TargetType:
         return self.words if self.words is not None else own_fields(self.fields)
 
     def chunk_size_of(self, target: Target) -> ChunkSize:
-        """Return how large the chunks of a target of this type may be."""
+        """Return the chunk size of a target of this type."""
         return CHUNK_SIZES[self.takes(target)] if self.chunk_size is None else self.chunk_size(target)
 
 
 @dataclass(frozen=True)
 class SourceType:
-    """A type of source: its fields, how a rule file's mapping becomes them, and what opens it.
+    """A type of source: its fields, their reader, and its opener.
 
     `fields` is a model derived from `Source`. `opener` is `module:function` of a function that takes a
-    `sources.opening.Opening` and returns a `LogSource` or a `QueueSource`; if it is a `Publisher` too, events can be
-    published to it. `read` and `words`: as `TargetType` has them, `words` with those of `topics` and `start_at` that
-    have a meaning for the type (both, where it names none).
+    `sources.opening.Opening` and returns a `LogSource` or a `QueueSource`; if it is also a `Publisher`, events can be
+    published to it. `read` and `words` as in `TargetType`; `words` includes those of `topics` and `start_at` that apply
+    to the type (default: both).
     """
 
     name: str
@@ -117,7 +117,7 @@ class SourceType:
 
 
 def own_fields(model: Any) -> tuple[str, ...]:
-    """Return the names of the fields that a model has and the one it is derived from has not."""
+    """Return the names of the fields that a model adds to its base class."""
     inherited = {name for parent in model.__mro__[1:] for name in getattr(parent, "model_fields", {})}
     return tuple(name for name in model.model_fields if name not in inherited)
 
@@ -148,7 +148,7 @@ SOURCE_TYPES: Final = Registry(
 
 
 def fields_of(what: str) -> list[str]:
-    """Return the fields of a thing of the vocabulary, with those that its built-in types have beside them all."""
+    """Return the fields of an item of the vocabulary, including those of all built-in types."""
     own: list[str] = []
     if what == "a source":
         own = [word for name in SOURCE_TYPES.built_in for word in SOURCE_TYPES.get(name).own_words]

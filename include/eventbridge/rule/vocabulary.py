@@ -1,4 +1,4 @@
-"""The fields and words of rule files: those of this version, and those of the language that this version lacks."""
+"""The fields and values of rule files: those of this version, and reserved ones of the full language."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ PRIORITIES: Final = ("high", "medium", "low")
 POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "custom")
 POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
 
-#: Fields of a type that its targets have and its dead letter queues have not: a letter is sent as it is, by itself.
+#: Fields of a type's targets that its dead letter queues do not have: a dead letter is sent as it is, one per request.
 NOT_FOR_QUEUES: Final = ("content_mode", "batch")
-#: Fields of a target that a shadow has not: it is tried once, at once, and nothing becomes of its failures.
+#: Fields of a target that a shadow does not have: it is tried once, at once, and its failures have no consequences.
 NOT_FOR_SHADOWS: Final = (
     "retry", "errors_tolerance", "ordering_key", "disable_after", "not_before", "deliver_between", "deliver_within",
     "dead_letter_queue",
 )  # fmt: skip
-#: What only the policy `custom` leaves open.
+#: Fields that only the policy `custom` has.
 CUSTOM_ONLY: Final = ("max_retries", "initial_delay", "multiplier", "max_delay", "jitter")

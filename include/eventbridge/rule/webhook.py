@@ -1,4 +1,4 @@
-"""Webhooks of a bus: who may call them, how a call is known to be theirs, and what event it becomes."""
+"""Webhooks of a bus: their signatures, and the mapping from a call to an event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.rule.frozen import FrozenModel
 class Webhook(FrozenModel):
     """One webhook; `connection` holds the secrets of its signature.
 
-    `mapping` says of attributes what they are: a text, or a path such as `$.id` in the JSON of a call.
+    `mapping` gives the value of each attribute: a text, or a path such as `$.id` in the JSON of a call.
     """
 
     signature: Literal["github", "stripe", "standard"]
@@ -22,7 +22,7 @@ class Webhook(FrozenModel):
 
 
 class HasWebhooks(Protocol):
-    """A bus, as far as its webhooks go."""
+    """A bus with webhooks."""
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
@@ -30,7 +30,7 @@ class HasWebhooks(Protocol):
 
 
 def webhook_conflicts(buses: Mapping[str, HasWebhooks]) -> Iterator[tuple[str, str, str]]:
-    """Yield the webhooks that a bus before has too: the bus, the name, and the bus before."""
+    """Yield the webhooks whose name an earlier bus has too: bus, name, earlier bus."""
     seen: dict[str, str] = {}
     for bus, found in buses.items():
         for name in found.webhooks:

@@ -1,19 +1,19 @@
-"""When a target may be sent to, as a rule file says it."""
+"""The delivery window of a target in a rule file."""
 
 from __future__ import annotations
 
 from eventbridge.rule.frozen import FrozenModel
 
-#: The days of a week, as rule files write them.
+#: The weekdays, as written in rule files.
 WEEKDAYS: tuple[str, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-#: The hours of a window that says nothing of hours.
+#: The default hours of a window.
 WHOLE_DAY = "00:00-24:00"
 
 
 class DeliverBetween(FrozenModel):
     """A delivery window, by the wall clock of an IANA `time_zone`; see `eventbridge.decision.delivery_window`.
 
-    `hours` are `HH:MM-HH:MM`, the end excluded, over midnight if it comes before the beginning; `weekdays` those on
+    `hours` are `HH:MM-HH:MM`, the end excluded, past midnight if it is before the beginning; `weekdays` those on
     which the hours begin; `blackout_dates`, `YYYY-MM-DD`, are closed from midnight to midnight.
     """
 
@@ -24,6 +24,6 @@ class DeliverBetween(FrozenModel):
 
 
 class DeliverWithin(FrozenModel):
-    """How long after its event was published a delivery may be made, in seconds of wall time."""
+    """The time limit of a delivery after its event was published, in seconds of wall time."""
 
     seconds: float

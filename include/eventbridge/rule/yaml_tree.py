@@ -1,7 +1,7 @@
 """Reads a YAML file into nodes; called by `eventbridge.rule.load`, once per file.
 
-What readers of YAML disagree about, and what JSON cannot say, is an error, never a guess:
-`yes`, `0x1F`, `007`, anchors, tags, keys that are not text, keys given twice, line breaks of YAML 1.1.
+Anything on which readers of YAML disagree, or that JSON cannot express, is an error, never a guess:
+`yes`, `0x1F`, `007`, anchors, tags, non-text keys, duplicate keys, line breaks of YAML 1.1.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ except ImportError:  # PyYAML was built without libyaml
     CParser = SafeLoader
 
 MAXIMUM_DEPTH: Final = 100
-#: Line breaks of YAML 1.1, as libyaml reads it, and not of 1.2.
+#: Line breaks of YAML 1.1, which libyaml reads, but not of 1.2.
 _DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
 
 
 def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
     """Return the tree of one file's only document; None if it has none or cannot be parsed to its end.
 
-    What is wrong is added to `errors`; `file` is how messages name the file. `bounded`: somebody sent it, and it may
-    have so many bytes and values only as `rule.bounds` says.
+    Errors are added to `errors`; `file` is the file's name in messages. `bounded`: it was sent through the API, and the
+    limits of `rule.bounds` apply.
     """
     start = Location(file, 1, 1)
     if bounded and (long := too_long(content, file)):
@@ -60,7 +60,7 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
     except _TooMany as many:
         errors.append(too_many_values(many.place))
     except _TooDeep as deep:
-        errors.append(deep.place.error("$", f"values nest deeper than {MAXIMUM_DEPTH}", "Flatten them"))
+        errors.append(deep.place.error("$", f"values are nested deeper than {MAXIMUM_DEPTH}", "Flatten them"))
     except MarkedYAMLError as error:
         errors.append(_syntax_error(error, file, text))
     except ReaderError as error:
@@ -68,7 +68,7 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
         message = f"the character U+{ord(text[error.position]):04X} may not stand in YAML"
         errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
     except (ValueError, OverflowError):
-        message = "an escape in double quotes names no character"
+        message = "an invalid escape in double quotes"
         errors.append(start.error("$", message, "Look for \\x, \\u and \\U, or use single quotes"))
     except YAMLError as error:
         errors.append(start.error("$", f"the file is not YAML: {error}", "Write the file as YAML 1.2"))
@@ -120,12 +120,12 @@ class _TooDeep(Exception):
 
 
 class _TooMany(_TooDeep):
-    """There are too many values."""
+    """The file has too many values."""
 
 
 @dataclass
 class _Tree:
-    """Builds nodes from parse events: composing by hand keeps the places of keys and sees anchors and doubles."""
+    """Builds nodes from parse events, which keeps the locations of keys and detects anchors and duplicates."""
 
     file: str
     errors: list[RuleError]
@@ -144,7 +144,7 @@ class _Tree:
                 end = event.end_mark
                 place = Location(self.file, end.line + 1, max(0, end.column - len("---")) + 1)
                 if event.version is not None and tuple(event.version) != (1, 2):
-                    self._add(place, "$", "the file asks for another YAML than 1.2", "Remove the %YAML line")
+                    self._add(place, "$", "the file requires another version of YAML than 1.2", "Remove the %YAML line")
                 if documents > 1:
                     self._add(place, "$", "the file holds a second document", "Remove the --- line, or make it a file")
                     return top
@@ -179,7 +179,7 @@ class _Tree:
         value, problem = read_scalar(event.value, quoted=bool(event.style))
         if problem is not None:
             self._add(place, path, *problem)
-        # an empty value stands nowhere: YAML would place it at the next thing, maybe lines below
+        # an empty value has no location: YAML would report the next token, maybe lines below
         return Node(path, place if event.value else key, key, value, spoilt=spoilt or problem is not None)
 
     def _is_decorated(self, event: NodeEvent, path: str) -> bool:
@@ -203,7 +203,7 @@ class _Tree:
                 continue
             if name in children:
                 first = children[name].key
-                message = f"the key {name!r} stands twice in one mapping, first at {first}"
+                message = f"duplicate key {name!r} in one mapping, first at {first}"
                 self._add(place, child.path, message, "Remove one of them, or merge the two")
                 continue
             children[name] = child
@@ -213,7 +213,7 @@ class _Tree:
         """Return the text of a key, None if it is not text."""
         place = self._place(event)
         if not isinstance(event, ScalarEvent):
-            self._node(event, path, place, depth + 1)  # takes its events
+            self._node(event, path, place, depth + 1)  # consumes its events
             self._add(place, path, "a key is not text", "Write the key as text")
             return None
         if not event.style and event.value == "<<":
@@ -272,9 +272,9 @@ def _syntax_error(error: MarkedYAMLError, file: str, text: str) -> RuleError:
 
 
 def _quote_remedy(text: str, mark: Mark) -> str | None:
-    """Return what to do about an error right after a value in quotes; None if it is elsewhere.
+    """Return the remedy for an error right after a quoted value; None if it is elsewhere.
 
-    Quotes that are not closed end at the next ones, often lines below, and the parser speaks of what follows there.
+    Unclosed quotes end at the next quote, often lines below, and the parser reports the text that follows it.
     """
     last = None
     tokens = SafeLoader(text)
@@ -292,6 +292,6 @@ def _quote_remedy(text: str, mark: Mark) -> str | None:
 
 
 def _place_in(file: str, before: str) -> Location:
-    """Return the place right after the text `before`."""
+    """Return the location right after the text `before`."""
     lines = re.split("\r\n|[\r\n]", before)
     return Location(file, len(lines), len(lines[-1]) + 1)

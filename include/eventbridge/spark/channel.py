@@ -28,7 +28,7 @@ def with_token(url: str, token: str | None) -> str:
     return f"{head}/;" + ";".join([*filter(None, [parameters]), f"token={quote(token, safe='')}"])
 
 
-def sends_in_clear(url: str) -> bool:
+def is_cleartext(url: str) -> bool:
     """Say whether the channel to a Connect URL is without TLS.
 
     It is if the URL says use_ssl=false, or says nothing and either has no token or leads to this machine.
@@ -67,7 +67,7 @@ def channel_builder(url: str) -> DefaultChannelBuilder:
             proof = [("authorization", f"Bearer {self.token}")] if clear and self.token else []
             return [*super().metadata(), *proof]
 
-    clear = sends_in_clear(url)
+    clear = is_cleartext(url)
     return TokenChannel(url)
 
 

@@ -148,7 +148,7 @@ class Exchange:
 
     def response(self, error_number: int, message: str) -> Response:
         """Return the result of the ended transfer; `error_number` and `message` are libcurl's."""
-        if error_number and not self._cut_off(error_number):
+        if error_number and not self._is_cut_off(error_number):
             return self._failed(error_number, message)
         code: int = self.curl.getinfo(pycurl.RESPONSE_CODE)
         if 200 <= code < 300:
@@ -173,7 +173,7 @@ class Exchange:
         passed_ms = (now - self.started_at).total_seconds() * 1000
         return self._without_response("Interrupted", "the push ended before the response came", passed_ms)
 
-    def _cut_off(self, error_number: int) -> bool:
+    def _is_cut_off(self, error_number: int) -> bool:
         """Return whether we ended the transfer because the response is too large: its status still counts."""
         if error_number == pycurl.E_WRITE_ERROR:
             return self._read_bytes > READ_BYTES

@@ -217,7 +217,7 @@ class HttpTarget:
         slot.free(exchange)
         sent_again = request.index in self._sent_again
         self._sent_again.discard(request.index)
-        if response.code in (401, 407) and not sent_again and self._may_renew:
+        if response.code in (401, 407) and not sent_again and self._can_renew:
             self._refused.append((request, response))
             return None
         return request.index, response
@@ -253,7 +253,7 @@ class HttpTarget:
                 self._send(request, now, slot)
 
     @property
-    def _may_renew(self) -> bool:
+    def _can_renew(self) -> bool:
         """Whether the last renewal of credentials is long enough ago."""
         return self._renewed_at is None or self._clock() - self._renewed_at >= _RENEWED
 

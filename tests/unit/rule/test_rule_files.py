@@ -217,15 +217,12 @@ def test_name_defined_twice_in_two_files(tmp_path: Path) -> None:
     write(tmp_path, a=BUSES + "rules:\n" + rule("r"), b="rules:\n  r: {targets: {t: {type: fil}}}\n", c=BUSES)
 
     assert said_about(tmp_path) == [
-        "b.yaml:2:3: $.rules.r: the rule 'r' is defined a second time, first at a.yaml:5:3. "
-        "Rename or remove one of the two.",
+        "b.yaml:2:3: $.rules.r: the rule 'r' is already defined at a.yaml:5:3. Rename or remove one of the two.",
         "b.yaml:2:3: $.rules.r: a rule needs the field bus. Add bus: ...",
         "b.yaml:2:3: $.rules.r: a rule needs the field pattern. Add pattern: ...",
         "b.yaml:2:27: $.rules.r.targets.t.type: unknown type 'fil' of a target. Did you mean file?",
-        "c.yaml:2:3: $.buses.b: the bus 'b' is defined a second time, first at a.yaml:2:3. "
-        "Rename or remove one of the two.",
-        "c.yaml:3:3: $.buses.c: the bus 'c' is defined a second time, first at a.yaml:3:3. "
-        "Rename or remove one of the two.",
+        "c.yaml:2:3: $.buses.b: the bus 'b' is already defined at a.yaml:2:3. Rename or remove one of the two.",
+        "c.yaml:3:3: $.buses.c: the bus 'c' is already defined at a.yaml:3:3. Rename or remove one of the two.",
     ]
 
 
@@ -234,7 +231,7 @@ def test_name_defined_twice_in_one_file(tmp_path: Path) -> None:
     write(tmp_path, a=BUSES + "rules:\n" + rule("r") + rule("r", "c"))
 
     assert said_about(tmp_path) == [
-        "a.yaml:6:3: $.rules.r: the key 'r' stands twice in one mapping, first at a.yaml:5:3. "
+        "a.yaml:6:3: $.rules.r: duplicate key 'r' in one mapping, first at a.yaml:5:3. "
         "Remove one of them, or merge the two."
     ]
 
@@ -249,8 +246,8 @@ def test_runner_consumes_one_bus(tmp_path: Path) -> None:
 
     why = "and a runner consumes one bus. Name another runner, or leave it out: the bus has one of its own."
     assert [
-        f"a.yaml:6:74: $.rules.s.runner: the runner 'b' consumes the bus 'b' already, for the rule 'r', {why}",
-        f"b.yaml:2:74: $.rules.u.runner: the runner 'x' consumes the bus 'c' already, for the rule 't', {why}",
+        f"a.yaml:6:74: $.rules.s.runner: the runner 'b' already consumes the bus 'b', for the rule 'r', {why}",
+        f"b.yaml:2:74: $.rules.u.runner: the runner 'x' already consumes the bus 'c', for the rule 't', {why}",
     ] == said_about(tmp_path)
 
 
@@ -263,7 +260,7 @@ def test_rules_agree_on_the_slots_of_a_shared_pool(tmp_path: Path) -> None:
 
     assert said_about(tmp_path) == [
         "a.yaml:6:88: $.rules.s.concurrency: the rule 'r' gives the pool 'p' 2 slots, not 3. "
-        "Give the pool one concurrency, or name it once."
+        "Give the pool the same concurrency everywhere, or set it once."
     ]
 
 
@@ -279,8 +276,8 @@ def test_folder_that_is_not_there(tmp_path: Path) -> None:
     said = said_about(tmp_path / "rules")
 
     assert [
-        f"{tmp_path}/rules:1:1: $: the folder of rule files is not there. "
-        "Make it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files."
+        f"{tmp_path}/rules:1:1: $: the folder of rule files does not exist. "
+        "Create it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files."
     ] == said
 
 
@@ -288,7 +285,7 @@ def test_folder_without_rule_files(tmp_path: Path) -> None:
     """An empty folder is an error: it would mean that every rule was removed."""
     said = said_about(tmp_path)
 
-    assert [f"{tmp_path}:1:1: $: no rule file lies below this folder. Write one that ends in .yaml."] == said
+    assert [f"{tmp_path}:1:1: $: there is no rule file below this folder. Write one that ends in .yaml."] == said
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
         (
             b'rules: "\\Uffffffff"\n',
             [
-                "1:1: $: an escape in double quotes names no character. "
+                "1:1: $: an invalid escape in double quotes. "
                 "Look for \\x, \\u and \\U, or use single quotes."
             ],
         ),
@@ -111,12 +111,12 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
                 'Remove it, or escape it within double quotes ("\\u....").'
             ],
         ),
-        (b"%YAML 1.1\n---\nrules: {}\n", ["2:1: $: the file asks for another YAML than 1.2. Remove the %YAML line."]),
+        (b"%YAML 1.1\n---\nrules: {}\n", ["2:1: $: the file requires another version of YAML than 1.2. Remove the %YAML line."]),
         (
             b"rules: {}\n---\nrules: {}\n",
             ["2:1: $: the file holds a second document. Remove the --- line, or make it a file."],
         ),
-        (b"rules: " + b"[" * 5000 + b"]" * 5000, ["1:108: $: values nest deeper than 100. Flatten them."]),
+        (b"rules: " + b"[" * 5000 + b"]" * 5000, ["1:108: $: values are nested deeper than 100. Flatten them."]),
     ],
 )  # fmt: skip
 def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expected: list[str]) -> None:
@@ -189,7 +189,7 @@ def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expecte
         ),
         (
             b"    pattern: {type: [a], type: [b]}",
-            "7:26: $.rules.r.pattern.type: the key 'type' stands twice in one mapping, first at FILE:7:15. "
+            "7:26: $.rules.r.pattern.type: duplicate key 'type' in one mapping, first at FILE:7:15. "
             "Remove one of them, or merge the two.",
         ),
         (

@@ -116,7 +116,7 @@ def test_an_unknown_type_is_told_with_those_of_packages(tmp_path: Path) -> None:
     ("module", "part"),
     [
         ("import nowhere", "cannot be loaded: ModuleNotFoundError: No module named 'nowhere'"),
-        ("LISTED = 5", "leads to a value of int, not of TargetType"),
+        ("LISTED = 5", "is a value of int, not of TargetType"),
     ],
 )
 def test_a_broken_package_is_an_error_at_the_type(

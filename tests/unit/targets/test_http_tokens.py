@@ -226,7 +226,7 @@ def test_a_token_endpoint_is_verified_as_its_target_is(tmp_path: Path) -> None:
 def test_a_token_endpoint_without_tls_must_be_allowed() -> None:
     """The secret would go in the clear; it is told before anything is sent."""
     rule = HttpFields(name="crm", url="https://crm.example/", connection="crm")
-    with pytest.raises(ConnectionUnusable, match="`token_url` is http:, which anyone on the way can read"):
+    with pytest.raises(ConnectionUnusable, match="`token_url` is http:, which anyone on the network path can read"):
         open_target("r", rule, lambda _: client("http://login.example/token"), now)
 
 

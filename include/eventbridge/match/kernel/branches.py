@@ -46,7 +46,7 @@ def branches_of(pattern: Pattern, effects: dict[Field, LeafListEffect]) -> list[
     unless = [] if pattern.unless is None else _alternatives(pattern.unless.pattern)
     if where is None or unless is None:
         plain = tuple(clause for clause in pattern.where.clauses if isinstance(clause, Field))
-        simple = [field for field in plain if wants_leaf(field) and len(_parts(field)) == 1]
+        simple = [field for field in plain if is_leaf_required(field) and len(_parts(field)) == 1]
         return [_branch(simple, effects, uncertain=True)]
     positive = [_branch(fields, effects) for fields in where]
     return positive + [_branch(fields, effects, negative=True) for fields in unless]
@@ -96,7 +96,7 @@ def _parts(field: Field) -> list[Field]:
     return [Field(field.path, (*others, negations[0])), *(Field(field.path, (one,)) for one in negations[1:])]
 
 
-def wants_leaf(field: Field) -> bool:
+def is_leaf_required(field: Field) -> bool:
     """Tell whether a field can only be met by a leaf.
 
     One that is met by having none may be so in the element of an array that another field has chosen, so without the

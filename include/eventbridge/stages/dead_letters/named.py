@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventbridge.errors import NotFoundError, RuleFileError
-from eventbridge.rule.meant import meant
+from eventbridge.rule.suggestions import suggest
 from eventbridge.stages.dead_letters.reader import letters
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.runtime.runtime import Runtime
@@ -21,7 +21,7 @@ def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None)
     targets = {name for each in rules.values() for name in each.destinations}
     if rule is not None and rule not in rules and not _has_dead_letters(runtime, Selection(rule=rule)):
         raise NotFoundError(
-            f"no rule file names a rule {rule!r}, and no dead letter does. {meant('Rules', rule, rules)}"
+            f"no rule file names a rule {rule!r}, and no dead letter does. {suggest('Rules', rule, rules)}"
         )
     if rule is not None and rule in rules and target is not None:
         targets = set(rules[rule].destinations)
@@ -31,7 +31,7 @@ def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None)
         and not _has_dead_letters(runtime, Selection(rule=rule, target=target))
     ):
         of = f"the rule {rule!r} has no" if rule is not None else "no rule file names a"
-        raise NotFoundError(f"{of} target {target!r}, and no dead letter does. {meant('Targets', target, targets)}")
+        raise NotFoundError(f"{of} target {target!r}, and no dead letter does. {suggest('Targets', target, targets)}")
 
 
 def _has_dead_letters(runtime: Runtime, selection: Selection) -> bool:

@@ -15,7 +15,7 @@ from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
-from eventbridge.rule.meant import meant
+from eventbridge.rule.suggestions import suggest
 from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
@@ -81,7 +81,7 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
     moved = moved_targets(runtime, taken.rules, rules, runner)
     buses = rules.buses or taken.rules.only({rule for rule, _ in moved}).buses
     if not buses:
-        raise NotFoundError(f"no rule has the runner {runner!r}. {meant('Runners', runner, taken.rules.runners())}")
+        raise NotFoundError(f"no rule has the runner {runner!r}. {suggest('Runners', runner, taken.rules.runners())}")
     (bus,) = buses.values()
     if full := storage_refusal(runtime, taken.rules, bus):
         log.warning("runner %s: no new batch is planned: %s", runner, full)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.api_token import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PREFIX, PUBLISH, READ, ApiToken
 from eventbridge.rule.fields import NAME, NAME_REMEDY
-from eventbridge.rule.meant import meant
+from eventbridge.rule.suggestions import suggest
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -51,7 +51,7 @@ def revoke_token(runtime: Runtime, name: str) -> bool:
     names = [token.name for token in runtime.ledger.api_tokens()]
     if name in names:
         return False
-    raise NotFoundError(f"there is no token {name!r}. {meant('Tokens', name, names)}")
+    raise NotFoundError(f"there is no token {name!r}. {suggest('Tokens', name, names)}")
 
 
 def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:
@@ -75,7 +75,7 @@ def _check_owners(runtime: Runtime, owners: Sequence[str], scopes: Sequence[str]
     known = runtime.rule_set().owners()
     for owner in owners:
         if owner not in known:
-            remedy = meant("Owners", owner, known)
+            remedy = suggest("Owners", owner, known)
             raise UserError(f"no rule file names an owner {owner!r}. {remedy}")
 
 

@@ -9,7 +9,7 @@ from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.rule import Bus, Rule, RuleSet
 from eventbridge.rule.files import SUFFIXES
 from eventbridge.rule.load import load_rule_file
-from eventbridge.rule.meant import meant
+from eventbridge.rule.suggestions import suggest
 from eventbridge.stages.backtest.candidate import Candidate
 from eventbridge.stages.operate.rule_history import rules_at
 from eventbridge.stages.runtime.runtime import Runtime
@@ -60,7 +60,7 @@ def _listed(names: Iterable[str]) -> str:
 def _rule_today(runtime: Runtime, name: str) -> tuple[Rule, Bus]:
     rules = runtime.rule_files()
     if name not in rules.rules:
-        raise NotFoundError(f"no rule file names a rule {name!r}. {meant('Rules', name, rules.rules)}")
+        raise NotFoundError(f"no rule file names a rule {name!r}. {suggest('Rules', name, rules.rules)}")
     return rules.rules[name], rules.buses[rules.rules[name].bus]
 
 

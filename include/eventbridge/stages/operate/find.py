@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from eventbridge.errors import NotFoundError
 from eventbridge.rule import Bus, Rule, RuleSet, Target
-from eventbridge.rule.meant import meant
+from eventbridge.rule.suggestions import suggest
 
 
 def find_rule(rules: RuleSet, name: str) -> Rule:
     """Return a rule; raises NotFoundError with the nearest name."""
     if name not in rules.rules:
-        raise NotFoundError(f"no rule file names a rule {name!r}. {meant('Rules', name, rules.rules)}")
+        raise NotFoundError(f"no rule file names a rule {name!r}. {suggest('Rules', name, rules.rules)}")
     return rules.rules[name]
 
 
@@ -18,7 +18,7 @@ def find_target(rules: RuleSet, rule: str, target: str) -> Target:
     """Return a target of a rule; raises NotFoundError with the nearest name."""
     targets = find_rule(rules, rule).destinations
     if target not in targets:
-        raise NotFoundError(f"the rule {rule!r} has no target {target!r}. {meant('Targets', target, targets)}")
+        raise NotFoundError(f"the rule {rule!r} has no target {target!r}. {suggest('Targets', target, targets)}")
     return targets[target]
 
 
@@ -26,13 +26,13 @@ def find_target_of_any(rules: RuleSet, target: str) -> None:
     """Raise NotFoundError, with the nearest name, unless some rule has a target of this name."""
     targets = {name for each in rules.rules.values() for name in each.destinations}
     if target not in targets:
-        raise NotFoundError(f"no rule file names a target {target!r}. {meant('Targets', target, targets)}")
+        raise NotFoundError(f"no rule file names a target {target!r}. {suggest('Targets', target, targets)}")
 
 
 def find_bus(rules: RuleSet, name: str) -> Bus:
     """Return a bus; raises NotFoundError with the nearest name."""
     if name not in rules.buses:
-        raise NotFoundError(f"no rule file names a bus {name!r}. {meant('Buses', name, rules.buses)}")
+        raise NotFoundError(f"no rule file names a bus {name!r}. {suggest('Buses', name, rules.buses)}")
     return rules.buses[name]
 
 
@@ -40,7 +40,7 @@ def find_topic(bus: Bus, name: str | None) -> str:
     """Return a topic of a bus, the first one for None; raises NotFoundError with the nearest name."""
     topics = bus.source.topics
     if name is not None and name not in topics:
-        raise NotFoundError(f"the bus {bus.name!r} has no topic {name!r}. {meant('Topics', name, topics)}")
+        raise NotFoundError(f"the bus {bus.name!r} has no topic {name!r}. {suggest('Topics', name, topics)}")
     return topics[0] if name is None else name
 
 
@@ -48,5 +48,5 @@ def find_runner(rules: RuleSet, name: str) -> str:
     """Return the bus that a runner consumes; raises NotFoundError with the nearest name."""
     runners = rules.runners()
     if name not in runners:
-        raise NotFoundError(f"no rule has the runner {name!r}. {meant('Runners', name, runners)}")
+        raise NotFoundError(f"no rule has the runner {name!r}. {suggest('Runners', name, runners)}")
     return runners[name]

@@ -12,7 +12,7 @@ from eventbridge.errors import NotFoundError, StoreError, UserError
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.model.rules_in_force import RuleChange
 from eventbridge.rule import RuleSet
-from eventbridge.rule.meant import meant
+from eventbridge.rule.suggestions import suggest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules
 
@@ -91,9 +91,7 @@ def _without_history(runtime: Runtime, rule: str) -> NotFoundError:
     with suppress(UserError):  # rule files with errors: a history can be read meanwhile
         rules = runtime.rule_set().rules
         if rule not in rules:
-            said = (
-                f"no rule file names a rule {rule!r}, and no batch was planned with one. {meant('Rules', rule, rules)}"
-            )
+            said = f"no rule file names a rule {rule!r}, and no batch was planned with one. {suggest('Rules', rule, rules)}"
     return NotFoundError(said)
 
 

@@ -9,7 +9,7 @@ from eventbridge.decision.field_use import users_of_fields
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.event_schema import EventSchema, KnownField
-from eventbridge.rule.meant import meant
+from eventbridge.rule.suggestions import suggest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import visibility_of
 
@@ -100,7 +100,7 @@ def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examp
     if not found:
         where = f"on the bus {bus!r}" if bus is not None else "on any bus"
         types = {each.type for each in all_schemas(runtime, bus) if visibility.bus(each.bus)}
-        raise NotFoundError(f"no event of the type {type_!r} was sampled {where}. {meant('Types', type_, types)}")
+        raise NotFoundError(f"no event of the type {type_!r} was sampled {where}. {suggest('Types', type_, types)}")
     return [_schema(each, examples) for each in found]
 
 

@@ -13,7 +13,7 @@ from eventbridge.errors import PatternError, UserError
 from eventbridge.pattern.attributes import rule_pattern_errors
 from eventbridge.pattern.sent import parse_sent_pattern
 from eventbridge.rule import RuleSet
-from eventbridge.rule.meant import meant
+from eventbridge.rule.suggestions import suggest
 from eventbridge.stages.runtime.time_range import time_range
 from eventbridge.store.event_sql import COLUMNS, rows_where
 
@@ -80,7 +80,7 @@ class WrittenReplayRequest:
     def read(self, now: datetime, rules: RuleSet) -> ReplayRequest:
         """Return the replay; `rules` are today's. Raises UserError, with a remedy, for what makes no sense."""
         if self.bus not in rules.buses:
-            raise UserError(f"no rule file names a bus {self.bus!r}. {meant('Buses', self.bus, rules.buses)}")
+            raise UserError(f"no rule file names a bus {self.bus!r}. {suggest('Buses', self.bus, rules.buses)}")
         first, last = time_range(now, self.since, self.until)
         if self.as_of not in ("today", "then"):
             raise UserError(f"unknown rules {self.as_of!r}. Write today, or then: those that the events were routed by")
@@ -125,25 +125,25 @@ def refuse_unknown_then(request: ReplayRequest, frozen: Sequence[RuleSet]) -> No
     rules = {name: each for of in frozen for name, each in of.rules.items() if each.bus == request.bus}
     for name in request.rules if frozen else ():
         if name not in rules:
-            raise UserError(f"bus {request.bus!r} had no rule {name!r} then. {meant('Rules', name, rules)}")
+            raise UserError(f"bus {request.bus!r} had no rule {name!r} then. {suggest('Rules', name, rules)}")
     targets = {key for name, each in rules.items() if name in (request.rules or rules) for key in each.targets}
     for name in request.targets if frozen else ():
         if name not in targets:
-            raise UserError(f"no rule that is replayed had a target {name!r} then. {meant('Targets', name, targets)}")
+            raise UserError(f"no rule that is replayed had a target {name!r} then. {suggest('Targets', name, targets)}")
 
 
 def _refuse_unknown(rules: RuleSet, request: ReplayRequest) -> None:
     of_bus = {name: rule for name, rule in rules.rules.items() if rule.bus == request.bus}
     for name in request.rules:
         if name not in of_bus:
-            raise UserError(f"bus {request.bus!r} has no rule {name!r}. {meant('Rules', name, of_bus)}")
+            raise UserError(f"bus {request.bus!r} has no rule {name!r}. {suggest('Rules', name, of_bus)}")
         if not of_bus[name].enabled:
             raise UserError(f"rule {name!r} is disabled. Enable it first, or take --rules then")
     chosen = [of_bus[name] for name in request.rules] or list(of_bus.values())
     known = {target for rule in chosen for target in rule.targets}
     for name in request.targets:
         if name not in known:
-            raise UserError(f"no rule that is replayed has a target {name!r}. {meant('Targets', name, known)}")
+            raise UserError(f"no rule that is replayed has a target {name!r}. {suggest('Targets', name, known)}")
 
 
 def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:

@@ -12,7 +12,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import text
 from eventbridge.model.why import BeforeStart, EventName, EventPlace, EventResult, Landing, RuleResult, Step, Why
 from eventbridge.rule import Rule, RuleSet
-from eventbridge.rule.meant import meant
+from eventbridge.rule.suggestions import suggest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import Visibility, visibility_of
 from eventbridge.stages.why.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
@@ -124,7 +124,7 @@ def refuse_unknown_bus(runtime: Runtime, bus: str) -> None:
 def _check_bus(runtime: Runtime, bus: str | None, today: RuleSet | None) -> None:
     known = {each.bus for each in runtime.ledger.consumer_offsets()} | set(today.buses if today is not None else ())
     if bus is not None and bus not in known:
-        raise NotFoundError(f"there is no bus {bus!r}. {meant('Buses', bus, known)}")
+        raise NotFoundError(f"there is no bus {bus!r}. {suggest('Buses', bus, known)}")
 
 
 def _by_place(found: Iterable[Found]) -> dict[EventPlace, list[Found]]:

@@ -90,7 +90,7 @@ class _Shape:
         after = self.pieces[at + 1] if at + 1 < len(self.pieces) else None
         return after if after is not None and after.kind == "repeat" else None
 
-    def begins_at_the_start(self) -> bool:
+    def is_anchored(self) -> bool:
         """Whether a match can begin at the first character alone."""
         top = next((group for group in self.groups.values() if group.start < 0), None)
         first = next((at for at, each in enumerate(self.pieces) if each.text[-1] != ")" or each.kind != "open"), None)
@@ -102,7 +102,7 @@ class _Shape:
         """Return where the outermost look-around begins that a place stands in; None if it stands in none."""
         opened = {group.start: group for group in self.groups.values() if group.start >= 0}
         looks = [
-            start for start, group in opened.items() if start < at < group.end and looks_around(self.pieces[start])
+            start for start, group in opened.items() if start < at < group.end and is_lookaround(self.pieces[start])
         ]
         return min(looks, default=None)
 
@@ -141,10 +141,10 @@ class _Shape:
         if piece.kind == "either":
             return [group.end]
         if piece.kind == "close":
-            return None if looks_around(self.pieces[group.start]) or repeats else behind
+            return None if is_lookaround(self.pieces[group.start]) or repeats else behind
         if piece.kind == "open" and piece.text[-1] != ")":
             around = self.repeat(group.end)
-            if looks_around(piece) or group.choice or (around and around.text[0] != "?"):
+            if is_lookaround(piece) or group.choice or (around and around.text[0] != "?"):
                 return None
             return [group.end + 2, *behind] if around else behind
         if piece.text in _ZERO_WIDTH:
@@ -156,7 +156,7 @@ class _Shape:
         return behind if repeat is not None and repeat.may_be_empty else []
 
 
-def looks_around(piece: Piece) -> bool:
+def is_lookaround(piece: Piece) -> bool:
     """Say whether a piece opens a look-ahead or a look-behind."""
     return re.match(r"\(\?<?[=!]", piece.text) is not None
 
@@ -175,7 +175,7 @@ def longest_text(pieces: Sequence[Piece], ways: int) -> int:
             found.append(shape.tries(at))
         else:
             looks[look] += 1
-    degree = (not shape.begins_at_the_start()) + sum(several for several, _ in found)
+    degree = (not shape.is_anchored()) + sum(several for several, _ in found)
     degree += any(one for _, one in found) + max(looks.values(), default=0)
     steps = sum(int(each) for piece in pieces if piece.kind == "repeat" for each in re.findall(r"\d+", piece.text)[-1:])
     return text_limit(degree, ways * max(1, steps))

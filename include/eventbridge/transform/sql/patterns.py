@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from eventbridge.transform.sql.pattern_cost import LEAST_TEXT, Piece, longest_text, looks_around
+from eventbridge.transform.sql.pattern_cost import LEAST_TEXT, Piece, longest_text, is_lookaround
 
 MAXIMUM_PATTERN: Final = 1_000
 #: How many parts without an upper bound a pattern may have, so that the check of a pattern is quick.
@@ -31,7 +31,7 @@ class _Group:
     repeats: bool = False
     optional: bool = False
     branches: int = 1
-    looks_around: bool = False
+    is_lookaround: bool = False
 
 
 class _Pattern:
@@ -88,10 +88,10 @@ class _Pattern:
         return None
 
     def _open(self, piece: Piece) -> str | None:
-        around = self._groups[-1].looks_around
+        around = self._groups[-1].is_lookaround
         if around and (piece.text == "(" or (piece.text[2:3] == "<" and piece.text[3] not in "=!")):
             return f"{piece.text} captures inside a look-around; write (?: there"
-        self._groups.append(_Group(looks_around=around or looks_around(piece)))
+        self._groups.append(_Group(is_lookaround=around or is_lookaround(piece)))
         return None
 
     def _close(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What a person may have meant by a name that does not exist."""
+"""Suggests known names for a name that does not exist."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from eventbridge.rule.fields import nearest
 _MOST_LISTED = 20
 
 
-def meant(what: str, name: str, known: Iterable[str]) -> str:
-    """Return `Did you mean x?` for the nearest of the known names, else the first 20 of them, under the head `what`."""
+def suggest(what: str, name: str, known: Iterable[str]) -> str:
+    """Return `Did you mean x?` for the nearest known name, else the first 20 names after the heading `what`."""
     names = sorted(set(known))
     return nearest(name, names) or f"{what}: {listed(names)}"
 
