@@ -111,7 +111,10 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
                 'Remove it, or escape it within double quotes ("\\u....").'
             ],
         ),
-        (b"%YAML 1.1\n---\nrules: {}\n", ["2:1: $: the file requires another version of YAML than 1.2. Remove the %YAML line."]),
+        (
+            b"%YAML 1.1\n---\nrules: {}\n",
+            ["2:1: $: the file requires another version of YAML than 1.2. Remove the %YAML line."],
+        ),
         (
             b"rules: {}\n---\nrules: {}\n",
             ["2:1: $: the file holds a second document. Remove the --- line, or make it a file."],

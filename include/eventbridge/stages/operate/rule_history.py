@@ -91,7 +91,8 @@ def _without_history(runtime: Runtime, rule: str) -> NotFoundError:
     with suppress(UserError):  # rule files with errors: a history can be read meanwhile
         rules = runtime.rule_set().rules
         if rule not in rules:
-            said = f"no rule file names a rule {rule!r}, and no batch was planned with one. {suggest('Rules', rule, rules)}"
+            said = f"no rule file names a rule {rule!r}, and no batch was planned with one. "
+            said += suggest("Rules", rule, rules)
     return NotFoundError(said)
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from eventbridge.transform.sql.pattern_cost import LEAST_TEXT, Piece, longest_text, is_lookaround
+from eventbridge.transform.sql.pattern_cost import LEAST_TEXT, Piece, is_lookaround, longest_text
 
 MAXIMUM_PATTERN: Final = 1_000
 #: How many parts without an upper bound a pattern may have, so that the check of a pattern is quick.
