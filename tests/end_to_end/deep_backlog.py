@@ -21,7 +21,7 @@ _BACKLOG = 6_000
 _MINUTES = 300.0
 
 
-def test_a_backlog_is_one_batch_of_the_stages_and_then_events_come_at_once_again(heaped: Running) -> None:
+def test_a_backlog_is_one_batch_of_the_stages_and_then_events_stream_again(heaped: Running) -> None:
     """Before and after it a streaming task delivers, whose runs start no other task; every event comes once to each
     target.
     """

@@ -133,7 +133,7 @@ def test_an_admin_uses_the_page_in_airflows_frame(site: Site) -> None:
         page.wait_for_url("**/af/plugin/eventbridge/af/eventbridge/page/rules/all")
 
 
-def test_a_user_acts_and_a_viewer_looks_at_the_pages_own_address(site: Site) -> None:
+def test_a_user_may_act_and_a_viewer_may_only_look_at_the_pages_own_address(site: Site) -> None:
     """FAB shows neither of them what plug-ins add to the menu."""
     with site.window("User", "/eventbridge/page/rules/all") as page:
         page.get_by_role("button", name="Pause", exact=True).click()
@@ -153,7 +153,7 @@ def test_a_user_acts_and_a_viewer_looks_at_the_pages_own_address(site: Site) -> 
         expect(page.get_by_text("by User")).to_be_visible()
 
 
-def test_payloads_are_for_who_may_read_task_logs(site: Site) -> None:
+def test_payloads_need_the_permission_to_read_task_logs(site: Site) -> None:
     """A role that sees runs and no logs sees the page, and no event; a viewer is only told that there is none."""
     for role, said in (("Outsider", "the permission to read task logs"), ("Viewer", "o1")):
         with site.window(role, "/eventbridge/page/rules") as page:
@@ -162,7 +162,7 @@ def test_payloads_are_for_who_may_read_task_logs(site: Site) -> None:
             expect(page.get_by_text(said).first).to_be_visible()
 
 
-def test_without_a_login_one_sees_nothing_and_is_sent_to_fabs(site: Site) -> None:
+def test_without_a_login_the_page_shows_nothing_and_links_to_fabs_login(site: Site) -> None:
     """Its form leads back to the page."""
     with closing(site.chromium.new_context()) as context:
         page = context.new_page()

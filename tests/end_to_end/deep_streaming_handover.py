@@ -78,7 +78,7 @@ def _late(directed: Running) -> list[float]:
     return [(at - published).total_seconds() for published, at in found if (published - first).total_seconds() > 20]
 
 
-def test_a_task_that_is_killed_is_followed_at_once(directed: Running) -> None:
+def test_a_killed_task_is_replaced_at_once(directed: Running) -> None:
     """The watcher starts a run as soon as the process is gone, or Airflow its task again; nothing is lost."""
     took = [after_kill(directed, 100_000 + 10 * number, supervisor=False) for number in range(_ROUNDS)]
 
@@ -88,7 +88,7 @@ def test_a_task_that_is_killed_is_followed_at_once(directed: Running) -> None:
     assert directed.differences() == []
 
 
-def test_a_task_that_is_killed_with_its_supervisor_is_taken_over(directed: Running) -> None:
+def test_a_task_that_is_killed_with_its_supervisor_is_replaced(directed: Running) -> None:
     """A second run begins long before Airflow sees that the first one is dead."""
     took = [after_kill(directed, 200_000 + 10 * number, supervisor=True) for number in range(2)]
 
@@ -98,7 +98,7 @@ def test_a_task_that_is_killed_with_its_supervisor_is_taken_over(directed: Runni
     assert directed.differences() == []
 
 
-def test_of_two_runs_at_once_one_delivers(directed: Running) -> None:
+def test_only_one_of_two_concurrent_runs_delivers(directed: Running) -> None:
     """A run that is triggered beside a streaming task takes nothing from it, and ends; each event comes once."""
     task = at_work(directed, 300_000)
     requests = len(directed.requests(PATH))
@@ -119,7 +119,7 @@ def test_of_two_runs_at_once_one_delivers(directed: Running) -> None:
     assert directed.differences() == []
 
 
-def test_a_task_that_stood_still_in_the_midst_of_a_push_has_lost_its_lease(directed: Running) -> None:
+def test_a_task_that_was_suspended_during_a_push_has_lost_its_lease(directed: Running) -> None:
     """Another run goes on without it; awake, it changes nothing, and only what was on its way comes twice."""
     task = at_work(directed, 400_000)
     before = distinct(directed)

@@ -67,7 +67,7 @@ def test_a_killed_push_loses_nothing(running: Running, victim: str) -> None:
     assert running.differences() == []
 
 
-def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
+def test_a_push_that_airflow_ends_stops_cleanly(running: Running) -> None:
     """Its task is set failed while it runs: on_kill stops it, it ends its chunk, nothing comes twice."""
     before = set(running.requests("/slow/tracking"))
     running.publish("parcels", range(2_000, 2_100))
@@ -91,7 +91,7 @@ def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
     assert running.differences() == []
 
 
-def test_a_spark_server_killed_while_it_routes_costs_time_only(running: Running) -> None:
+def test_a_spark_server_killed_while_it_routes_loses_nothing(running: Running) -> None:
     """kill -9 of Spark Connect in the middle of route, started again on its port: the same batch is finished."""
     running.publish("readings", range(40_000))
     batch_id = running.until("Spark has written some deliveries", lambda: routing(running, "readings"))
@@ -154,7 +154,7 @@ def test_errors_in_rule_files_are_shown_by_airflow(running: Running) -> None:
     assert checked.returncode == 2
 
 
-def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_path: Path) -> None:
+def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: Running, tmp_path: Path) -> None:
     """Without its ledger a runner delivers nothing and names the remedy; with it again, it goes on where it was."""
     running.until_settled()
     before = Counter(running.requests("/healthy/invoices"))
@@ -184,7 +184,7 @@ def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_pa
     assert running.differences() == []
 
 
-def test_airflow_refuses_a_backfill_and_nothing_else(running: Running) -> None:
+def test_airflow_refuses_only_a_backfill(running: Running) -> None:
     """No run for every minute of a range can be made of any DAG; watcher and button start runs as before."""
     hour = {"from_date": "2026-10-01T00:00:00Z", "to_date": "2026-10-01T01:00:00Z"}
     refused = {}
@@ -206,7 +206,7 @@ def test_airflow_refuses_a_backfill_and_nothing_else(running: Running) -> None:
     assert not any("backfill" in run_types(running, dag_id) for dag_id in refused)
 
 
-def test_no_secret_was_written_by_any_of_it(running: Running) -> None:
+def test_no_secret_was_written(running: Running) -> None:
     """After all these stories: ledger, store, bus, the logs of services and tasks have no secret, one file holds them.
 
     Targets were signed for, authenticated to, refused and repeated what they were sent.

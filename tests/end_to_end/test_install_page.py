@@ -93,9 +93,7 @@ def shell(venv: FreshVenv) -> Iterator[subprocess.Popen[bytes]]:
         ended(started)
 
 
-def test_an_empty_airflow_delivers_its_first_event_as_the_page_says(
-    shell: subprocess.Popen[bytes], venv: FreshVenv
-) -> None:
+def test_a_new_airflow_delivers_its_first_event_as_documented(shell: subprocess.Popen[bytes], venv: FreshVenv) -> None:
     """Its commands run in their order, from the settings on; the last ones find the published event delivered."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while not (venv.workdir / "delivered").exists():

@@ -47,7 +47,7 @@ rules:
 """
 
 
-def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed: Running) -> None:
+def test_a_streaming_task_delivers_and_a_killed_one_loses_nothing(directed: Running) -> None:
     """The first wakes a streaming task, those after it take no run; after kill -9 the task is back, or the next run
     there.
     """
@@ -95,7 +95,7 @@ def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
     assert status(directed.runtime).overrides == ()
 
 
-def test_a_priority_that_is_set_moves_the_next_push(directed: Running) -> None:
+def test_an_override_of_the_priority_applies_to_the_next_push(directed: Running) -> None:
     """The push of the next batch has the pool and the weight of the priority, and then those of the file again."""
     places = []
     for number, said in enumerate(({}, {"action": "set priority", "value": "high"}, {"action": "clear priority"})):
@@ -130,7 +130,7 @@ def test_an_event_is_explained_in_the_tasks_log(directed: Running) -> None:
     assert "orders-99" in directed.task_log("eventbridge_explain_event", unknown, "explain")
 
 
-def test_backtest_and_diff_leave_reports_that_the_log_links(directed: Running) -> None:
+def test_the_log_links_the_reports_of_backtest_and_diff(directed: Running) -> None:
     """JSON and Markdown in the store: what a rule matches, and what a pasted file loses of it."""
     since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     backtest = directed.trigger("eventbridge_backtest_rules", {"candidate": "accounts", "from": since, "samples": 1})
@@ -196,7 +196,7 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> No
             {"bus": "orders", "from": LONG_AGO, "rules": ["acounts"]},
             "Did you mean accounts?",
         ),
-        ("eventbridge_redrive_dead_letters", {}, "nothing chooses dead letters"),
+        ("eventbridge_redrive_dead_letters", {}, "no filter given"),
         ("eventbridge_redrive_dead_letters", {"rule": "acounts"}, "Did you mean accounts?"),
         ("eventbridge_operate_rules", {"rule": "acounts"}, "Did you mean accounts?"),
         (
@@ -245,7 +245,7 @@ def test_failed_deliveries_are_visible_in_airflow(directed: Running) -> None:
     assert not [line for line in (*pushed, *letters) if "Report(" in line or "Returned value was" in line]
 
 
-def test_a_push_that_is_cleared_says_that_it_was_sent(directed: Running) -> None:
+def test_a_cleared_push_logs_that_it_was_already_sent(directed: Running) -> None:
     """It sends nothing, and says what sends again."""
     (run,) = [run for run in directed.runs("eventbridge_deliver_duty") if run["note"]]
     run_id = run["dag_run_id"]
@@ -254,12 +254,12 @@ def test_a_push_that_is_cleared_says_that_it_was_sent(directed: Running) -> None
     until_ended(directed, "eventbridge_deliver_duty", run_id, "success")
 
     assert any(
-        "redrive to send again" in line for line in told(directed, "eventbridge_deliver_duty", run_id, "push", 0)
+        "redrive to send it again" in line for line in told(directed, "eventbridge_deliver_duty", run_id, "push", 0)
     )
     assert len(directed.requests("/told/crew")) == 3
 
 
-def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) -> None:
+def test_the_form_enables_a_target_and_releases_a_rule(directed: Running) -> None:
     """What is on hold for a target that was disabled is due; a rule that is not on hold stays as it is."""
     directed.runtime.ledger.set_target_status("crew-duty", "crew", "disabled", "responds with 410")
     enabled = ran(
@@ -270,7 +270,7 @@ def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) 
     assert directed.runtime.ledger.target_statuses()["crew-duty", "crew"].state == "ok"
     done = [(each.by, each.call, each.status) for each in directed.runtime.ledger.actions(2)]
     assert done == [("Airflow, admin", "DAG eventbridge_operate_rules", 0)] * 2
-    assert "crew-duty/crew: enabled, by admin" in directed.task_log("eventbridge_operate_rules", enabled, "operate")
+    assert "crew-duty/crew enabled by admin" in directed.task_log("eventbridge_operate_rules", enabled, "operate")
     assert "crew-duty is not on hold" in directed.task_log("eventbridge_operate_rules", released, "operate")
 
 
@@ -284,7 +284,7 @@ def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:
         until_ended(directed, dag_id, run_id, "success")
 
 
-def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Running) -> None:
+def test_a_replay_is_cancelled_with_its_run_without_a_triggerer(directed: Running) -> None:
     """The run of an hour is marked failed before its waiting began; the next batch is not planned."""
     before = len(directed.requests("/healthy/accounts"))
     directed.services.end("triggerer")
@@ -309,7 +309,7 @@ def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Ru
     assert len(directed.requests("/healthy/accounts")) == before
 
 
-def test_the_fallback_starts_a_run_where_no_triggerer_runs(directed: Running) -> None:
+def test_the_fallback_starts_a_run_without_a_triggerer(directed: Running) -> None:
     """One task of `eventbridge_start_waiting_runs` starts the run of the runner with events.
 
     Nobody triggers that DAG itself.
@@ -330,7 +330,7 @@ def test_the_fallback_starts_a_run_where_no_triggerer_runs(directed: Running) ->
     directed.until_settled()
 
 
-def test_an_orphaned_replay_continues_once_there_is_room(directed: Running) -> None:
+def test_an_orphaned_replay_continues_once_ingestion_resumes(directed: Running) -> None:
     """A run of `eventbridge_retry_deliveries` has another run go on with it.
 
     While the store is at its quota that waits.
@@ -356,7 +356,7 @@ def test_an_orphaned_replay_continues_once_there_is_room(directed: Running) -> N
     assert ledger.ingestion_stop() is None
 
 
-def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:
+def test_a_late_batch_is_reported(directed: Running) -> None:
     """The watcher finds it in the ledger and reports `batch.late`; the slow target gets its delivery all the same."""
     directed.publish("slow", range(1))
     directed.until("the batch is reported", lambda: "slow" in late_runners(directed))

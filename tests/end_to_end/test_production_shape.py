@@ -33,5 +33,5 @@ def test_the_demos_rules_deliver_from_kafka_by_celery_with_the_ledger_in_postgre
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "15 of 15 targets have exactly what the reconciliation says" in done.stdout
+    assert "15 of 15 targets have exactly the deliveries of the reconciliation" in done.stdout
     assert "Every flight is accounted for." in done.stdout

@@ -31,7 +31,9 @@ pytestmark = pytest.mark.timeout(900)  # its Airflow starts for a minute or two,
 _RUNNER = "orders"
 
 
-def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: tuple[Running, MortalServer]) -> None:
+def test_a_target_fails_and_recovers_while_scheduler_and_store_are_killed(
+    healing: tuple[Running, MortalServer],
+) -> None:
     """The dead target degrades and the others go on, over kill -9 of store and scheduler; healed, its backlog drains.
 
     In order where it is ordered, what was due first going first where it is not. Nothing is missing, all is reconciled.
@@ -126,7 +128,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     assert running.differences() == []
 
 
-def test_no_secret_was_written_by_any_of_it(healing: tuple[Running, MortalServer]) -> None:
+def test_no_secret_was_written(healing: tuple[Running, MortalServer]) -> None:
     """Neither the bucket, ledger and logs nor the tasks that a dead store and a form made fail have one."""
     running, _ = healing
 

@@ -42,7 +42,7 @@ def test_a_rules_own_pool_has_the_slots_of_its_file() -> None:
     assert wanted == {**SHARED_POOLS, "eventbridge.rule.big": 3, "movement": 8, "own": 5}
 
 
-def test_absent_pools_are_made_and_existing_ones_left_alone(airflow: FakeAirflow) -> None:
+def test_missing_pools_are_created_and_existing_ones_stay(airflow: FakeAirflow) -> None:
     """An operator's slots win over the file's; all pools come back with their slots and free slots."""
     airflow.add("eventbridge.rule.big", 0)
     airflow.add("eventbridge.rule.busy", 4, free=1)
@@ -58,7 +58,7 @@ def test_absent_pools_are_made_and_existing_ones_left_alone(airflow: FakeAirflow
     } == found
 
 
-def test_nothing_is_posted_when_all_pools_are_there(airflow: FakeAirflow) -> None:
+def test_nothing_is_posted_if_all_pools_exist(airflow: FakeAirflow) -> None:
     """The everyday case is one log-in and one page: it is on the way of every batch."""
     with AirflowPools(airflow.connection()) as client:
         client.ensure({"default_pool": 1})
@@ -66,7 +66,7 @@ def test_nothing_is_posted_when_all_pools_are_there(airflow: FakeAirflow) -> Non
     assert airflow.requests == [("POST", "/auth/token"), ("GET", "/api/v2/pools")]
 
 
-def test_more_pools_than_a_page_are_all_seen(airflow: FakeAirflow) -> None:
+def test_pools_on_several_pages_are_all_read(airflow: FakeAirflow) -> None:
     """250 pools come in three pages; none is taken for absent."""
     for number in range(250):
         airflow.add(f"p{number}", 1)
@@ -78,7 +78,7 @@ def test_more_pools_than_a_page_are_all_seen(airflow: FakeAirflow) -> None:
     assert {PoolSlots(1, 1)} == {found[f"p{number}"] for number in range(250)}
 
 
-def test_a_pool_that_another_runner_made_meanwhile_is_taken_as_it_is(airflow: FakeAirflow) -> None:
+def test_a_pool_that_another_runner_created_meanwhile_is_used_as_it_is(airflow: FakeAirflow) -> None:
     """Two listens that start at once both want the pool; the slower one sees the winner's slots."""
     airflow.raced.add("eventbridge.rule.new")
     with AirflowPools(airflow.connection()) as client:
@@ -109,14 +109,14 @@ def test_a_refused_login_names_the_connection(airflow: FakeAirflow) -> None:
     assert "wrong-secret" not in str(error.value)
 
 
-def test_an_airflow_that_is_not_there_is_an_airflow_error(airflow: FakeAirflow) -> None:
+def test_an_unreachable_airflow_is_an_airflow_error(airflow: FakeAirflow) -> None:
     """Refused connections are infrastructure, not tracebacks."""
     airflow.server_close()
     with AirflowPools(airflow.connection(), timeout_seconds=1) as client, pytest.raises(AirflowError):
         client.pools()
 
 
-def test_broken_rule_files_make_no_pool_and_stop_no_task(
+def test_broken_rule_files_create_no_pool_and_stop_no_task(
     airflow: FakeAirflow, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A batch under way needs the pools there are, not today's rules; an alarm lists the errors."""
@@ -129,7 +129,7 @@ def test_broken_rule_files_make_no_pool_and_stop_no_task(
     assert "wrong.yaml" in caplog.text
 
 
-def test_an_operators_slots_win_until_the_file_says_something_else(airflow: FakeAirflow, home: Path) -> None:
+def test_an_operators_slots_win_until_the_rule_file_changes(airflow: FakeAirflow, home: Path) -> None:
     """Made by the file, changed by hand and kept, over a restart too; another number in the file counts again."""
     with stage() as runtime, AirflowPools(airflow.connection()) as client:
         apply_slots(runtime.ledger, client, rules(big=(None, 3)))
@@ -147,9 +147,7 @@ def test_an_operators_slots_win_until_the_file_says_something_else(airflow: Fake
     assert (seen.slots, seen.seen_slots) == (4, 4)
 
 
-def test_a_pool_that_was_there_before_its_file_gave_it_slots_stays_the_operators(
-    airflow: FakeAirflow, home: Path
-) -> None:
+def test_a_pool_older_than_its_slots_in_the_rule_file_stays_the_operators(airflow: FakeAirflow, home: Path) -> None:
     """Nobody knows who made it: it is left alone, until the file changes."""
     airflow.add("eventbridge.rule.big", 0)
     with stage() as runtime, AirflowPools(airflow.connection()) as client:

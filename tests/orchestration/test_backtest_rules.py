@@ -86,7 +86,7 @@ def kept(settings: Settings, log: str) -> dict[str, Any]:
     return found
 
 
-def test_a_backtest_leaves_its_report_in_the_store(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_backtest_writes_its_report_to_the_store(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:
     """The log says what was matched, and links the report as JSON and as Markdown."""
     with caplog.at_level(logging.INFO):
         run("eventbridge_backtest_rules", candidate="big")
@@ -106,7 +106,7 @@ def test_a_diff_compares_a_pasted_rule_file(archive: Settings, caplog: pytest.Lo
     assert "both 2, gained 1, lost 0" in caplog.text
 
 
-def test_a_form_that_makes_no_sense_fails_at_once(
+def test_an_invalid_form_fails_without_a_retry(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The task is not tried again, and says what to do."""

@@ -28,7 +28,7 @@ def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> Non
     assert {"eventbridge_deliver_orders", "eventbridge_deliver_night"} | ALWAYS_PRESENT == set(dags)
 
 
-def test_the_package_makes_the_same_dags(dags: dict[str, DAG]) -> None:
+def test_the_package_defines_the_same_dags(dags: dict[str, DAG]) -> None:
     """What one file in another Airflow's DAGs folder imports is what the DAG files of a checkout make."""
     assert {name: edges(dag) for name, dag in dags.items()} == {
         name: edges(dag) for name, dag in airflow_dags().items()
@@ -79,9 +79,7 @@ def test_a_runner_in_streaming_mode_begins_with_a_streaming_task(home: Path, mon
     assert "parallelism" not in str(dag.doc_md)
 
 
-def test_a_task_of_a_streaming_task_makes_the_dag_that_it_belongs_to(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_of_a_streaming_run_defines_its_own_dag(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process reads no rule file: that it is `streaming` is enough; the other tasks find their batch either way."""
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, "eventbridge_deliver_orders")
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_TASK_ID, "streaming")
@@ -132,7 +130,7 @@ def test_a_replay_batch_goes_through_the_stages_and_triggers_the_next(dags: dict
     assert (push.priority_weight, push.pool) == (-400, "eventbridge.replay")
 
 
-def test_hours_of_archive_are_replayed_by_backfill_alone(dags: dict[str, DAG]) -> None:
+def test_hours_of_archive_are_replayed_only_by_backfill(dags: dict[str, DAG]) -> None:
     """A backfill makes a run an hour, each with its hour; the scheduler never makes one; the form asks for no times."""
     archive = dags["eventbridge_replay_archive"]
     schedule = DagSerialization.from_dict(DagSerialization.to_dict(archive))
@@ -153,7 +151,7 @@ def test_hours_of_archive_are_replayed_by_backfill_alone(dags: dict[str, DAG]) -
     archive.params.validate()
 
 
-def test_an_hour_is_checked_after_each_one(dags: dict[str, DAG]) -> None:
+def test_each_hour_is_checked_after_its_end(dags: dict[str, DAG]) -> None:
     """One task, ten minutes past every hour, one run at a time; the form may name another hour by a picker."""
     check = dags["eventbridge_check_quality"]
 
@@ -164,7 +162,7 @@ def test_an_hour_is_checked_after_each_one(dags: dict[str, DAG]) -> None:
     check.params.validate()
 
 
-def test_settling_happens_whatever_became_of_the_pushes(dags: dict[str, DAG]) -> None:
+def test_a_batch_is_settled_even_if_pushes_fail(dags: dict[str, DAG]) -> None:
     """Settling stages run when all before is done, commit when none of its upstreams failed, all else on success."""
     for dag in of_batches(dags):
         rules = {task.task_id: task.trigger_rule for task in dag.tasks}
@@ -182,7 +180,7 @@ def test_settling_happens_whatever_became_of_the_pushes(dags: dict[str, DAG]) ->
         assert expected == rules
 
 
-def test_a_run_that_waits_skips_all_but_what_goes_on(dags: dict[str, DAG]) -> None:
+def test_a_run_that_waits_skips_all_tasks_but_the_one_that_continues(dags: dict[str, DAG]) -> None:
     """Of a replay or a redrive whose next batch may not be planned yet: two tasks work, not seven."""
     for dag, first in (
         (dags["eventbridge_replay_events"], "plan_replay"),
@@ -195,7 +193,7 @@ def test_a_run_that_waits_skips_all_but_what_goes_on(dags: dict[str, DAG]) -> No
         assert len(skipped.value.tasks) == 5
 
 
-def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, DAG]) -> None:
+def test_only_push_is_mapped_and_only_push_is_never_retried(dags: dict[str, DAG]) -> None:
     """Stages are tried three more times by Airflow, pushes never: the settlement makes pending what they left."""
     for dag in dags.values():
         for task in dag.tasks:
@@ -204,7 +202,7 @@ def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, 
             assert (None if task.task_id == "push" else timedelta(seconds=5)) in (None, task.retry_delay)
 
 
-def test_tasks_of_the_slow_lane_give_way_to_new_deliveries(dags: dict[str, DAG]) -> None:
+def test_tasks_of_the_slow_lane_have_a_lower_cpu_priority(dags: dict[str, DAG]) -> None:
     """Those of old work, retention and quality checks lower their priority before they begin; no others do."""
     for dag in dags.values():
         hooks = [
@@ -234,7 +232,7 @@ def test_weights_are_absolute_and_stages_go_before_pushes(dags: dict[str, DAG]) 
     assert (retry.priority_weight, retry.pool) == (-200, "eventbridge.retry")
 
 
-def test_every_dag_says_whose_it_is_and_what_it_does(dags: dict[str, DAG]) -> None:
+def test_every_dag_has_an_owner_and_documentation(dags: dict[str, DAG]) -> None:
     """Policy: owner, tags, a guide and a description on each DAG; no task runs without an owner."""
     for dag in dags.values():
         assert "eventbridge" in dag.tags
@@ -282,7 +280,7 @@ def test_a_run_starts_by_an_event_of_its_own_asset(dags: dict[str, DAG]) -> None
     assert {"events_orders", "events_night", "due_deliveries"} == subjects
 
 
-def test_the_fallback_looks_seldom_while_the_watcher_works(home: Path, dags: dict[str, DAG]) -> None:
+def test_the_fallback_runs_rarely_while_the_watcher_is_alive(home: Path, dags: dict[str, DAG]) -> None:
     """Every ten minutes; each minute once the watcher has not looked for a minute, and before its first look."""
     home.mkdir(exist_ok=True)
     url = Settings(home=home).ledger_url
@@ -296,7 +294,7 @@ def test_the_fallback_looks_seldom_while_the_watcher_works(home: Path, dags: dic
     assert dags["eventbridge_start_waiting_runs"].timetable.expression == "* * * * *"  # type: ignore[attr-defined]
 
 
-def test_asking_for_the_watcher_makes_no_ledger(home: Path) -> None:
+def test_reading_the_watchers_last_poll_creates_no_ledger(home: Path) -> None:
     """Airflow parses DAG files as any user, before anything was delivered."""
     home.mkdir()
 

@@ -20,7 +20,7 @@ from eventbridge.rule import load_rules
 
 
 @pytest.mark.parametrize("dag_id", ["eventbridge_deliver_night", "eventbridge_retry_deliveries", "somebody_elses"])
-def test_a_task_makes_its_own_dag_only(home: Path, dag_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_defines_only_its_own_dag(home: Path, dag_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One file has all DAGs; the process of a task pays for one."""
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, dag_id)
 
@@ -37,7 +37,7 @@ def test_the_shape_does_not_depend_on_the_number_of_rules(home: Path, monkeypatc
     assert before == {dag_id: edges(dag) for dag_id, dag in DagBag(DAGS).dags.items()}
 
 
-def test_errors_of_rule_files_are_airflows_import_error(home: Path) -> None:
+def test_errors_in_rule_files_are_an_import_error_in_airflow(home: Path) -> None:
     """The UI shows every error with file, line and column: the text of `eventbridge rules check`."""
     folder = Path(os.environ["EVENTBRIDGE_RULES_FOLDER"])
     (folder / "wrong.yaml").write_text("rules:\n  a: {bus: nowhere, patern: {}}\n  b: 7\n")
@@ -96,7 +96,7 @@ def touched(found: dict[str, Any]) -> list[list[str]]:
 _ASKS_THE_LEDGER = "eventbridge_start_waiting_runs.py"
 
 
-def test_parsing_reads_the_rule_files_and_nothing_else(home: Path) -> None:
+def test_parsing_reads_only_the_rule_files(home: Path) -> None:
     """No connection, process, database, or file but the rules while a DAG file is parsed; no heavy import; quickly.
 
     What files held is looked up in the rule cache.

@@ -35,7 +35,7 @@ def test_the_services_see_nothing_of_the_users_airflow(tmp_path: Path) -> None:
     assert (made.airflow_home / "config" / "airflow_local_settings.py").is_file()
 
 
-def test_places_are_found_again_and_are_nobody_elses(tmp_path: Path) -> None:
+def test_saved_places_are_loaded_and_are_private(tmp_path: Path) -> None:
     """What `make up` wrote down is what `load` reads; the folder holds a password."""
     made = new_places(tmp_path / "demo")
     save(made)
@@ -46,7 +46,7 @@ def test_places_are_found_again_and_are_nobody_elses(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
-def test_a_person_is_told_where_the_page_is(tmp_path: Path) -> None:
+def test_the_summary_shows_the_address_of_the_page(tmp_path: Path) -> None:
     """At its own environment's Airflow, with the user and the password that it asks for."""
     made = new_places(tmp_path / "demo")
     lines = [line.split() for line in summary(made, 31.4).splitlines()]
@@ -55,7 +55,7 @@ def test_a_person_is_told_where_the_page_is(tmp_path: Path) -> None:
     assert ["Airflow", made.url, "user", "admin", "password", made.password] in lines
 
 
-def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> None:
+def test_the_command_line_uses_the_demo_by_its_settings_file(tmp_path: Path) -> None:
     """Sourcing settings.sh gives a shell the product's settings, quoted as a shell needs them."""
     made = new_places(tmp_path / "a demo")
     save(made)
@@ -67,7 +67,7 @@ def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> 
     assert shell["EVENTBRIDGE_SPARK_REMOTE"] == made.spark_url
 
 
-def test_a_store_in_a_bucket_is_known_to_all_who_need_it(tmp_path: Path) -> None:
+def test_every_process_gets_the_settings_of_a_store_in_a_bucket(tmp_path: Path) -> None:
     """STORE=s3: tasks, Spark's workers and the command line get URI and connection; by default there is none."""
     made = new_places(tmp_path / "demo", store="s3")
     save(made)
@@ -83,7 +83,7 @@ def test_a_store_in_a_bucket_is_known_to_all_who_need_it(tmp_path: Path) -> None
     assert "AIRFLOW_CONN_EVENTBRIDGE_STORE" not in environment(folder, {})
 
 
-def test_sparks_workers_know_the_connections_of_buses(tmp_path: Path) -> None:
+def test_sparks_workers_get_the_connections_of_buses(tmp_path: Path) -> None:
     """They land large batches themselves; what only tasks need, such as the receiver's secret, they are not given."""
     broker = {"EVENTBRIDGE_CONN_BROKER": "kafka://127.0.0.1:9", "EVENTBRIDGE_BATCH_MAX_EVENTS": "9"}
     made = new_places(tmp_path / "demo", settings=broker)
@@ -91,7 +91,7 @@ def test_sparks_workers_know_the_connections_of_buses(tmp_path: Path) -> None:
     assert places.spark_settings(made) == {"EVENTBRIDGE_CONN_BROKER": "kafka://127.0.0.1:9"}
 
 
-def test_a_ledger_on_a_server_is_known_to_all(tmp_path: Path) -> None:
+def test_every_process_gets_the_url_of_a_ledger_on_a_server(tmp_path: Path) -> None:
     """LEDGER=postgresql: its URL, with the environment's own password; by default there is none."""
     made = new_places(tmp_path / "demo", ledger="postgresql")
     url = f"postgresql://postgres:{made.password}@127.0.0.1:{made.ledger_port}/postgres"
@@ -114,7 +114,7 @@ def test_streaming_mode_is_two_lines_of_the_rules(tmp_path: Path) -> None:
         new_places(tmp_path / "third", mode="fast")
 
 
-def test_a_store_of_another_kind_is_refused_before_anything_is_emptied(tmp_path: Path) -> None:
+def test_an_unknown_store_is_refused_before_anything_is_removed(tmp_path: Path) -> None:
     """A typo in STORE is told, and what is there stays."""
     made = new_places(tmp_path / "demo")
     with pytest.raises(DemoError, match="STORE is 'S3'; it must be file or s3"):
@@ -123,7 +123,7 @@ def test_a_store_of_another_kind_is_refused_before_anything_is_emptied(tmp_path:
     assert made.home.is_dir()
 
 
-def test_a_port_is_given_to_one_environment_only() -> None:
+def test_a_port_is_reserved_for_one_environment() -> None:
     """Not to two that look before either has bound it, and not while somebody listens there."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -147,7 +147,7 @@ def test_a_port_is_free_again_once_its_environment_has_ended() -> None:
     assert reserve(port) == port
 
 
-def test_a_folder_is_given_to_one_environment_only(tmp_path: Path) -> None:
+def test_a_folder_is_locked_by_one_environment(tmp_path: Path) -> None:
     """Of two that start in one checkout the second is told, and empties nothing."""
     made = new_places(tmp_path / "demo")
     code = f"from demo.places import new_places; from pathlib import Path; new_places(Path({str(tmp_path / 'demo')!r}))"
@@ -182,7 +182,7 @@ def test_an_environment_works_with_a_copy_of_the_shipped_rules(tmp_path: Path) -
     assert load_rules(made.rules_folder).rules.keys() == load_rules(ROOT / places.RULES_FOLDER).rules.keys()
 
 
-def test_an_environment_that_is_started_again_is_the_same(tmp_path: Path) -> None:
+def test_a_restarted_environment_keeps_its_data(tmp_path: Path) -> None:
     """Passwords, ports, ledger, archive, rules and Airflow's database stay; a folder without one has none to keep."""
     folder = tmp_path / "demo"
     assert existing_places(tmp_path / "new", {}) is None
@@ -200,7 +200,7 @@ def test_an_environment_that_is_started_again_is_the_same(tmp_path: Path) -> Non
     } == {"mine"}
 
 
-def test_an_environment_of_another_kind_is_kept_and_named(tmp_path: Path) -> None:
+def test_other_options_for_an_existing_environment_are_refused(tmp_path: Path) -> None:
     """STORE=s3 beside data that lie in a folder: an error that says which command removes them, and nothing is."""
     folder = tmp_path / "demo"
     in_another_process(folder, "new_places(folder)")

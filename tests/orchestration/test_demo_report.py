@@ -19,7 +19,7 @@ from eventbridge.rule import RuleSet, load_rules
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_demo_waits_for_every_target_that_responds() -> None:
+def test_the_demo_waits_for_every_target_that_accepts_deliveries() -> None:
     """Healthy, slow and flaky targets and files must have everything; those of /bad, /gone and /hang need not."""
     rules = load_rules(ROOT / "include" / "rules")
     waited_for = {f"{rule}/{target}" for rule, target in targets_that_take_all(rules)}
@@ -78,7 +78,7 @@ def test_the_receivers_record_is_compared_id_by_id(rules: RuleSet, tmp_path: Pat
     assert duplicates(seen) == 1
 
 
-def test_how_targets_stand_at_the_end_is_told_and_compared() -> None:
+def test_the_final_states_of_targets_are_printed_and_compared() -> None:
     """The one that hangs is degraded, the flaky one ok, the one that is gone disabled; few deliveries say nothing."""
     rules = load_rules(ROOT / "include" / "rules")
     at = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -107,7 +107,7 @@ def test_how_targets_stand_at_the_end_is_told_and_compared() -> None:
     assert list(unexpected_states(rules, {}, {"diversions/desk": 5})) == []
 
 
-def test_quantiles_are_of_what_was_measured() -> None:
+def test_quantiles_of_measured_times() -> None:
     """The median and the 99th percentile of 100 times, and none of none."""
     many = Tally(seconds=[float(number) for number in range(100, 0, -1)])
 

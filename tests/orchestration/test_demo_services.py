@@ -41,7 +41,7 @@ time.sleep(600)
 """
 
 
-def test_stubborn_services_are_ended_with_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_that_ignore_sigterm_are_killed_with_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM first; what is left of the group after that is killed, a leader's children included."""
     monkeypatch.setattr(services, "_GRACE_SECONDS", 0.4)
     leader = subprocess.Popen(
@@ -67,14 +67,14 @@ def ended(pid: int) -> bool:
         return True
 
 
-def test_ending_what_has_ended_is_harmless() -> None:
+def test_stopping_an_ended_service_is_harmless() -> None:
     """`make down` after a crash, or twice."""
     done = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
     done.wait()
     stop_groups({"gone": done.pid})
 
 
-def test_a_process_id_that_was_used_again_is_left_alone(tmp_path: Path) -> None:
+def test_a_reused_process_id_is_ignored(tmp_path: Path) -> None:
     """`make down` ends the processes it noted, known by id and start, and nobody else's."""
     mine = psutil.Process()
     noted = {"mine": [mine.pid, mine.create_time()], "again": [mine.pid, 1.0], "gone": [2**22 - 3, 5.0]}
@@ -84,7 +84,7 @@ def test_a_process_id_that_was_used_again_is_left_alone(tmp_path: Path) -> None:
     assert orphaned_groups(tmp_path / "nowhere") == {}
 
 
-def test_the_ledgers_server_asks_for_the_password_and_ends(tmp_path: Path) -> None:
+def test_the_ledgers_server_requires_the_password_and_stops(tmp_path: Path) -> None:
     """It takes the ledger once started, refuses whoever has no password, and is gone when the others are."""
     made = new_places(tmp_path / "demo", ledger="postgresql")
     running = services.Services(made)
@@ -110,7 +110,7 @@ def test_the_ledgers_server_asks_for_the_password_and_ends(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("bus", ["kafka", "rocketmq"])
-def test_a_bus_on_a_broker_is_known_to_all_and_ends(tmp_path: Path, bus: str) -> None:
+def test_every_process_gets_the_connection_of_a_broker_which_stops_last(tmp_path: Path, bus: str) -> None:
     """BUS=...: the copy of the rules names it, the connection leads to it, and it is gone when the others are."""
     made = new_places(tmp_path / "demo", bus=bus)
     running = services.Services(made)
@@ -138,7 +138,7 @@ def test_a_bus_on_a_broker_is_known_to_all_and_ends(tmp_path: Path, bus: str) ->
         new_places(tmp_path / "demo", bus="sqs")
 
 
-def test_the_s3_server_runs_until_it_is_ended_last(tmp_path: Path) -> None:
+def test_the_s3_server_runs_until_it_is_stopped_last(tmp_path: Path) -> None:
     """It is there with its bucket once started, stays when the others end, and can be read meanwhile."""
     made = new_places(tmp_path / "demo", store="s3")
     running = services.Services(made)
@@ -157,7 +157,7 @@ def test_the_s3_server_runs_until_it_is_ended_last(tmp_path: Path) -> None:
     assert orphaned_groups(made.folder) == {}
 
 
-def test_a_service_can_be_made_to_give_way() -> None:
+def test_a_service_can_get_a_lower_cpu_priority() -> None:
     """Its priority is lower, and that of its session, where Linux has one."""
     sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     try:

@@ -28,7 +28,7 @@ FILE = "sqlite:////var/lib/eventbridge/ledger.sqlite"
         "LocalExecutor;team1=LocalExecutor",
     ],
 )
-def test_a_file_goes_with_executors_of_one_host(configured: str) -> None:
+def test_executors_of_one_host_accept_a_ledger_in_a_file(configured: str) -> None:
     """By name, by import path, by alias, for a team."""
     refuse_executors(configured, FILE)
 
@@ -43,14 +43,14 @@ def test_a_file_goes_with_executors_of_one_host(configured: str) -> None:
         ("LocalExecutor;team1=CeleryExecutor", "CeleryExecutor"),
     ],
 )
-def test_a_file_is_refused_where_tasks_may_run_on_several_hosts(configured: str, told: str) -> None:
+def test_executors_of_several_hosts_refuse_a_ledger_in_a_file(configured: str, told: str) -> None:
     """The error names the executor, the ledger, and what to set."""
     remedies = r"EVENTBRIDGE_LEDGER_URL.*postgresql://.*AIRFLOW__CORE__EXECUTOR\) to LocalExecutor"
     with pytest.raises(SettingsError, match=rf"by {told}, which.*{FILE}.*{remedies}"):
         refuse_executors(configured, FILE)
 
 
-def test_the_ui_shows_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ui_shows_a_refused_executor(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the import error of every DAG file, before anything runs."""
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
     bag = DagBag(DAGS)

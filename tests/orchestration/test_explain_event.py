@@ -58,7 +58,7 @@ def test_the_log_has_the_response(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.usefixtures("landed")
-def test_an_unknown_event_fails_the_task_for_good(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_event_fails_the_task_without_a_retry(caplog: pytest.LogCaptureFixture) -> None:
     """It says how far was looked, and is not tried again."""
     with pytest.raises(PlainFailure):
         run(event_id="nobody")

@@ -39,7 +39,9 @@ def old(home: Path) -> Batch:
     return made[0]
 
 
-def test_the_task_removes_what_is_old_and_logs_it(home: Path, old: Batch, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_task_removes_and_logs_what_is_past_its_retention(
+    home: Path, old: Batch, caplog: pytest.LogCaptureFixture
+) -> None:
     """By the settings of Airflow's environment."""
     with caplog.at_level(logging.INFO):
         maintain.function()
@@ -53,7 +55,7 @@ def test_the_task_removes_what_is_old_and_logs_it(home: Path, old: Batch, caplog
     assert "'manifest': 1" in caplog.text
 
 
-def test_a_ledger_of_another_store_fails_the_task_for_good(
+def test_a_ledger_of_another_store_fails_the_task_without_a_retry(
     home: Path, old: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It removes nothing, and is not tried again: a person must act."""

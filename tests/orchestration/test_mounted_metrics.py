@@ -52,7 +52,7 @@ def responses(*calls: dict[str, str], path: str = "/metrics") -> list[httpx.Resp
     return asyncio.run(ask())
 
 
-def test_airflow_serves_metrics_to_a_token_of_ours(token: str) -> None:
+def test_airflow_serves_metrics_to_an_api_token(token: str) -> None:
     """No login of Airflow is asked for; without the token nothing is told."""
     refused, wrong, response = responses({}, {"authorization": "Bearer ebt_x"}, {"authorization": f"Bearer {token}"})
 
@@ -62,7 +62,7 @@ def test_airflow_serves_metrics_to_a_token_of_ours(token: str) -> None:
     assert "eventbridge_reconciliation_difference" in names
 
 
-def test_nothing_else_of_ours_is_mounted(token: str) -> None:
+def test_nothing_else_is_mounted(token: str) -> None:
     """Events are published to `eventbridge serve` alone, and the login of the page is Airflow's."""
     header = {"authorization": f"Bearer {token}"}
     found = [responses(header, path=path)[0].status_code for path in ("/buses/orders/events", "/page/login")]

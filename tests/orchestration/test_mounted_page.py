@@ -93,7 +93,7 @@ def test_airflows_user_sees_the_page(airflow: FastAPI) -> None:
     assert 'href="/eventbridge/page/rules"' in response.text
 
 
-def test_without_a_login_one_is_sent_to_airflows(airflow: FastAPI) -> None:
+def test_without_a_login_the_page_links_to_airflows_login(airflow: FastAPI) -> None:
     """Nothing of the installation is shown, on no page."""
     responses = [ask(airflow, "", "GET", f"/eventbridge/page{path}") for path in ("", "/event?id=1", "/rules/all")]
 
@@ -110,7 +110,7 @@ def test_links_have_the_base_path_of_airflow(monkeypatch: pytest.MonkeyPatch) ->
     assert 'href="/af/eventbridge/page/rules/all"' in response.text
 
 
-def test_a_wrong_value_is_told_on_a_page(airflow: FastAPI) -> None:
+def test_an_invalid_value_shows_an_error_page(airflow: FastAPI) -> None:
     """A browser gets no bare JSON."""
     unknown, wrong = (
         ask(airflow, "viewer", "GET", "/eventbridge/page/rules/none"),
@@ -122,7 +122,7 @@ def test_a_wrong_value_is_told_on_a_page(airflow: FastAPI) -> None:
     assert "no rule" in unknown.text
 
 
-def test_a_viewer_looks_and_changes_nothing(airflow: FastAPI, runtime: Runtime) -> None:
+def test_a_viewer_cannot_change_anything(airflow: FastAPI, runtime: Runtime) -> None:
     """A role that may trigger our DAGs pauses a rule; one that may only look is refused, and so is another site."""
     key = {
         role: key_of(ask(airflow, role, "GET", "/eventbridge/page/rules/all/test").text) for role in ("viewer", "user")

@@ -14,7 +14,7 @@ from eventbridge.orchestrate.plain_failure import NO_RETRY_POLICY, PlainFailure,
 from eventbridge.orchestrate.tasks import stage
 
 
-def test_an_error_of_a_person_is_one_error_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_user_error_is_one_error_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The task exits: its runner logs no stack for that."""
 
     @without_traceback
@@ -31,14 +31,14 @@ def test_an_error_of_a_person_is_one_error_in_the_log(home: Path, caplog: pytest
     assert isinstance(raised.value, SystemExit)
 
 
-def test_only_that_is_not_tried_again() -> None:
+def test_only_plain_failures_are_not_retried() -> None:
     """A fault of the infrastructure is tried again as the task says; a plain failure is not."""
     decided = [NO_RETRY_POLICY.evaluate(error, 1, 3).action for error in (PlainFailure(1), LedgerError("locked"))]
 
     assert decided == [RetryAction.FAIL, RetryAction.DEFAULT]
 
 
-def test_every_task_that_airflow_tries_again_has_the_policy(dags: dict[str, DAG]) -> None:
+def test_every_task_with_retries_has_the_policy(dags: dict[str, DAG]) -> None:
     """Without it an exit would be tried again three times."""
     for dag in dags.values():
         for task in dag.tasks:
@@ -46,7 +46,7 @@ def test_every_task_that_airflow_tries_again_has_the_policy(dags: dict[str, DAG]
                 assert task.retry_policy is NO_RETRY_POLICY, task.task_id
 
 
-def test_another_persons_task_fails_as_airflow_has_it(home: Path) -> None:
+def test_a_users_own_task_fails_by_airflows_exception(home: Path) -> None:
     """The hook runs in tasks without the policy: it raises what Airflow does not try again."""
     with pytest.raises(AirflowFailException, match="no bus"), stage():
         raise UserError("no bus: set `bus`")

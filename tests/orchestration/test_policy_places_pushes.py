@@ -69,7 +69,7 @@ def alarms(caplog: pytest.LogCaptureFixture) -> int:
     return sum("ALARM" in record.getMessage() for record in caplog.records)
 
 
-def test_a_push_gets_the_place_of_the_chunk_with_its_map_index(ledger: Ledger) -> None:
+def test_a_push_gets_the_placement_of_the_chunk_with_its_map_index(ledger: Ledger) -> None:
     """Each map index of a runner's routed batch has its own chunk's pool and weight; other runners' count nothing."""
     plan(ledger, "b1", "orders", "eventbridge.rule.big", "eventbridge.high")
     plan(ledger, "b2", "night", "movement")
@@ -79,7 +79,7 @@ def test_a_push_gets_the_place_of_the_chunk_with_its_map_index(ledger: Ledger) -
     assert Placement("movement", 700) == placed(dag_id="eventbridge_deliver_night", map_index=0)
 
 
-def test_a_committed_batch_has_no_places_any_more(ledger: Ledger) -> None:
+def test_a_committed_batch_has_no_placements(ledger: Ledger) -> None:
     """The places are those of the uncommitted batch: after its commit, those of the next one."""
     plan(ledger, "b1", "orders", "eventbridge.rule.big")
     ledger.begin_settlement("b1")
@@ -98,7 +98,7 @@ def test_a_committed_batch_has_no_places_any_more(ledger: Ledger) -> None:
         {"dag_id": "somebody_elses"},
     ],
 )
-def test_everything_but_a_mapped_push_keeps_its_place(ledger: Ledger, fields: dict[str, object]) -> None:
+def test_everything_but_a_mapped_push_keeps_its_pool_and_weight(ledger: Ledger, fields: dict[str, object]) -> None:
     """Other tasks, unmapped pushes and other DAGs keep what their DAG says."""
     plan(ledger, "b1", "orders", "eventbridge.rule.big")
 
@@ -123,7 +123,7 @@ def test_an_expansion_asks_the_ledger_once(ledger: Ledger, monkeypatch: pytest.M
     assert asked == ["orders"]
 
 
-def test_a_cleared_run_is_not_given_what_it_had_before(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cleared_run_does_not_get_its_old_placement(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Placements are held for an expansion only: a run that is cleared and routes another batch is asked for again."""
     plan(ledger, "b1", "orders", "eventbridge.rule.big")
     assert Placement("eventbridge.rule.big", 700) == placed()
@@ -153,7 +153,7 @@ def test_a_map_index_without_a_chunk_is_unplanned(ledger: Ledger) -> None:
     assert placed(map_index=1) == UNPLANNED
 
 
-def test_a_missing_ledger_is_not_made(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_policy_creates_no_ledger(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Asking for places never makes a ledger: an empty one would look like a first start."""
     policy._placements.cache_clear()
     home.mkdir()
@@ -163,7 +163,7 @@ def test_a_missing_ledger_is_not_made(home: Path, caplog: pytest.LogCaptureFixtu
     assert alarms(caplog) == 1
 
 
-def test_a_locked_ledger_costs_the_scheduler_half_a_second_at_most(
+def test_a_locked_ledger_blocks_the_scheduler_for_half_a_second_at_most(
     ledger: Ledger, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A ledger that does not respond holds the scheduler up for 500 ms once, not once a push."""

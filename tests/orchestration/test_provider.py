@@ -108,7 +108,7 @@ def test_airflow_runs_the_command_that_gives_the_ledgers_url(monkeypatch: pytest
     assert configured_settings().ledger_url == "sqlite:////tmp/of-variable.sqlite"
 
 
-def test_an_error_in_the_section_says_where_it_may_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_section_names_the_section(monkeypatch: pytest.MonkeyPatch) -> None:
     """The nearest setting, and that Airflow's configuration gave it."""
     monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__HOMME", "/srv")
     with pytest.raises(SettingsError) as raised:

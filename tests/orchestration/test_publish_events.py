@@ -37,7 +37,7 @@ class _Instance:
     dag_id, run_id, task_id, map_index = "mine", "manual", "tell", -1
 
 
-def test_an_operator_publishes_the_same_ids_when_it_is_tried_again(home: Path) -> None:
+def test_a_retried_operator_publishes_the_same_ids(home: Path) -> None:
     """An event without an id gets one that depends on the task instance and its place, not on the try."""
     operator = PublishEventsOperator(task_id="tell", bus="orders", events=[{**ORDER, "id": "o1"}, ORDER])
     context: Any = {"ti": _Instance()}
@@ -49,7 +49,7 @@ def test_an_operator_publishes_the_same_ids_when_it_is_tried_again(home: Path) -
     assert len(set(ids)) == 2
 
 
-def test_the_log_says_how_many_and_where_they_lie(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_the_number_and_the_offsets_of_events(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Lines of a form are published without a changed digit, and the log names bus, partition, offsets and ids."""
     event = '{"id": "o1", "specversion": "1.0", "type": "t", "source": "/s", "data": {"n": 1.10}}'
     with caplog.at_level(logging.INFO):
@@ -61,7 +61,7 @@ def test_the_log_says_how_many_and_where_they_lie(home: Path, caplog: pytest.Log
     assert "ids: o1" in caplog.text
 
 
-def test_an_array_keeps_its_digits_too(home: Path) -> None:
+def test_an_array_keeps_its_digits(home: Path) -> None:
     """A form may hold one JSON array: its elements are cut out as they stand."""
     event = '{"id": "o1", "specversion": "1.0", "type": "t", "source": "/s", "data": 1.10}'
     EventBridgeHook().publish("orders", f"[{event},\n {event.replace('o1', 'o2')} ]")
@@ -83,7 +83,7 @@ def test_an_array_keeps_its_digits_too(home: Path) -> None:
         ("order", [ORDER], "Did you mean orders?"),
     ],
 )
-def test_an_error_publishes_nothing_and_is_not_tried_again(home: Path, bus: str, events: Any, said: str) -> None:
+def test_an_error_publishes_nothing_and_is_not_retried(home: Path, bus: str, events: Any, said: str) -> None:
     """The task fails at once with the place and the remedy, and the bus stays empty."""
     with pytest.raises(AirflowFailException) as failure:
         EventBridgeHook().publish(bus, events)
@@ -112,7 +112,7 @@ def test_every_error_of_every_event_is_named(home: Path) -> None:
     assert bodies(home) == []
 
 
-def test_no_more_errors_are_named_than_a_log_can_hold(home: Path) -> None:
+def test_the_number_of_reported_errors_is_bounded(home: Path) -> None:
     """200 lines, and how many more errors there are; one event of a thousand errors does not hide the others."""
     wrong = {**ORDER, **{f"Name{number}": 1 for number in range(1_000)}}
     with pytest.raises(AirflowFailException) as failure:
@@ -125,7 +125,7 @@ def test_no_more_errors_are_named_than_a_log_can_hold(home: Path) -> None:
     assert lines[-1] == "and 121 more"
 
 
-def test_a_connection_may_say_where_events_go(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_may_name_the_bus(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `bus` the operator asks a connection of type eventbridge_bus; one that names none fails the task."""
     monkeypatch.setenv(
         "AIRFLOW_CONN_SHOP", '{"conn_type": "eventbridge_bus", "schema": "orders", "extra": {"topic": null}}'
@@ -141,7 +141,7 @@ def test_a_connection_may_say_where_events_go(home: Path, monkeypatch: pytest.Mo
         PublishEventsOperator(task_id="tell", events=[ORDER]).execute(context)
 
 
-def test_the_dag_publishes_what_its_form_holds(home: Path) -> None:
+def test_the_dag_publishes_the_events_of_its_form(home: Path) -> None:
     """The task of the DAG takes bus and events from the run's parameters."""
     task: Any = DagBag(DAGS).dags["eventbridge_publish_events"].get_task("publish")
     run: Any = {"dag": task.dag, "dag_run": SimpleNamespace(triggering_user_name="ada"), "run_id": "manual__1"}

@@ -66,7 +66,7 @@ def test_a_run_without_parameters_is_refused(runtime: Runtime) -> None:
     assert runtime.ledger.replays() == []
 
 
-def test_to_deliver_to_all_rules_takes_a_word(runtime: Runtime) -> None:
+def test_delivering_to_all_rules_needs_an_explicit_value(runtime: Runtime) -> None:
     """No rule is chosen: refused; `*` stands for all of them, and alone."""
     with pytest.raises(UserError, match=r"Fill in rules \(their names, or \* for all rules of the bus\)"):
         asked(runtime, rules=[])
@@ -77,7 +77,7 @@ def test_to_deliver_to_all_rules_takes_a_word(runtime: Runtime) -> None:
     assert "rules" not in asked(runtime, rules=["*"]).selection
 
 
-def test_a_dry_run_begins_nothing(runtime: Runtime) -> None:
+def test_a_dry_run_starts_nothing(runtime: Runtime) -> None:
     """It is logged only, and it is what a form does that nobody switched to deliver."""
     form = EMPTY | {"bus": "orders", "rules": ["*"]}
 
@@ -86,7 +86,7 @@ def test_a_dry_run_begins_nothing(runtime: Runtime) -> None:
 
 
 @pytest.mark.parametrize("end", ["done", "cancelled"])
-def test_a_run_whose_replay_has_ended_begins_another(runtime: Runtime, end: Any) -> None:
+def test_a_run_whose_replay_has_ended_starts_another(runtime: Runtime, end: Any) -> None:
     """To reprocess a completed run, or one that was marked failed, delivers the hour again."""
     first = asked(runtime)
     runtime.ledger.end_replay(first.replay_id, end)
@@ -98,7 +98,7 @@ def test_a_run_whose_replay_has_ended_begins_another(runtime: Runtime, end: Any)
     assert asked(runtime, 1) == second
 
 
-def test_a_run_that_took_too_long_goes_on_when_it_is_reprocessed(runtime: Runtime) -> None:
+def test_a_run_that_timed_out_continues_when_it_is_reprocessed(runtime: Runtime) -> None:
     """The replay was paused and the run failed; the run of the same hour has it go on under its id."""
     first = asked(runtime)
     with pytest.raises(AirflowFailException, match=r"has not ended within.*under the same id"):
@@ -122,7 +122,7 @@ def test_a_paused_replay_of_other_parameters_is_cancelled(runtime: Runtime) -> N
     assert (second.rate, second.state, runtime.ledger.replay(first.replay_id).state) == (7, "running", "cancelled")
 
 
-def test_a_run_that_is_cleared_while_it_waits_begins_another(runtime: Runtime) -> None:
+def test_a_run_that_is_cleared_while_it_waits_starts_another(runtime: Runtime) -> None:
     """Its replay is cancelled, and the trigger of before, which is told to stop later, leaves the new one alone."""
     first = asked(runtime)
     second = asked(runtime, 1)
@@ -148,7 +148,7 @@ def told(trigger: ReplayEnd) -> Any:
     return asyncio.run(first()).payload
 
 
-def test_the_trigger_tells_how_the_replay_ended(runtime: Runtime) -> None:
+def test_the_trigger_reports_the_final_state_of_the_replay(runtime: Runtime) -> None:
     """It looks at the ledger until then; past its time it says so."""
     begun = asked(runtime)
     now = runtime.ledger.now()
@@ -158,7 +158,7 @@ def test_the_trigger_tells_how_the_replay_ended(runtime: Runtime) -> None:
     assert told(ReplayEnd(begun.replay_id, RUN, (now + timedelta(hours=1)).isoformat())) == {"state": "done"}
 
 
-def test_the_trigger_is_made_again_from_what_it_serializes() -> None:
+def test_the_trigger_is_restored_from_its_serialization() -> None:
     """Import path and arguments, as the triggerer keeps them."""
     path, arguments = ReplayEnd("3f2a", RUN, "2099-01-01T00:00:00+00:00").serialize()
 
@@ -195,7 +195,7 @@ def test_a_replay_whose_run_failed_is_cancelled_at_its_next_batch(runtime: Runti
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "success", None])
-def test_a_replay_whose_run_has_not_failed_goes_on(runtime: Runtime, state: str | None) -> None:
+def test_a_replay_whose_run_has_not_failed_continues(runtime: Runtime, state: str | None) -> None:
     """Also if Airflow has no such run any more, or cannot say."""
     begun = asked(runtime)
 
@@ -203,7 +203,7 @@ def test_a_replay_whose_run_has_not_failed_goes_on(runtime: Runtime, state: str 
     assert runtime.ledger.replay(begun.replay_id).state == "running"
 
 
-def test_a_replay_that_a_person_goes_on_with_is_not_cancelled_for_its_first_run(runtime: Runtime) -> None:
+def test_a_replay_that_a_person_continues_is_not_cancelled_for_its_first_run(runtime: Runtime) -> None:
     """Its run waited too long and failed. A form with the replay id gives it to the run of
     `eventbridge_replay_events`.
     """
@@ -233,7 +233,7 @@ def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(runtime: R
     assert (found.state, found.run) == ("running", begun.run)
 
 
-def test_a_replay_that_no_run_moves_is_left(runtime: Runtime) -> None:
+def test_a_replay_without_a_run_is_orphaned(runtime: Runtime) -> None:
     """Once two runs could have planned its next batch; one that a command moves never is; who goes on minds it."""
     begun = asked(runtime)
     ago = runtime.ledger.now() - 2 * run_limit(runtime.settings)
@@ -249,7 +249,7 @@ def test_a_replay_that_no_run_moves_is_left(runtime: Runtime) -> None:
     assert orphaned_replay(runtime) is None
 
 
-def test_what_a_server_without_airflow_recorded_is_left_from_the_beginning(runtime: Runtime) -> None:
+def test_a_request_recorded_without_airflow_is_orphaned_at_once(runtime: Runtime) -> None:
     """Until somebody begins it: a run, or the command; what Airflow's own page records is triggered by that."""
     replay = runtime.ledger.begin_replay(replace(asked(runtime), replay_id="recorded", run=f"{RECORDED}page, ann, 1"))
     how: dict[str, Any] = {"rate": None, "retransform": False, "again": False}

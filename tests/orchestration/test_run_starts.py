@@ -79,7 +79,7 @@ def ago(seconds: float, mark: object = "old") -> RunStart:
         "what is begun and not ended is looked after once a minute",
     ],
 )
-def test_a_run_starts_when_something_waits_and_the_last_start_was_responded(
+def test_a_run_starts_when_something_waits_and_the_last_batch_is_delivered(
     seen: SubjectState, last: RunStart | None, expected: bool
 ) -> None:
     """Level-triggered, not more than once a second, and again after 15 s without a response."""
@@ -98,7 +98,7 @@ def started_at(seen: SubjectState, seconds: int) -> list[int]:
     return at
 
 
-def test_a_start_whose_runs_change_nothing_is_repeated_ever_later() -> None:
+def test_a_start_whose_runs_change_nothing_is_repeated_at_growing_intervals() -> None:
     """15 s, then twice as long each time, up to ten minutes: a missing connection fails 8 runs an hour, not 240."""
     assert started_at(SubjectState(waiting=True, busy=False, mark="m", progress="p"), 3_600) == [
         *(0, 15, 45, 105, 225, 465, 945),
@@ -106,13 +106,13 @@ def test_a_start_whose_runs_change_nothing_is_repeated_ever_later() -> None:
     ]
 
 
-def test_a_start_is_repeated_every_15_s_where_a_run_without_work_is_right() -> None:
+def test_a_start_is_repeated_every_15_s_if_runs_without_work_are_useful() -> None:
     """Such as a run that looks whether the disk has room again."""
     assert started_at(SubjectState(waiting=True, busy=False, mark="m"), 61) == [0, 15, 30, 45, 60]
 
 
 @pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "unfinished"])
-def test_a_step_of_a_run_makes_the_next_repeat_come_soon(waiting: bool) -> None:
+def test_progress_of_a_run_resets_the_interval(waiting: bool) -> None:
     """Any progress since the last start counts, and the doubling begins again."""
     before = RunStart(NOW, "m", progress="planned", repeats=6)
     seen = SubjectState(waiting=waiting, busy=True, mark="m", unfinished=True, progress="routed")
@@ -207,7 +207,7 @@ def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Cl
     assert "events_orders" in watch.subjects_to_start()
 
 
-def test_the_fallback_starts_every_run_while_the_watcher_is_silent(watch: Watch, clock: Clock) -> None:
+def test_the_fallback_starts_every_run_while_the_watcher_does_not_poll(watch: Watch, clock: Clock) -> None:
     """Before the watcher has ever looked, and a minute after its last look."""
     every = ["due_deliveries", "events_night", "events_orders"]
     assert sorted(watch.subjects_to_start()) == every
@@ -217,14 +217,14 @@ def test_the_fallback_starts_every_run_while_the_watcher_is_silent(watch: Watch,
     assert sorted(watch.subjects_to_start()) == every
 
 
-def test_silence_while_nothing_waits(watch: Watch, clock: Clock) -> None:
+def test_no_run_starts_while_nothing_waits(watch: Watch, clock: Clock) -> None:
     """A quiet bus costs Airflow nothing, however long."""
     for _ in range(3):
         clock.later(60)
         assert watch.look() == []
 
 
-def test_a_batch_whose_run_died_is_rung_for_each_minute(watch: Watch, clock: Clock) -> None:
+def test_a_batch_whose_run_died_gets_a_run_each_minute(watch: Watch, clock: Clock) -> None:
     """Though nothing else waits: the fallback looks every ten minutes only."""
     publish(watch)
     watch.look()
@@ -240,7 +240,7 @@ def test_a_batch_whose_run_died_is_rung_for_each_minute(watch: Watch, clock: Clo
     assert watch.look() == []
 
 
-def test_a_streaming_task_that_ends_soon_has_a_run_started_until_there_is_a_standby(watch: Watch, clock: Clock) -> None:
+def test_a_streaming_task_that_ends_soon_gets_a_run_until_it_has_a_standby(watch: Watch, clock: Clock) -> None:
     """Else it takes what comes by itself, and no run starts."""
     ledger = watch.runtime.ledger
     ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=60))
@@ -256,7 +256,7 @@ def test_a_streaming_task_that_ends_soon_has_a_run_started_until_there_is_a_stan
     assert "events_orders" in watch.look()
 
 
-def test_a_streaming_task_that_died_has_a_run_started_when_its_lease_is_over(watch: Watch, clock: Clock) -> None:
+def test_a_dead_streaming_task_gets_a_run_when_its_lease_expires(watch: Watch, clock: Clock) -> None:
     """Though its batch is open, and a run started just before: a second run takes it over."""
     ledger = watch.runtime.ledger
     publish(watch)
@@ -274,7 +274,7 @@ def test_a_streaming_task_that_died_has_a_run_started_when_its_lease_is_over(wat
     assert "events_orders" in watch.look()
 
 
-def test_a_streaming_task_whose_process_is_gone_has_a_run_started_at_once(watch: Watch, clock: Clock) -> None:
+def test_a_streaming_task_whose_process_is_gone_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
     """Of the same host: that of another is waited for until its lease is over."""
     ledger = watch.runtime.ledger
     with subprocess.Popen(["true"]) as gone:
@@ -286,7 +286,7 @@ def test_a_streaming_task_whose_process_is_gone_has_a_run_started_at_once(watch:
         ledger.release_streaming_lease("orders", f"{host}:{gone.pid}:1")
 
 
-def test_changed_rules_are_taken_up_without_an_event(watch: Watch, clock: Clock) -> None:
+def test_changed_rules_get_a_run_without_an_event(watch: Watch, clock: Clock) -> None:
     """Once, within a minute."""
     watch.look()
     rule = "rules: {x: {bus: orders, runner: night, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
@@ -305,7 +305,7 @@ def looked(watch: Watch) -> datetime | None:
     return last_look(engine_of(watch.runtime.settings.ledger_url), 5)
 
 
-def test_the_ledger_knows_whether_the_watcher_lives(watch: Watch, clock: Clock) -> None:
+def test_the_watcher_records_its_polls_in_the_ledger(watch: Watch, clock: Clock) -> None:
     """A look is noted every 20 s, but not while a bus is silent, whose runners are left to the fallback."""
     watch.look()
     first = looked(watch)
@@ -327,7 +327,7 @@ def test_the_ledger_knows_whether_the_watcher_lives(watch: Watch, clock: Clock) 
     assert looked(watch) == second
 
 
-def test_a_runner_that_never_ran_is_rung_for(home: Path, clock: Clock) -> None:
+def test_a_runner_that_never_ran_gets_a_run(home: Path, clock: Clock) -> None:
     """A group is registered by its first run, and `latest` counts from there: it must not wait for an event."""
     settings = Settings(home=home, rules_folder=home.parent / "rules")
     watch = Watch(Runtime.open(settings, connections_from_environment({}), clock))
@@ -336,7 +336,7 @@ def test_a_runner_that_never_ran_is_rung_for(home: Path, clock: Clock) -> None:
     watch.close()
 
 
-def test_the_next_run_is_called_while_the_batch_before_is_settled(watch: Watch, clock: Clock) -> None:
+def test_the_next_run_starts_while_the_batch_before_is_settled(watch: Watch, clock: Clock) -> None:
     """Once, for what the batch did not take; what it did take is not waiting any more."""
     publish(watch)
     watch.look()
@@ -356,7 +356,7 @@ def test_the_next_run_is_called_while_the_batch_before_is_settled(watch: Watch, 
     assert "events_orders" not in watch.look()
 
 
-def test_one_run_start_a_batch(watch: Watch, clock: Clock) -> None:
+def test_each_batch_gets_one_run(watch: Watch, clock: Clock) -> None:
     """Started once when an event comes, silent until its batch is delivered, started at once for what came
     meanwhile.
     """
@@ -395,7 +395,7 @@ def seconds_of_run_starts(watch: Watch, clock: Clock, seconds: int) -> list[int]
     return at
 
 
-def test_runs_that_fail_before_they_take_anything_come_ever_later(watch: Watch, clock: Clock) -> None:
+def test_runs_that_fail_before_taking_events_start_at_growing_intervals(watch: Watch, clock: Clock) -> None:
     """A missing connection fails `listen`; events that come meanwhile start none sooner; a batch that is taken does."""
     publish(watch)
     assert "events_orders" in watch.look()
@@ -410,7 +410,7 @@ def test_runs_that_fail_before_they_take_anything_come_ever_later(watch: Watch, 
     assert seconds_of_run_starts(watch, clock, 30) == [10, 25]
 
 
-def test_runs_that_fail_in_the_middle_of_a_batch_come_ever_later(watch: Watch, clock: Clock) -> None:
+def test_runs_that_fail_within_a_batch_start_at_growing_intervals(watch: Watch, clock: Clock) -> None:
     """A batch that no run moves on, and nothing else waits: a minute, two, four, up to ten."""
     publish(watch)
     watch.look()
@@ -419,7 +419,7 @@ def test_runs_that_fail_in_the_middle_of_a_batch_come_ever_later(watch: Watch, c
     assert seconds_of_run_starts(watch, clock, 1_200) == [60, 120, 240, 480, 960]
 
 
-def test_a_stopped_ingestion_is_looked_at_every_15_s(watch: Watch, clock: Clock) -> None:
+def test_a_stopped_ingestion_gets_a_run_every_15_s(watch: Watch, clock: Clock) -> None:
     """Only a run finds out that there is room again."""
     assert watch.runtime.ledger.stop_ingestion("the disk is full", "disk")
     publish(watch)
@@ -428,7 +428,7 @@ def test_a_stopped_ingestion_is_looked_at_every_15_s(watch: Watch, clock: Clock)
     assert seconds_of_run_starts(watch, clock, 60) == [15, 30, 45, 60]
 
 
-def test_a_dag_that_is_unpaused_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
+def test_an_unpaused_dag_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
     """However often its start was lost before: Airflow starts the trigger of a DAG again when it is unpaused."""
 
     async def no_looks() -> AsyncIterator[list[str]]:
@@ -457,7 +457,7 @@ def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:
     assert watch.look() == ["events_extra"]
 
 
-def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> None:
+def test_retries_get_a_run_when_they_are_due(watch: Watch, clock: Clock) -> None:
     """Pending deliveries start a run when due, not before, and not again while a batch has them."""
     publish(watch)
     for runner in ("orders", "night"):
@@ -479,7 +479,7 @@ def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> 
     assert watch.look() == []
 
 
-def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch: Watch, clock: Clock) -> None:
+def test_the_next_due_delivery_gets_a_run_even_if_the_last_run_took_nothing(watch: Watch, clock: Clock) -> None:
     """Once nothing is due any more its start counts as responded to: the next one does not wait for 15 s."""
     publish(watch)
     for runner in ("orders", "night"):
@@ -497,7 +497,7 @@ def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch:
     assert watch.look() == ["due_deliveries"]
 
 
-def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
+def test_a_reopened_pool_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
     """Airflow is asked only while deliveries are on hold for a closed pool; one that is silent holds up no start."""
     publish(watch)
     for runner in ("orders", "night"):
@@ -525,7 +525,7 @@ def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Cl
     assert sorted(watch.look()) == ["events_night", "events_orders"]
 
 
-def test_a_bus_that_does_not_respond_silences_no_other(watch: Watch, home: Path, clock: Clock) -> None:
+def test_a_bus_that_does_not_respond_delays_no_other(watch: Watch, home: Path, clock: Clock) -> None:
     """Its runner is left to the time schedule; the others get a run."""
     (home.parent / "rules" / "down.yaml").write_text(
         "buses: {down: {source: {type: kafka, connection: nowhere, topics: [a]}}}\n"
@@ -563,7 +563,7 @@ class KeepsItsError:
         self._below.close()
 
 
-def test_a_bus_that_failed_once_is_opened_again(watch: Watch, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bus_that_failed_is_reopened(watch: Watch, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client may keep to an error for good; after the silence a new one asks."""
     brokers = {"up": True}
     opened: list[KeepsItsError] = []

@@ -47,7 +47,7 @@ def test_a_heartbeat_is_sent_to_where_the_connection_says(
         assert [each["path"] for each in receiver.requests()] == ["/healthy/beat", "/healthy/fail"]
 
 
-def test_a_runner_that_stands_still_is_trouble() -> None:
+def test_a_stalled_runner_is_reported() -> None:
     """One that has events and moved nothing for 20 minutes, and one whose batch is old; not one without events."""
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     runners = {"still": (5.0, 21), "moving": (5.0, 19), "idle": (0.0, 90)}

@@ -36,7 +36,7 @@ def test_a_target_is_one_sentence(line: TargetLine, sentence: str) -> None:
     assert str(line) == sentence
 
 
-def test_targets_in_trouble_come_first_and_the_rest_is_counted() -> None:
+def test_targets_with_failures_come_first_and_the_rest_is_counted() -> None:
     """Of two hundred targets five are named."""
     lines = [TargetLine(f"rule/{number:03}", 10, 10) for number in range(200)]
     lines[7] = TargetLine("rule/007", 10, 9, dead=Failures(1, "HTTP 503", ("E1",)))
@@ -50,7 +50,7 @@ def test_targets_in_trouble_come_first_and_the_rest_is_counted() -> None:
     assert sentence.endswith(". 204 more targets: 2,030 of 2,040 delivered, 10 to be tried again")
 
 
-def test_what_comes_from_outside_cannot_make_a_sentence_long_or_break_it() -> None:
+def test_text_from_outside_cannot_lengthen_or_break_a_sentence() -> None:
     """Ids of events and names are of any length and hold any character."""
     lines = [
         TargetLine(

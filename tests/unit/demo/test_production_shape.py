@@ -31,7 +31,7 @@ def native(tmp_path: Path) -> Substitutions:
     return Substitutions(services(SECRETS), tmp_path)
 
 
-def test_the_file_is_what_the_compose_specification_wants() -> None:
+def test_the_file_conforms_to_the_compose_specification() -> None:
     """Its JSON schema finds nothing."""
     schema = compose_schema()
     found = {name: value for name, value in WHOLE.items() if name != "name"}  # newer than that schema
@@ -40,7 +40,7 @@ def test_the_file_is_what_the_compose_specification_wants() -> None:
     assert WHOLE["name"] == "eventbridge"
 
 
-def test_only_the_ui_and_the_api_are_published_and_on_this_machine_alone() -> None:
+def test_only_the_ui_and_the_api_are_published_and_only_locally() -> None:
     """No other service has a port outside, and none uses the host's network."""
     published = {name: fields["ports"] for name, fields in WHOLE["services"].items() if "ports" in fields}
 
@@ -67,7 +67,7 @@ def test_the_example_names_every_variable_and_no_secret() -> None:
     }
 
 
-def test_make_env_writes_random_secrets_for_the_owner_alone_and_never_again(tmp_path: Path) -> None:
+def test_make_env_writes_random_private_secrets_once(tmp_path: Path) -> None:
     """A second call changes nothing: the passwords are in use."""
     env.write(file=tmp_path / ".env")
     written = (tmp_path / ".env").read_text()
@@ -98,7 +98,7 @@ def test_the_image_has_what_its_services_run() -> None:
     assert f"{SHA256}  /build/{JAR.name.split('-')[0]}.jar" in dockerfile
 
 
-def test_what_is_waited_for_can_be_told() -> None:
+def test_dependencies_have_health_checks() -> None:
     """A service that others wait for has a health check, or is one that ends; every volume is named."""
     for fields in WHOLE["services"].values():
         for other, how in fields.get("depends_on", {}).items():
@@ -121,14 +121,14 @@ def test_both_shapes_run_the_same_commands_with_the_same_settings(native: Substi
             assert [back(word) for word in process.command] == [back(word) for word in service.command]
 
 
-def test_the_log_of_no_container_grows_for_ever() -> None:
+def test_every_container_has_bounded_logs() -> None:
     """Each service has the logging driver that rotates by itself."""
     assert {name: fields.get("logging") for name, fields in WHOLE["services"].items()} == {
         name: {"driver": "local"} for name in WHOLE["services"]
     }
 
 
-def test_every_setting_of_ours_reaches_every_process_of_ours() -> None:
+def test_every_process_gets_every_setting() -> None:
     """Whoever opens the ledger or the store sees the same: scheduler, workers, triggerer, API."""
     own = [each for each in services(SECRETS).values() if each.is_own and not each.name.startswith(("s3", "spark"))]
     settings = WHOLE["x-settings"]

@@ -50,7 +50,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
         each.stop()
 
 
-def test_services_start_once_what_they_wait_for_is_well(started: Callable[..., Supervisor], tmp_path: Path) -> None:
+def test_services_start_once_their_dependencies_are_healthy(started: Callable[..., Supervisor], tmp_path: Path) -> None:
     """The second would end at once if the first had not ended before."""
     supervisor = started()
 
@@ -58,7 +58,7 @@ def test_services_start_once_what_they_wait_for_is_well(started: Callable[..., S
     assert sorted((tmp_path / "began").read_text().split()) == ["second-1", "second-2"]
 
 
-def test_what_is_killed_goes_with_its_children_and_is_started_again(started: Callable[..., Supervisor]) -> None:
+def test_a_killed_process_ends_with_its_children_and_is_restarted(started: Callable[..., Supervisor]) -> None:
     """As a container does."""
     supervisor = started()
     before = supervisor.running["second-1"]
@@ -74,7 +74,7 @@ def test_what_is_killed_goes_with_its_children_and_is_started_again(started: Cal
     assert supervisor.running["first"].returncode == 0  # it is one that ends
 
 
-def test_nothing_is_left_after_the_end(started: Callable[..., Supervisor]) -> None:
+def test_stopping_leaves_no_process(started: Callable[..., Supervisor]) -> None:
     """Neither a process nor one of its children."""
     supervisor = started()
     processes = [psutil.Process(supervisor.running[name].pid) for name in ("second-1", "second-2", "third")]
@@ -84,7 +84,7 @@ def test_nothing_is_left_after_the_end(started: Callable[..., Supervisor]) -> No
     assert psutil.wait_procs(processes, timeout=10)[1] == []
 
 
-def test_a_service_that_ends_while_all_start_is_told_with_its_last_words(started: Callable[..., Supervisor]) -> None:
+def test_a_service_that_ends_during_the_start_is_reported_with_its_log(started: Callable[..., Supervisor]) -> None:
     """Nobody waits for what cannot come."""
     with pytest.raises(DemoError, match=r"third ended with 3: no such ledger .*third\.log"):
         started('sh, -c, "echo no such ledger; exit 3"', check="false")

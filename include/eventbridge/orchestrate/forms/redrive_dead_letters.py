@@ -45,18 +45,18 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
         "error": Param(
             None, type=text, title="Error text", description="Only dead letters whose errors contain this text."
         ),
-        "since": Param(
+        "from": Param(
             None,
             type=text,
             format="date-time",
-            title="Since",
+            title="From",
             description="Only dead letters last tried at or after this time.",
         ),
-        "until": Param(
+        "to": Param(
             None,
             type=text,
             format="date-time",
-            title="Until",
+            title="To",
             description="Only dead letters last tried before this time.",
         ),
         "names": Param(
