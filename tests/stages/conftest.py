@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from stages.costly import Place
+from stages.budgeted import Place
 from stages.modes import MODE, ONLY_IN_BATCH_MODE, TOLD, why_left_out
 
 from eventbridge import fault_points
@@ -64,7 +64,7 @@ _READS = fault_points.READS - {"bus.read"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In streaming mode leave out what only stages can tell; that table names nothing that is not there."""
+    """In streaming mode, leave out tests of batch mode only; fail if that table names a test that does not exist."""
     stories = {item.nodeid.rpartition("stages/")[2]: item for item in items if "tests/stages/" in str(item.path)}
     names = {story.partition("[")[0] for story in stories} | {story.partition("::")[0] for story in stories}
     files = {name.partition("::")[0] for name in names}
@@ -90,7 +90,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """In streaming mode say how many stories were told by streaming tasks, and which were not, with the reason."""
+    """In streaming mode, report how many tests ran streaming tasks, and which were left out, with the reason."""
     if MODE == "streaming":
         counted = Counter(TOLD.left_out.values())
         terminalreporter.section("streaming mode")

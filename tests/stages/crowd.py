@@ -151,7 +151,7 @@ class Crowd:
             yield "retry", batch_id
 
     def _claim(self, batch_id: str) -> bool:
-        """Return whether the run of a batch is this scheduler's: both are told of a batch that is planned."""
+        """Return whether the run of a batch is this scheduler's: both hear of a batch that is planned."""
         try:
             (self._claims / batch_id).touch(exist_ok=False)
         except FileExistsError:

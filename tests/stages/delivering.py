@@ -205,7 +205,7 @@ def segment_rows(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     return [row for file in files if file.path for row in read_table(runtime.store, file.path).to_pylist()]
 
 
-def told(sending: Sending) -> list[dict[str, Any]]:
+def events_on_operations_bus(sending: Sending) -> list[dict[str, Any]]:
     """Return the events on the bus `eventbridge`, but for those of schemas, which every new type of events brings."""
     return [each for each in operational_events(sending.runtime) if not each["type"].startswith("schema.")]
 

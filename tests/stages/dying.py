@@ -17,7 +17,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 #: What is sent, what comes back, and what is written down of it. `tests/faults` dies at every other call as well.
 POINTS = frozenset({"target.send", "target.responded", "store.put", "store.put.done", "ledger.commit.done"})
 
-#: The process ended where it was told to, or had nothing more to do.
+#: The process ended at the given point, or had nothing more to do.
 DIED, DONE = 77, 0
 _SECONDS = 120.0
 

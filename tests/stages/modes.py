@@ -31,7 +31,7 @@ _LEFT_OUT = {
         test_held_rules.py test_jsonata_budget.py test_listen.py test_listen_lost_ledger.py test_lost_bus.py
         test_published_rules.py test_retention_cost.py test_route.py test_route_by_hand.py
         test_route_chunks.py test_route_poison.py test_route_program.py test_route_stopped.py test_schemas.py
-        test_share_turns.py test_shared_landing.py test_inbox.py test_told.py sending/test_backlog.py
+        test_share_turns.py test_shared_landing.py test_inbox.py test_instrumented.py sending/test_backlog.py
         sending/test_bad_neighbours.py sending/test_ended_certificates.py sending/test_fair_turns.py
         sending/test_order_survives.py sending/test_repairs_at_once.py sending/test_settle_and_commit.py
         sending/test_try_target.py
@@ -61,7 +61,7 @@ _LEFT_OUT = {
         sending/test_moved_rules.py::test_the_batch_of_a_runner_without_rules_is_finished_by_the_new_one
     """,
     "a streaming task sends before it lands, so that the steps come in another order": """
-        sending/test_why.py::test_an_event_is_told_from_publishing_to_delivery
+        sending/test_why.py::test_an_event_is_reported_from_publishing_to_delivery
     """,
     "a streaming task gives up at once what may not be sent before its deadline": """
         sending/test_deadlines.py::test_what_is_late_is_found_by_the_planner_of_retries

@@ -64,7 +64,9 @@ def a_streaming_task(
 def a_close_that_waits(
     at: Callable[[str], bool] = lambda point: point == "bus.commit",
 ) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Hold the first commit, or the first call `at` a point; yield what says that it began, and what lets it go on."""
+    """Hold the first commit, or the first call `at` a point; yield what says that it began, and what lets it
+    continue.
+    """
     began, goes_on = threading.Event(), threading.Event()
 
     def hold(point: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stages import costly
+from stages import budgeted
 
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.model.backtested import Failure
@@ -55,7 +55,7 @@ class Counting(InProcessRouter):
 def land(site: Any, settle: Callable[[Runtime, str], None], *bodies: bytes) -> None:
     """Have events landed and their batch committed."""
     site.publish(*bodies)
-    settle(site.runtime, costly.landed(site.runtime))
+    settle(site.runtime, budgeted.landed(site.runtime))
 
 
 @pytest.fixture
@@ -91,7 +91,9 @@ def written(site: Any, text: str, name: str = "candidate.yaml") -> str:
 
 
 def test_a_rule_is_counted_by_hour_and_minute(archive: Any) -> None:
-    """All events of the archive are looked at; matches, rate, largest minute, hours, failures and samples are told."""
+    """All events of the archive are looked at; matches, rate, largest minute, hours, failures and samples are
+    reported.
+    """
     report = backtest(archive, "big")
 
     (rule,) = report.rules
@@ -133,7 +135,7 @@ def test_half_a_surrogate_pair_in_what_an_output_names_is_a_failure(
 def test_only_the_first_job_renders_samples_of_what_matches_often(
     archive: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later jobs are told of which targets there are enough; the report is the same."""
+    """Later jobs learn which targets have enough samples; the report is the same."""
     whole = backtest(archive, "everything", samples=2)
     monkeypatch.setattr(spans_module, "_MOST_ROWS", 1)
     monkeypatch.setattr(run_module, "_FIRST_ROWS", 1)
@@ -202,7 +204,7 @@ def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(site: Any, candidate: str, since: str, said: str) -> None:
-    """Each is told with what to do, before Spark is asked."""
+    """Each error says what to do, before Spark is asked."""
     router = Counting(site.runtime)
 
     with pytest.raises((UserError, NotFoundError, RuleFileError)) as failure:
@@ -212,15 +214,15 @@ def test_a_request_that_makes_no_sense_is_refused(site: Any, candidate: str, sin
     assert router.asked == []
 
 
-def test_errors_of_a_candidate_are_told_as_those_of_rule_files(site: Any) -> None:
+def test_errors_of_a_candidate_are_reported_as_those_of_rule_files(site: Any) -> None:
     """With file, line, column, path and remedy, all of them."""
     wrong = written(site, "rules:\n  one:\n    bus: order\n    pattern: {}\n    targets: {a: {type: fil}}\n")
 
     with pytest.raises(RuleFileError) as failure:
         backtest(site, wrong, "1h")
 
-    told = [(error.line, error.path) for error in failure.value.errors]
-    assert told == [(3, "$.rules.one.bus"), (5, "$.rules.one.targets.a.type")]
+    reported = [(error.line, error.path) for error in failure.value.errors]
+    assert reported == [(3, "$.rules.one.bus"), (5, "$.rules.one.targets.a.type")]
 
 
 def test_two_rules_are_compared(archive: Any) -> None:
@@ -275,21 +277,23 @@ def test_rules_of_two_files_are_compared_by_name(archive: Any) -> None:
 
 
 @pytest.fixture
-def costly_place(place: costly.Place, order: Order, settle_by_ledger: Callable[[Runtime, str], None]) -> costly.Place:
+def costly_place(
+    place: budgeted.Place, order: Order, settle_by_ledger: Callable[[Runtime, str], None]
+) -> budgeted.Place:
     """An archive of four orders, the third one poisoned, three of them for the budgeted rule."""
     place.publish(order, 1, 6, 7, 8, poison=[2])
     runtime = place.runtime()
-    settle_by_ledger(runtime, costly.landed(runtime))
+    settle_by_ledger(runtime, budgeted.landed(runtime))
     place.site.clock.advance(1)
     return place
 
 
-def test_a_budgeted_rule_is_run_within_its_budget(costly_place: costly.Place) -> None:
+def test_a_budgeted_rule_is_run_within_its_budget(costly_place: budgeted.Place) -> None:
     """Its events are rendered one by one, counted as all others, and nothing of it stays in the store."""
     costly_place.program("fail")
     runtime = costly_place.runtime()
 
-    report = backtest_rules(runtime, "costly", BacktestRequest("1h"), costly.router(runtime))
+    report = backtest_rules(runtime, "costly", BacktestRequest("1h"), budgeted.router(runtime))
 
     (rule,) = report.rules
     lines = rule.targets[0]
@@ -299,22 +303,22 @@ def test_a_budgeted_rule_is_run_within_its_budget(costly_place: costly.Place) ->
     assert runtime.store.list("deliveries/") == []
 
 
-def test_what_a_budget_does_not_reach_is_left_out(costly_place: costly.Place) -> None:
+def test_what_a_budget_does_not_reach_is_left_out(costly_place: budgeted.Place) -> None:
     """An event that loops takes all; it and what follows are in no other number, and the report says why."""
     costly_place.program("loop")
     runtime = costly_place.runtime()
 
-    report = backtest_rules(runtime, "costly", BacktestRequest("1h"), costly.router(runtime))
+    report = backtest_rules(runtime, "costly", BacktestRequest("1h"), budgeted.router(runtime))
 
     (rule,) = report.rules
     assert (rule.matched, rule.left_out, rule.left_out_why) == (1, 2, "the CPU budget of a budgeted rule was spent")
 
 
-def test_a_budgeted_rule_is_compared_with_a_cheap_one(costly_place: costly.Place) -> None:
+def test_a_budgeted_rule_is_compared_with_a_cheap_one(costly_place: budgeted.Place) -> None:
     """Both are then routed alike, so that each event is compared whole; what one has left is compared by neither."""
     runtime = costly_place.runtime()
 
-    report = diff_rules(runtime, "cheap", "costly", BacktestRequest("1h"), costly.router(runtime))
+    report = diff_rules(runtime, "cheap", "costly", BacktestRequest("1h"), budgeted.router(runtime))
 
     (pair,) = report.pairs
     assert (pair.both, pair.gained, pair.lost, pair.left_out) == (3, 0, 1, 0)

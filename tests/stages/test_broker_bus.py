@@ -1,4 +1,6 @@
-"""A bus that is topics of a real broker, of each kind: its events go through all stages, and all is reconciled."""
+"""A bus that is topics of a real broker, of each kind: its events go through all stages, and everything is
+reconciled.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def test_a_stage_that_dies_reading_is_finished_by_the_next(
 def test_what_was_dropped_before_it_was_taken_is_a_gap(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, policy: str, taken: list[str]
 ) -> None:
-    """The runner goes on as `offset_reset` says, and the reconciliation has the offsets that are gone."""
+    """The runner continues as `offset_reset` says, and the reconciliation has the offsets that are gone."""
     broker.make_topics("orders")
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, offset_reset: fail"))
@@ -73,8 +75,8 @@ def test_what_was_dropped_before_it_was_taken_is_a_gap(
     drop = broker.dropper("orders")
     publish(shop, *(order(number, 5000) for number in range(3, 6)))
     drop()
-    told = r"dropped offsets 1 to 4 of orders/(broker-a/)?0.*write offset_reset: earliest"
-    with pytest.raises(OffsetGapError, match=told):
+    reported = r"dropped offsets 1 to 4 of orders/(broker-a/)?0.*write offset_reset: earliest"
+    with pytest.raises(OffsetGapError, match=reported):
         deliver(shop)
     shop.write_rules(rules.replace("start_at: earliest", f"start_at: earliest, offset_reset: {policy}"))
     deliver(shop)

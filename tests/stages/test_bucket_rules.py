@@ -59,10 +59,10 @@ def test_errors_name_the_files_in_the_bucket(prefix: Prefix) -> None:
     """Not those of the copy that is read."""
     prefix.put(buses=BUS, team__one=RULE.replace("NAME", "one").replace("bus: orders", "bus: trains"))
 
-    with pytest.raises(RuleFileError) as told:
+    with pytest.raises(RuleFileError) as reported:
         load_rule_files(prefix.uri, prefix.connections)
 
-    (error,) = told.value.errors
+    (error,) = reported.value.errors
     assert error.file == f"{prefix.uri}/team/one.yaml"
     assert "there is no bus 'trains'" in error.message
 
@@ -87,10 +87,10 @@ def test_they_are_published_by_the_command_line(
     monkeypatch.setenv("EVENTBRIDGE_RULES_FROM", "published")
     monkeypatch.setenv("EVENTBRIDGE_CONN_LAKE", s3_server.connection)
 
-    told = CliRunner().invoke(app, ["rules", "publish", "--rules", prefix.uri, "--json"])
+    reported = CliRunner().invoke(app, ["rules", "publish", "--rules", prefix.uri, "--json"])
 
-    assert told.exit_code == 0, told.output
-    assert json.loads(told.stdout)["changed"] == ["one"]
+    assert reported.exit_code == 0, reported.output
+    assert json.loads(reported.stdout)["changed"] == ["one"]
     assert list(runtime.rule_set().rules) == ["one"]
 
 
@@ -117,7 +117,7 @@ def test_rules_of_the_bucket_are_checked(
 
 
 def test_one_process_publishes_what_changes_there(site: Any, prefix: Prefix, s3_server: S3Server) -> None:
-    """`--watch`: a change is in force for every host; an error is told, and what was published before holds."""
+    """`--watch`: a change is in force for every host; an error is reported, and what was published before holds."""
     prefix.put(buses=BUS, one=RULE.replace("NAME", "one"))
     runtime = site.reopen(rules_folder=prefix.uri, rules_from="published")
     environ = {

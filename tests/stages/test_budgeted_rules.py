@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from stages.costly import RULES, Costly, Order, Place, landed, router, settled, waiting
+from stages.budgeted import RULES, BudgetedRuntime, Order, Place, landed, router, settled, waiting
 
 from eventbridge.errors import ReconciliationError, UserError
 from eventbridge.model import rowset
@@ -233,14 +233,14 @@ def test_a_rule_that_gets_nowhere_waits_longer_each_time(place: Place, order: Or
     assert [wait.total_seconds() for wait in waits] == [2, 4, 8]
 
 
-def test_a_batch_without_one_referred_event_is_not_reconciled(place: Place, order: Order) -> None:
+def test_a_batch_without_one_deferred_event_is_not_reconciled(place: Place, order: Order) -> None:
     """A deferred match that does not name all that was left stops the commit."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
     runtime = place.runtime()
     batch_id = landed(runtime)
 
-    class Forgetful(Costly):
+    class Forgetful(BudgetedRuntime):
         pass
 
     genuine = runtime.ledger.publish_chunks
@@ -270,7 +270,7 @@ def test_route_of_a_budgeted_rule_may_die_anywhere(
     place.site.environ["EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET"] = "0.02"
 
     def stage(runtime: Runtime) -> None:
-        costly = Costly(**vars(runtime))
+        costly = BudgetedRuntime(**vars(runtime))
         route(costly, batch_id, router(costly))
 
     for wreck in dying_everywhere(place.site, stage):

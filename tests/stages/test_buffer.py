@@ -116,7 +116,7 @@ def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: p
 
 
 def test_a_malformed_event_is_kept_with_its_reason(site: Any, order: Order) -> None:
-    """What is not a CloudEvent becomes a row that says why; the rest goes on."""
+    """What is not a CloudEvent becomes a row that says why; the rest continues."""
     bad = [b"not json", b'{"id": "1"}', order(2, data_base64="AA=="), order(3, filler="x" * 2000), b"\xff"]
     site.publish(*bad, order(4), key="one partition")
     runtime, batch_id = planned(site, event_max_size=1024)
@@ -149,7 +149,7 @@ def test_an_id_again_within_the_batch_is_a_duplicate(site: Any, order: Order) ->
 
 
 def test_ids_of_recorded_files_are_known_to_the_next_try(site: Any, order: Order) -> None:
-    """A try that goes on where another one stopped still finds the duplicates of what that one landed."""
+    """A try that continues where another one stopped still finds the duplicates of what that one landed."""
     site.publish(*[order(number) for number in (1, 2, 3, 1, 2, 3)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=3)
     stop_after(runtime, batch_id, files=1)
@@ -188,7 +188,7 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
 
 
 def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
-    """However small the budget, every try records at least one file: a batch cannot hang for ever."""
+    """However small the budget, every try records at least one file: a batch cannot hang forever."""
     site.publish(*[order(number) for number in range(6)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=2)
     start = runtime.clock()
@@ -324,7 +324,7 @@ def test_two_at_once_land_everything_once(site: Any, order: Order) -> None:
     assert sorted(valid, key=int) == [str(number) for number in range(30)]
 
 
-def test_a_try_that_was_overtaken_goes_on_from_there(site: Any, order: Order) -> None:
+def test_a_try_that_was_overtaken_continues_from_there(site: Any, order: Order) -> None:
     """A try whose file is refused, as another one recorded that range first, takes it over and does the rest."""
     site.publish(*[order(number) for number in (1, 2, 3, 1, 4, 5)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=2)

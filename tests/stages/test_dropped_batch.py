@@ -47,7 +47,7 @@ def away_on(site: Any, broker: Broker, folder: Path) -> Any:
 
 
 def offset_reset(shop: Any, policy: str) -> None:
-    """Say where a runner goes on whose next messages were dropped."""
+    """Set where a runner continues if its next messages were dropped."""
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules.replace("start_at: earliest", f"start_at: earliest, offset_reset: {policy}"))
 

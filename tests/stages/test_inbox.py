@@ -166,7 +166,7 @@ def test_a_slow_store_does_not_let_messages_come_again(
 def test_what_every_runner_has_taken_is_removed(
     runtime: Any, inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
-    """Old files below the lowest offset go, from ledger and store; offsets go on where they were."""
+    """Old files below the lowest offset go, from ledger and store; offsets stay as they were."""
     for body in (b"1", b"2", b"3"):
         queue.publish([body])
         inbox().take_in(1)

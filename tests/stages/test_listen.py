@@ -198,7 +198,7 @@ def test_a_log_that_ends_before_the_group_stops_the_runner(
 
 
 def test_a_short_disk_stops_planning_only(site: Any, order: Callable[..., bytes]) -> None:
-    """With too little free space no batch is planned; one that is there is still returned."""
+    """With too little free space no batch is planned; an existing one is still returned."""
     site.publish(order(1))
     assert listen(site.reopen(disk_min_free_size="1000GiB"), "orders") is None
     assert site.runtime.ledger.batches() == []
@@ -225,7 +225,7 @@ def test_ingestion_resumes_by_itself_above_the_high_watermark(site: Any, order: 
 
 
 def test_an_unknown_runner_is_an_error(site: Any) -> None:
-    """A runner that no rule names is told so."""
+    """Listening for a runner that no rule names is an error that says so."""
     with pytest.raises(NotFoundError, match=r"no rule has the runner 'oders'\. Did you mean orders"):
         listen(site.runtime, "oders")
 
@@ -358,7 +358,7 @@ def test_planned_at_is_the_ledgers_time(site: Any, clock: Any, order: Callable[.
     assert site.runtime.ledger.batch(listen(site.runtime, "orders") or "").planned_at == expected
 
 
-def test_a_home_that_cannot_be_made_is_told(site: Any, tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_made_is_reported(site: Any, tmp_path: Path) -> None:
     """A file where the folder should be gives an error with the setting that names it."""
     (tmp_path / "file").write_text("")
     site.folder = tmp_path / "file" / "home"

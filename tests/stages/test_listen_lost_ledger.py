@@ -104,7 +104,9 @@ def test_an_older_copy_with_an_unfinished_batch_stops_too(
         listen(site.runtime, "orders")
 
 
-def test_the_right_ledger_goes_on(site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:
+def test_the_right_ledger_continues(
+    site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle
+) -> None:
     """Manifests of batches that the ledger knows stop nobody, however long ago they were."""
     committed(site, order, settle_by_ledger, 1)
     clock.advance(timedelta(days=100).total_seconds())

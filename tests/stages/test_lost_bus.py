@@ -66,16 +66,16 @@ def test_a_bus_made_again_stops_the_runner_though_it_holds_more(
     with pytest.raises(OffsetGapError) as stopped:
         listen(site.runtime, "orders")
 
-    told = str(stopped.value)
-    assert f"'orders' stands at offset 2 of placed/0 of the bus 'orders' whose identity is {was}" in told
-    assert f"{(site.folder / 'bus' / 'orders.sqlite').as_uri()} has the identity {identity(site)}" in told
-    assert re.search(r"Put the right log back.*Or.*a runner of a new name", told)
+    reported = str(stopped.value)
+    assert f"'orders' stands at offset 2 of placed/0 of the bus 'orders' whose identity is {was}" in reported
+    assert f"{(site.folder / 'bus' / 'orders.sqlite').as_uri()} has the identity {identity(site)}" in reported
+    assert re.search(r"Put the right log back.*Or.*a runner of a new name", reported)
     assert (site.runtime.ledger.consumer_offsets(), site.runtime.ledger.batches()) == (offsets, batches)
     with site.bus() as bus:
         assert bus.committed("orders") == {}
 
 
-def test_with_the_right_bus_back_the_runner_goes_on(site: Any, order: Order, settle_by_ledger: Settle) -> None:
+def test_with_the_right_bus_back_the_runner_continues(site: Any, order: Order, settle_by_ledger: Settle) -> None:
     """Nothing has to be reset, and the batch begins where the last one ended."""
     committed(site, order, settle_by_ledger)
     site.publish(order(4), order(5))
@@ -123,7 +123,7 @@ def test_a_rule_that_has_not_seen_the_new_bus_is_refused_by_a_runner_that_has(
 def test_an_older_copy_of_the_bus_is_taken_up_from_its_beginning(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
-    """The remedy for a log that ends too early: what cannot be told apart comes twice rather than never."""
+    """The remedy for a log that ends too early: what cannot be distinguished comes twice rather than never."""
     site.publish(order(1), order(2))
     shutil.copytree(site.folder / "bus", site.folder / "copy")
     site.publish(order(3), order(4))
@@ -173,7 +173,7 @@ def test_every_partition_is_registered_with_the_identity(site: Any, order: Order
     assert {row.bus_identity for row in rows} == {identity(site)}
 
 
-def test_offsets_of_an_earlier_version_count_on_the_bus_that_is_there(
+def test_offsets_of_an_earlier_version_count_on_the_current_bus(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
     """A ledger that does not know its bus learns it at the next listen, unless the log ends too early to be it."""
@@ -200,7 +200,7 @@ class NamelessLog(InMemoryLog):
 
 
 def test_a_log_without_identity_is_known_by_the_last_message(site: Any, clock: Any, order: Order) -> None:
-    """One made again is told, for all partitions of its topic.
+    """One made again is reported, for all partitions of its topic.
 
     Where that message was dropped, or never noted, nothing.
     """
@@ -219,7 +219,7 @@ def test_a_log_without_identity_is_known_by_the_last_message(site: Any, clock: A
     clock.advance(1)
     log.publish([(order(number), None) for number in range(6)])
 
-    told = offset_gaps(bus, log, rows)
-    assert set(told) == {Q0, Q1}
-    assert "made again" in told[Q0]
+    reported = offset_gaps(bus, log, rows)
+    assert set(reported) == {Q0, Q1}
+    assert "made again" in reported[Q0]
     assert [standing_offset(row, bus, log) for row in rows] == [0, 2]

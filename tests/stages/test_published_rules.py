@@ -31,7 +31,7 @@ def elsewhere(site: Any, runtime: Any, tmp_path: Path) -> Any:
 
 
 def test_what_is_published_is_what_every_host_has(runtime: Any, elsewhere: Any) -> None:
-    """Before that it is told what to run; afterwards a host without rule files plans by it."""
+    """Before that the error says what to run; afterwards a host without rule files plans by them."""
     with pytest.raises(NotFoundError, match="Run `eventbridge rules publish`"):
         elsewhere.rule_set()
 
@@ -76,7 +76,9 @@ def test_publishing_again_changes_nothing(runtime: Any) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 def test_publishing_again_restores_a_lost_set(runtime: Any, elsewhere: Any, damage: str) -> None:
-    """Hosts without rule files are told so, and go on once it is published again; nothing counts as changed."""
+    """Hosts without rule files get an error that says so, and continue once it is published again; nothing counts as
+    changed.
+    """
     publish_rules(runtime, runtime.rule_files())
     path = layout.rule_set(runtime.ledger.rules_in_force().rule_set)
     right = runtime.store.get(path)

@@ -45,7 +45,9 @@ def send(server: RocketMQ, broker: str, body: bytes) -> None:
 
 
 def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Order, tmp_path: Path) -> None:
-    """Published to both, read from both; while one is dead the other goes on, and what the dead one had comes later."""
+    """Published to both, read from both; while one is dead the other continues, and what the dead one had
+    comes later.
+    """
     make_topics(two, "orders", partitions=2)
     site.environ["EVENTBRIDGE_CONN_SHOP"] = two.connection
     site.write_rules(RULES.format(folder=tmp_path))
@@ -70,7 +72,7 @@ def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Ord
     assert audit(site.runtime).differences == ()
 
 
-def test_a_rule_that_moves_while_a_broker_is_away_goes_on_there_too(
+def test_a_rule_that_moves_while_a_broker_is_away_continues_there_too(
     two: RocketMQ, site: Any, order: Order, tmp_path: Path
 ) -> None:
     """Its new runner begins where the old one stood, in the partitions that nobody can ask as well: nothing comes

@@ -48,7 +48,9 @@ def queue(rocketmq: RocketMQ, tmp_path: Path) -> Iterator[RocketmqQueue]:
 
 
 def test_events_are_delivered_and_acknowledged(shop: Any, order: Order, tmp_path: Path) -> None:
-    """What was published comes to its target, once; the broker has nothing left that waits, and all is reconciled."""
+    """What was published comes to its target, once; the broker has nothing left that waits, and everything is
+    reconciled.
+    """
     publish(shop, *(order(str(number), 2000) for number in range(100)))
     deliver(shop)
     publish(shop, order("later", 2000))

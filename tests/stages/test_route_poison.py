@@ -1,4 +1,4 @@
-"""A batch that cannot be routed as a whole is split: all but the one event goes on, and nobody is blamed wrongly."""
+"""A batch that cannot be routed as a whole is split: all but the one event continues, and nobody is blamed wrongly."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def finish(runtime: Runtime, batch_id: str) -> None:
 
 
 def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Order) -> None:
-    """Of thirty events the two that raise become dead letters RouteFailed, whole; the others go on, in order."""
+    """Of thirty events the two that raise become dead letters RouteFailed, whole; the others continue, in order."""
     runtime, batch_id = landed(site, *poisoned(order, 30, 7, 23))
 
     handed_out = route(runtime, batch_id, Watched(runtime))

@@ -171,7 +171,9 @@ class Twice(InProcessRouter):
 def test_tasks_that_run_twice_at_once_leave_no_duplicate(
     site: Any, order: Order, small_slices: None, chosen: slice
 ) -> None:
-    """Both copies of a task write; the ledger names one file a slice, each delivery exists once, all is reconciled."""
+    """Both copies of a task write; the ledger names one file a slice, each delivery exists once, everything is
+    reconciled.
+    """
     site.publish(*[order(number, 500) for number in range(9)], key="k")
     runtime, batch_id = buffered(site)
 

@@ -1,4 +1,4 @@
-"""A budgeted rule whose routing fails by itself, whatever it takes along, is on hold; the rest goes on."""
+"""A budgeted rule whose routing fails by itself, whatever it takes along, is on hold; the rest continues."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from stages.costly import Crashing, Order, Place, router, waiting
+from stages.budgeted import Crashing, Order, Place, router, waiting
 
 from eventbridge.errors import SparkError
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
@@ -17,7 +17,9 @@ from eventbridge.stages.retry.plan import settle_stale
 
 
 def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> None:
-    """Its worker dies: after two tries alone the rule is on hold, events wait, all others go on; its file fixes it."""
+    """Its worker dies: after two tries alone the rule is on hold, events wait, all others continue; its file
+    fixes it.
+    """
     place.publish(order, 10, 10)
     runtime = place.runtime()
     crashing = Crashing(runtime)
@@ -54,7 +56,9 @@ class Killing(Crashing):
 
 
 def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> None:
-    """Three times Spark was there before its share was tried, and gone after: the rule is on hold, the rest goes on."""
+    """Three times Spark was there before its share was tried, and gone after: the rule is on hold, the rest
+    continues.
+    """
     place.publish(order, 10, 10)
     runtime = place.runtime()
     killing = Killing(runtime)
@@ -75,7 +79,7 @@ def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> No
 def test_deferred_matches_that_end_spark_hold_their_rule_over_several_batches(
     place: Place, order: Order, clock: Any
 ) -> None:
-    """A batch that took them up is abandoned with its run; the tries it counted go on counting in the next one."""
+    """A batch that took them up is abandoned with its run; the tries it counted count in the next one, too."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
     runtime = place.runtime()

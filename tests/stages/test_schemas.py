@@ -1,4 +1,6 @@
-"""Schemas are learned by buffer, once, whoever lands the batch; what changes is told with the rules that use it."""
+"""Schemas are learned by buffer, once, whichever process lands the batch; what changes is reported with the rules that
+use it.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +80,8 @@ def shop(site: Any, clock: Any, settle_by_ledger: SettleByLedger) -> Callable[..
     return take
 
 
-def told(runtime: Runtime) -> list[tuple[str, str, list[str]]]:
-    """Return what was told of schemas: the event's type, the field, the rules."""
+def reported(runtime: Runtime) -> list[tuple[str, str, list[str]]]:
+    """Return what was reported about schemas: the event's type, the field, the rules."""
     publish_operational_events(runtime)  # as commit does
     events = [event for event in operational_events(runtime) if event["type"].startswith("schema.")]
     return [(each["type"], each["data"].get("field", ""), each["data"]["rules"]) for each in events]
@@ -117,7 +119,7 @@ def test_an_event_with_half_a_character_counts(site: Any, shop: Callable[..., No
 def test_a_change_names_the_rules_that_use_it(
     site: Any, shop: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new type, a field that was always there and is not any more, and a field of another type are told, once."""
+    """A new type, a field that was always there and is not any more, and a field of another type are reported, once."""
     monkeypatch.setattr(schema_decision, "LOST_AFTER", 5)
     city = ["by-expression", "by-pattern", "by-transform"]
 
@@ -126,7 +128,7 @@ def test_a_change_names_the_rules_that_use_it(
     for _ in range(3):
         shop(3, amount=3)
 
-    assert told(site.runtime) == [
+    assert reported(site.runtime) == [
         ("schema.discovered", "", ["by-pattern", "by-transform"]),
         ("schema.field_changed", "data.customer.city", city),
         ("schema.field_lost", "data.customer", city),
@@ -156,7 +158,7 @@ def test_the_workers_samples_count_like_ones_own(site: Any, monkeypatch: pytest.
 
 
 def test_a_landing_that_dies_counts_and_tells_nothing_twice(site: Any, dying_everywhere: Any) -> None:
-    """Wherever buffer dies, events count at most once, and the new type is told once."""
+    """Wherever buffer dies, events count at most once, and the new type is reported once."""
     site.write_rules(RULES)
     site.publish(*[an_order(number, amount=1) for number in range(4)])
     listen(site.reopen(buffer_range_events=2), "orders")
@@ -166,7 +168,7 @@ def test_a_landing_that_dies_counts_and_tells_nothing_twice(site: Any, dying_eve
         runtime = wreck.reopen(buffer_range_events=2)
         buffer(runtime, listen(runtime, "orders") or "")
         counts |= {each.sampled for each in all_schemas(runtime)}
-        assert len([each for each in told(runtime) if each[0] == "schema.discovered"]) == len(all_schemas(runtime))
+        assert len([each for each in reported(runtime) if each[0] == "schema.discovered"]) == len(all_schemas(runtime))
 
     assert counts <= {1, 2, 3, 4}
     assert 4 in counts

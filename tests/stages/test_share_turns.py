@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from stages.costly import BUDGETS, landed
+from stages.budgeted import BUDGETS, landed
 
 from eventbridge.errors import SparkError
 from eventbridge.model.routed import RoutedShare

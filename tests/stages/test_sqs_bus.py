@@ -134,7 +134,7 @@ def test_messages_are_held_extended_and_deleted(sqs: Any, endpoint: str) -> None
         assert (queue.waiting(), queue.receive(1).num_rows) == (0, 0)
 
 
-def test_a_queue_that_is_not_there_is_told(endpoint: str) -> None:
+def test_a_queue_that_does_not_exist_is_reported(endpoint: str) -> None:
     """With its name, and what to do."""
     with (
         closing(SqsQueue(access(endpoint), "nowhere", 30.0)) as queue,
@@ -151,7 +151,7 @@ _SAID = (
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "told"),
+    ("status", "said", "reported"),
     [
         (b"403 Forbidden", _SAID[0], "InvalidClientTokenId.*Correct login and password"),
         (b"200 OK", _SAID[1], "cut short.*Correct endpoint_url"),
@@ -159,7 +159,7 @@ _SAID = (
     ],
     ids=["wrong keys", "half a response", "no response"],
 )
-def test_a_server_that_refuses_or_says_half_is_told(status: bytes, said: bytes, told: str) -> None:
+def test_a_server_that_refuses_or_says_half_is_reported(status: bytes, said: bytes, reported: str) -> None:
     """By an error that names the queue, and what to correct."""
     head = b"HTTP/1.1 %s\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: %d\r\n\r\n"
     head %= status, len(_SAID[0])
@@ -182,6 +182,6 @@ def test_a_server_that_refuses_or_says_half_is_told(status: bytes, said: bytes, 
     with (
         listening,
         closing(SqsQueue(access(there), "orders", 30.0)) as queue,
-        pytest.raises(BusError, match=f"'orders': .*{told}"),
+        pytest.raises(BusError, match=f"'orders': .*{reported}"),
     ):
         queue.receive(1)

@@ -140,7 +140,7 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
     ],
 )
 def test_a_time_that_is_none_fails_its_delivery(place: Place, order: Order, time: object, said: str) -> None:
-    """It is a dead letter TransformFailed that says what is wrong; its neighbours and other rules go on."""
+    """It is a dead letter TransformFailed that says what is wrong; its neighbours and other rules continue."""
     runtime = place.begin("not_before: $.data.at", at(order, 1, time), order(2))
 
     place.deliver()

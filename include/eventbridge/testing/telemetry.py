@@ -9,7 +9,7 @@ class RecordingTelemetry:
     """Keeps everything in the order it was told; while `error` is set, it raises that instead."""
 
     def __init__(self) -> None:
-        self.told: list[StageEnded | PushEnded | LookEnded] = []
+        self.reported: list[StageEnded | PushEnded | LookEnded] = []
         self.error: Exception | None = None
         self.closed = False
         self.settled: list[DeliverySettled] = []
@@ -41,4 +41,4 @@ class RecordingTelemetry:
     def _keep(self, ended: StageEnded | PushEnded | LookEnded) -> None:
         if self.error is not None:
             raise self.error
-        self.told.append(ended)
+        self.reported.append(ended)

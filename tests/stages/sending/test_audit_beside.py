@@ -11,7 +11,7 @@ from eventbridge.stages.operate.audit import Audit, audit
 _MOST = 20
 
 
-def test_what_is_committed_meanwhile_is_no_difference(sending: Sending, clock: RunningClock) -> None:
+def test_a_batch_committed_meanwhile_is_no_difference(sending: Sending, clock: RunningClock) -> None:
     """Wherever a batch and the retries of earlier ones are committed between two of its looks."""
     sending.rules(crm="/healthy/crm", late="/flaky/late")
     sending.publish(4)

@@ -1,4 +1,4 @@
-"""A backlog of a target that is well: a retry run takes as much of it as the target and the slow lane can take."""
+"""A backlog of a healthy target: a retry run takes as much of it as the target and the slow lane can take."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_a_rate_does_not_let_through_stays_pending(sending: Sending) -> Non
 
 
 def test_a_backlog_is_taken_by_one_batch_at_a_time(sending: Sending) -> None:
-    """While a batch has some of it under way the next run takes a chunk, as of any target that is well."""
+    """While a batch has some of it under way the next run takes a chunk, as of any target that is healthy."""
     runtime = add_pending(sending, 40, crm=HEALTHY)
     plan(runtime, free=2)
 
@@ -100,7 +100,7 @@ def test_a_target_that_has_just_healed_gets_what_its_ramp_lets_through(sending: 
     assert plan(runtime) == [Counter(crm=4)]
 
 
-def test_a_target_that_is_not_well_gets_one_chunk(sending: Sending) -> None:
+def test_a_degraded_target_gets_one_chunk(sending: Sending) -> None:
     """It is slow: one chunk at a time, as small as any target's."""
     runtime = add_pending(sending, 40, crm=HEALTHY)
     runtime.ledger.set_target_status("orders", "crm", "degraded", "for the test")

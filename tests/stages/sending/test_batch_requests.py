@@ -21,7 +21,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Tried again at once, so that one push tells everything.
+#: Retried at once, so that one push shows everything.
 AT_ONCE = "{policy: custom, max_retries: 3, initial_delay: 0s, max_delay: 0s}"
 
 
@@ -60,8 +60,8 @@ def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    told = statuses(sending.requests(), path)
-    assert Counter(map(tuple, told.values())) == {(200,): 20, (503, 503, 200): 10}
+    reported = statuses(sending.requests(), path)
+    assert Counter(map(tuple, reported.values())) == {(200,): 20, (503, 503, 200): 10}
     assert sizes(sending.requests(), path)[:3] == [10, 10, 10]
     rows = segment_rows(runtime, batch_id)
     assert {
@@ -70,8 +70,8 @@ def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
             for row in sorted(rows, key=lambda row: row["attempt"])
             if delivery_id_text(row["delivery_id"]) == name
         ]
-        for name in told
-    } == told
+        for name in reported
+    } == reported
     assert reconciliation(runtime)["delivered"] == 30
 
 
@@ -112,12 +112,12 @@ def test_behind_an_index_nothing_is_counted(sending: Sending) -> None:
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    told = statuses(sending.requests(), path)
-    assert {each.count(200) for each in told.values()} == {1}
+    reported = statuses(sending.requests(), path)
+    assert {each.count(200) for each in reported.values()} == {1}
     rows = segment_rows(runtime, batch_id)
     assert Counter(row["outcome"] for row in rows)["delivered"] == 20
     assert {row["error_class"] for row in rows if row["outcome"] == "retry_scheduled"} == {"NotAcknowledged"}
-    assert len(rows) < sum(map(len, told.values())), "who was not looked at has no attempt"
+    assert len(rows) < sum(map(len, reported.values())), "unjudged deliveries have no attempt"
     assert reconciliation(runtime)["delivered"] == 20
 
 

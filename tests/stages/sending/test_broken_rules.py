@@ -61,15 +61,15 @@ def _bus_refuses(point: str) -> None:
 
 
 def test_without_any_good_rules_before_the_errors_are_raised(sending: Sending) -> None:
-    """A first batch has nothing to go on with."""
+    """A first batch has no valid rules to use."""
     sending.write(BROKEN)
 
     with pytest.raises(RuleFileError):
         listen(sending.runtime, RUNNER)
 
 
-def test_errors_are_told_once_with_file_and_line_and_gone_once_fixed(sending: Sending) -> None:
-    """`status` has them, and one operational event, however many batches go on with the last good rules."""
+def test_errors_are_reported_once_with_file_and_line_and_gone_once_fixed(sending: Sending) -> None:
+    """`status` has them, and one operational event, however many batches continue with the last good rules."""
     runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver_batch()
     sending.write(BROKEN)
@@ -80,8 +80,8 @@ def test_errors_are_told_once_with_file_and_line_and_gone_once_fixed(sending: Se
     (one,) = status(runtime).errors
     with closing(runtime.open_source(OPERATIONS_BUS)) as bus:
         (partition,) = bus.partitions()
-        told = [json.loads(message.body) for message in messages_of(bus.read(partition, 0, bus.end(partition)))]
-    (event,) = [each for each in told if each["type"] == "rules.invalid"]
+        reported = [json.loads(message.body) for message in messages_of(bus.read(partition, 0, bus.end(partition)))]
+    (event,) = [each for each in reported if each["type"] == "rules.invalid"]
     assert event["data"]["first"] == [str(one)]
     assert f"{one.file}:{one.line}:" in str(one)
 

@@ -52,7 +52,9 @@ def deliver(site: Any) -> None:
 
 
 def test_the_pages_example_delivers_in_order(shop: Any, broker: Broker, order: Order, example: str) -> None:
-    """All orders of a customer are in one queue, in their order, each with its delivery id; all is reconciled."""
+    """All orders of a customer are in one queue, in their order, each with its delivery id; everything is
+    reconciled.
+    """
     shop.write_rules(example)
     placed = [
         order(f"{customer}{number}", data={"customer": customer, "number": number})

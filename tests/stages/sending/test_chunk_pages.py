@@ -50,8 +50,8 @@ def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypa
             )
         assert len(opened) <= 2 + len(of_deliveries)
 
-    told = [each for page in pages for each in page.attempts]
-    assert len({each.delivery_id for each in told}) == len(told) == 12
-    outcomes = [each.row["outcome"] == "delivered" for each in told]
+    reported = [each for page in pages for each in page.attempts]
+    assert len({each.delivery_id for each in reported}) == len(reported) == 12
+    outcomes = [each.row["outcome"] == "delivered" for each in reported]
     assert outcomes == sorted(outcomes)
     assert [page.has_more for page in pages] == [False, *[True] * (len(pages) - 1)]

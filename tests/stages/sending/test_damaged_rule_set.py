@@ -12,7 +12,7 @@ from eventbridge.store import layout, rule_sets
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 def test_it_is_written_again_from_the_rule_files(sending: Sending, damage: str) -> None:
-    """The batch that is pinned to it goes on, and the file is what it was."""
+    """The batch that is pinned to it continues, and the file is what it was."""
     runtime = sending.begin(3, crm="/healthy/crm")
     sending.deliver()
     path = layout.rule_set(runtime.ledger.batches(limit=1)[0].rule_set)
@@ -30,7 +30,7 @@ def test_it_is_written_again_from_the_rule_files(sending: Sending, damage: str) 
     assert audit(runtime).differences == ()
 
 
-def test_where_the_rules_are_others_now_it_is_told(sending: Sending) -> None:
+def test_where_the_rules_are_others_now_it_is_reported(sending: Sending) -> None:
     """The error says how it can be written again: the file is not replaced by other rules."""
     batch = sending.routed(3, crm="/healthy/crm")
     path = layout.rule_set(batch.rule_set)

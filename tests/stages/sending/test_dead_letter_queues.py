@@ -21,11 +21,11 @@ QUEUE = "crm/dead_letter_queue"
 
 
 def dying(queue: str) -> str:
-    """Return a target that gives up at once, with this dead letter queue."""
+    """Return a target that dead-letters at once, with this dead letter queue."""
     return http(REFUSED, retry=NO_RETRY, dead_letter_queue=queue)
 
 
-def test_a_queue_gets_the_letters_whole(sending: Sending, tmp_path: Path) -> None:
+def test_a_queue_gets_the_dead_letters_whole(sending: Sending, tmp_path: Path) -> None:
     """A file has a line for each: the dead letter as it is in the store, under no id of the delivery itself."""
     lines = tmp_path / "dead.jsonl"
     sending.begin(3, crm=dying(f"{{type: file, path: {lines}}}"), other="/healthy/other")

@@ -1,4 +1,4 @@
-"""`deliver_within`: what is late is not sent but a dead letter, whatever it waited for; it is told of before."""
+"""`deliver_within`: what is late is not sent but a dead letter, whatever it waited for; it is reported of before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from stages.delivering import REFUSED, RunningClock, Sending, http, rules, told
+from stages.delivering import REFUSED, RunningClock, Sending, events_on_operations_bus, http, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.routing.in_process import InProcessRouter
@@ -32,7 +32,7 @@ def letters(runtime: Runtime) -> list[tuple[str, int]]:
 
 def late(sending: Sending) -> list[dict[str, Any]]:
     """Return the operational events of deliveries that are running late."""
-    return [event for event in told(sending) if event["type"] == "delivery.late"]
+    return [event for event in events_on_operations_bus(sending) if event["type"] == "delivery.late"]
 
 
 def test_what_no_retry_can_deliver_in_time_is_a_dead_letter_at_once(sending: Sending, clock: RunningClock) -> None:
@@ -102,7 +102,7 @@ def test_closed_hours_count(sending: Sending, clock: RunningClock) -> None:
     assert sending.requests() == []
 
 
-def test_an_ordered_target_goes_on_behind_what_was_late(sending: Sending, clock: RunningClock) -> None:
+def test_an_ordered_target_continues_behind_what_was_late(sending: Sending, clock: RunningClock) -> None:
     """The first of its key cannot be delivered; at the deadline it ends, as does what waited behind it."""
     ordered = {"ordering_key": "$.source", **WITHIN}
     runtime = sending.begin(3, crm=http(REFUSED, **ordered))
@@ -135,7 +135,7 @@ def test_a_redrive_begins_their_time_again(sending: Sending, clock: RunningClock
     assert audit(runtime).differences == ()
 
 
-def test_it_is_told_once_when_four_fifths_of_the_time_are_over(sending: Sending, clock: RunningClock) -> None:
+def test_it_is_reported_once_when_four_fifths_of_the_time_are_over(sending: Sending, clock: RunningClock) -> None:
     """One operational event for what waits then, though it is tried and becomes pending again afterwards."""
     sending.begin(2, crm=http(REFUSED, **WITHIN))
     sending.deliver()

@@ -1,4 +1,4 @@
-"""A server whose certificate has ended is told: by `targets check` of each type, by a queue, by a ledger."""
+"""A server whose certificate has ended is reported: by `targets check` of each type, by a queue, by a ledger."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _serve(server: socket.socket, context: ssl.SSLContext) -> None:
 
 
 @pytest.mark.parametrize("kind", ["http", "kafka", "rocketmq", "s3"])
-def test_a_certificate_that_has_ended_is_told(
+def test_a_certificate_that_has_ended_is_reported(
     kind: str, sending: Sending, port: int, ca_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the words of the check; librdkafka does not say what is wrong with a certificate, so there it may be that."""
@@ -92,7 +92,7 @@ def test_a_certificate_that_has_ended_is_told(
     assert said in (check_target(sending.runtime, "orders", "crm") or "")
 
 
-def test_a_queue_of_sqs_whose_certificate_has_ended_is_told(
+def test_a_queue_of_sqs_whose_certificate_has_ended_is_reported(
     port: int, ca_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is received, and the error names the reason and the field to correct."""
@@ -106,10 +106,10 @@ def test_a_queue_of_sqs_whose_certificate_has_ended_is_told(
         queue.receive(1)
 
 
-def test_a_ledger_whose_certificate_has_ended_is_told(port: int, ca_file: Path) -> None:
+def test_a_ledger_whose_certificate_has_ended_is_reported(port: int, ca_file: Path) -> None:
     """PostgreSQL: no stage begins, and the error names the reason."""
     url = f"postgresql://user:word@127.0.0.1:{port}/postgres?sslmode=verify-full&sslrootcert={ca_file}"
 
-    with pytest.raises(EventBridgeError, match="certificate verify failed") as told:
+    with pytest.raises(EventBridgeError, match="certificate verify failed") as reported:
         Ledger.open(url)
-    assert "word" not in str(told.value)
+    assert "word" not in str(reported.value)

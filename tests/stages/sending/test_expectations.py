@@ -1,8 +1,8 @@
-"""A rule whose matched events are not what it expects is on hold alone, loses nothing, goes on when released."""
+"""A rule whose matched events are not what it expects is on hold alone, loses nothing, continues when released."""
 
 from __future__ import annotations
 
-from stages.delivering import REFUSED, RunningClock, Sending, http, rules, told
+from stages.delivering import REFUSED, RunningClock, Sending, events_on_operations_bus, http, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.stages.operate.audit import audit
@@ -44,7 +44,7 @@ def test_a_batch_that_is_not_as_expected_holds_its_rule_alone(sending: Sending) 
     assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 9}
     (pending,) = status(sending.runtime).pending
     assert (pending.rule, pending.state, pending.held, pending.count) == ("orders", "on_hold", "expectation failed", 3)
-    (event,) = [event["data"] for event in told(sending) if event["type"] == "rule.on_hold"]
+    (event,) = [event["data"] for event in events_on_operations_bus(sending) if event["type"] == "rule.on_hold"]
     assert (event["rule"], event["reason"], event["on_hold_at"]) == ("orders", held.reason, first)
 
     released = release_rule(sending.runtime, "orders")
@@ -88,7 +88,7 @@ def test_dead_letters_and_failed_transforms_hold_a_rule(sending: Sending) -> Non
     assert audit(sending.runtime).differences == ()
 
 
-def test_an_ordered_target_goes_on_in_order_after_a_release(
+def test_an_ordered_target_continues_in_order_after_a_release(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
     """What came before the hold, during it and after the release arrives in the order it was published in."""
@@ -111,7 +111,7 @@ def test_an_ordered_target_goes_on_in_order_after_a_release(
 
 
 def test_a_pause_and_a_hold_are_lifted_one_by_one(sending: Sending) -> None:
-    """A rule that is on hold and paused goes on only when it is released and resumed, in either order."""
+    """A rule that is on hold and paused continues only when it is released and resumed, in either order."""
     sending.write(rules({"crm": http("/healthy/crm")}, expect="{matches: {at_most: 1}}"))
     sending.publish(2)
     sending.deliver_batch()

@@ -55,7 +55,7 @@ def test_a_pool_of_its_own_holds_up_nobody(sending: Sending) -> None:
     assert taken(sending, {"eventbridge.rule.orders": PoolSlots(1, 1)}) == 40
 
 
-def test_a_target_that_is_not_well_does_not_count(sending: Sending) -> None:
+def test_a_degraded_target_does_not_count(sending: Sending) -> None:
     """Its deliveries are not handed out anyway: it must not cost the others their events."""
     sending.begin(40, settings=SETTINGS, crm=HEALTHY, erp=HEALTHY)
     sending.runtime.ledger.set_target_status("orders", "erp", "degraded", "for the test")

@@ -9,7 +9,7 @@ from eventbridge.errors import StoreError
 
 
 def test_a_store_that_vanishes_is_not_made_again(sending: Sending) -> None:
-    """A process that wrote to it writes into no new one, and goes on once it is back."""
+    """A process that wrote to it writes into no new one, and continues once it is back."""
     sending.rules(crm="/healthy/crm")
     sending.publish(1)
     sending.deliver()

@@ -44,7 +44,7 @@ def test_the_budget_begins_when_the_deliveries_have_been_read(sending: Sending, 
     assert runtime.ledger.target_statuses() == {}
 
 
-def test_two_pieces_that_lie_in_one_another_are_told_apart(sending: Sending, clock: RunningClock) -> None:
+def test_two_pieces_that_lie_in_one_another_are_distinguished(sending: Sending, clock: RunningClock) -> None:
     """A retry chunk names rows of two targets of one file by turns: each gets its own, with their payloads."""
     policy = "{policy: custom, max_retries: 5, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
     refusing = http("/status/503", retry=policy)

@@ -108,7 +108,7 @@ def test_a_batch_that_ends_while_its_rule_is_taken_over_does_not_come_twice(
 def test_a_batch_without_a_rule_that_is_taken_over_meanwhile_passes_nothing_over(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old runner goes on without the rule while the new one asks the bus for its partitions."""
+    """The old runner continues without the rule while the new one asks the bus for its partitions."""
     sending.write(both("old", "old"))
     sending.publish(4)
     assert sending.deliver_batch("old")
@@ -127,7 +127,7 @@ def test_a_batch_without_a_rule_that_is_taken_over_meanwhile_passes_nothing_over
 
 
 def test_a_rule_misses_nothing_that_its_old_runner_takes_without_it(sending: Sending) -> None:
-    """The new runner may come late: it begins where the old one stood when it first went on without the rule."""
+    """The new runner may come late: it begins where the old one stood when it first continued without the rule."""
     sending.write(both("old", "old"))
     sending.publish(4)
     assert sending.deliver_batch("old")
@@ -142,8 +142,8 @@ def test_a_rule_misses_nothing_that_its_old_runner_takes_without_it(sending: Sen
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_runner_that_is_behind_takes_the_rule_when_it_is_there(sending: Sending) -> None:
-    """Until then it goes on without the rule, and no further: what the old runner delivered comes once."""
+def test_a_runner_that_is_behind_takes_the_rule_once_it_has_caught_up(sending: Sending) -> None:
+    """Until then it continues without the rule, and no further: what the old runner delivered comes once."""
     sending.write(both("old", "late"))
     sending.publish(4)
     assert sending.deliver_batch("late")
@@ -162,7 +162,7 @@ def test_a_runner_that_is_behind_takes_the_rule_when_it_is_there(sending: Sendin
 
 
 def test_the_batch_of_a_runner_without_rules_is_finished_by_the_new_one(sending: Sending) -> None:
-    """No DAG runs for the old runner any more: the new one takes its batch to the end, and goes on behind it."""
+    """No DAG runs for the old runner any more: the new one takes its batch to the end, and continues behind it."""
     sending.write(rules(CRM, runner="old"))
     sending.publish(4)
     open_batch = listen(sending.runtime, "old")
@@ -177,7 +177,7 @@ def test_the_batch_of_a_runner_without_rules_is_finished_by_the_new_one(sending:
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_rule_that_comes_back_to_a_runner_that_went_on_is_refused(sending: Sending) -> None:
+def test_a_rule_that_comes_back_to_a_runner_that_continued_is_refused(sending: Sending) -> None:
     """What the runner took without it would be missed; under a new name it misses nothing."""
     sending.write(both("old", "old"))
     sending.publish(2)
@@ -213,7 +213,7 @@ def test_a_batch_is_planned_by_the_rules_that_are_in_force(sending: Sending, clo
     assert not ledger.plan_batch(stale, [], known.rule_set)
 
 
-def test_a_rule_moved_to_a_new_runner_goes_on_where_the_old_one_stands(sending: Sending) -> None:
+def test_a_rule_moved_to_a_new_runner_continues_where_the_old_one_stands(sending: Sending) -> None:
     """Though its bus starts at latest, the new runner takes what the old one had not, and nothing twice."""
     sending.write(rules(CRM, runner="old"))
     sending.publish(4)
@@ -337,7 +337,7 @@ def test_a_runner_that_stood_still_does_not_take_a_rule_back(sending: Sending, m
 
 
 def test_a_rule_that_its_runner_has_again_is_not_left(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt that knows it as another's notes nothing of it: the runner goes on with the rule."""
+    """An attempt that knows it as another's notes nothing of it: the runner continues with the rule."""
     together = both("old", "old")
     sending.write(together)
     sending.publish(4)

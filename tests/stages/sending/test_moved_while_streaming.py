@@ -60,7 +60,9 @@ def streaming_tasks(sending: Sending, *runners: str) -> Iterator[None]:
 
 
 def test_a_rule_moves_between_two_streaming_tasks_under_load(sending: Sending) -> None:
-    """There and back, whoever is further by then: it misses nothing and gets nothing twice, and no neighbour stops."""
+    """There and back, whichever runner is further by then: it misses nothing and gets nothing twice, and no neighbour
+    stops.
+    """
     write(sending, "one", one="1s", two="3s")
     published = 0
 
@@ -93,7 +95,7 @@ def test_a_rule_moves_between_two_streaming_tasks_under_load(sending: Sending) -
 
 
 def test_a_runner_waits_for_the_batch_of_the_one_that_takes_its_rule(sending: Sending) -> None:
-    """How far that comes nobody knows: to go on without the rule might leave it behind, with it, give it to both."""
+    """How far that comes nobody knows: to continue without the rule might leave it behind, with it, give it to both."""
     write(sending, "one", one="1m", two="1m")
     sending.publish(5)
     for runner in _RUNNERS:

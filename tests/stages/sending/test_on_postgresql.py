@@ -109,7 +109,7 @@ def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: s
 
 
 def test_operational_events_of_two_hosts_meet(sending: Sending, url: str, tmp_path: Path) -> None:
-    """Each host tells what died in its batch, and both read both: their bus lies in the ledger's database."""
+    """Each host reports the dead letters of its batch, and both read both: their bus lies in the ledger's database."""
     here = sending.begin(2, settings={"ledger_url": url}, bad="/status/400/bad")
     sending.deliver()
     elsewhere = sending.site.reopen(ledger_url=url, home=tmp_path / "elsewhere", store_uri=here.settings.store_uri)
@@ -122,7 +122,7 @@ def test_operational_events_of_two_hosts_meet(sending: Sending, url: str, tmp_pa
 
 
 def test_a_streaming_task_delivers_as_events_come(sending: Sending, url: str) -> None:
-    """Its lease, its batches and the bus lie on the server; each event once, and all is reconciled."""
+    """Its lease, its batches and the bus lie on the server; each event once, and everything is reconciled."""
     runtime = sending.begin(settings={"ledger_url": url}, crm="/healthy/crm")
     with a_streaming_task(sending):
         for number in range(1, 11):
@@ -188,7 +188,9 @@ def test_a_server_may_restart_in_the_middle_of_every_stage(
 
 
 def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tmp_path: Path) -> None:
-    """Both plan for every runner, any worker runs any stage: each delivery and copy is sent once, all is reconciled."""
+    """Both plan for every runner, any worker runs any stage: each delivery and copy is sent once, everything is
+    reconciled.
+    """
     runners = ["north", "south"]
     sending.write(CROWDED + "".join(A_RULE.format(name=name) for name in runners))
     settings = {"ledger_url": url, "batch_max_events": ORDERS // 2, "chunk_max_deliveries": 5}
@@ -213,7 +215,9 @@ def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tm
 
 
 def test_half_a_response_of_the_server_costs_a_try(sending: Sending, mortal: Postgresql, url: str) -> None:
-    """Connections end within responses: a stage goes on by itself, or fails and is run again; all is reconciled."""
+    """Connections end within responses: a stage continues by itself, or fails and is run again; everything is
+    reconciled.
+    """
     with CutProxy(mortal.port) as proxy:
         through = url.replace(f":{mortal.port}/", f":{proxy.port}/")
         sending.begin(ORDERS, settings={"ledger_url": through}, crm="/healthy/crm", bad="/status/400/bad")

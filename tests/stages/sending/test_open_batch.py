@@ -119,7 +119,9 @@ def test_an_open_batch_is_audited_as_one_under_way(sending: Sending) -> None:
 def test_an_open_batch_of_a_runner_without_rules_is_finished_by_their_new_one(
     sending: Sending, clock: RunningClock
 ) -> None:
-    """Not while the streaming task goes on; then the new runner has it through the stages, and goes on behind it."""
+    """Not while the streaming task continues; then the new runner has it through the stages, and continues
+    behind it.
+    """
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
     sending.publish(4)

@@ -1,4 +1,4 @@
-"""A target that fails: its breaker opens, the rest waits in the slow lane, probes find out when it is well again."""
+"""A target that fails: its breaker opens, the rest waits in the slow lane, probes find out when it is healthy again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def standing(sending: Sending, target: str = "crm") -> TargetStatus:
 
 
 def test_a_push_stops_sending_to_a_target_that_fails_and_leaves_the_rest(sending: Sending) -> None:
-    """Ten failures are enough: what was not sent has no attempt and waits in the slow lane; all is reconciled."""
+    """Ten failures are enough: what was not sent has no attempt and waits in the slow lane; everything is
+    reconciled.
+    """
     batch = sending.routed(200, crm=http(REFUSED, max_in_flight=4), note="/healthy/note")
     runtime = sending.runtime
 
@@ -186,7 +188,7 @@ def test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way(
 
 
 def test_a_target_that_fails_for_a_day_is_disabled_if_its_file_says_so(sending: Sending, clock: RunningClock) -> None:
-    """Then its deliveries are on hold until somebody enables it; without the field it would be tried for ever."""
+    """Then its deliveries are on hold until somebody enables it; without the field it would be tried forever."""
     runtime = sending.begin(3, crm=http("/status/503", retry=PATIENT, disable_after="1d"), dead=http(REFUSED))
     sending.deliver()
     clock.advance(23 * 3600)

@@ -95,7 +95,7 @@ def telemetry(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Telemetr
 def test_an_event_is_one_trace_from_published_to_delivered(
     sending: Sending, collector: Collector, telemetry: Telemetry, clock: RunningClock
 ) -> None:
-    """Over two retries and two targets, in the trace that it brought, which its targets are told of."""
+    """Over two retries and two targets, in the trace that it brought, which its targets receive."""
     sending.begin(sending.order(1, traceparent=BROUGHT), sending.order(2), crm="/healthy/crm", late=http("/flaky/late"))
     traced = replace(sending.runtime, telemetry=telemetry)
     sending.site.works[-1] = traced
@@ -117,8 +117,8 @@ def test_an_event_is_one_trace_from_published_to_delivered(
     assert {span.trace_id.hex() for span in spans if span.name == "attempt"} == {TRACE}, "the other is not sampled"
     stages = {span.name for span in spans if span.trace_id in batches}
     assert {"listen", "buffer", "route", "push", "commit", "batch"} <= stages
-    told = [request["headers"]["traceparent"] for request in sending.requests()]
-    assert told.count(BROUGHT) == 4, "one for each attempt at its deliveries"
+    reported = [request["headers"]["traceparent"] for request in sending.requests()]
+    assert reported.count(BROUGHT) == 4, "one for each attempt at its deliveries"
 
 
 def test_metrics_are_sent_as_they_are_scraped(sending: Sending, collector: Collector, telemetry: Telemetry) -> None:
@@ -144,10 +144,10 @@ def test_metrics_are_sent_as_they_are_scraped(sending: Sending, collector: Colle
     assert [point.as_int or point.as_double for point in found["eventbridge_lag_events"].gauge.data_points] == [0]
 
 
-@pytest.mark.parametrize(("named", "told"), [({}, "eventbridge"), ({"OTEL_SERVICE_NAME": "shop"}, "shop")])
+@pytest.mark.parametrize(("named", "reported"), [({}, "eventbridge"), ({"OTEL_SERVICE_NAME": "shop"}, "shop")])
 def test_the_usual_variables_name_the_service_of_the_metrics(
     named: dict[str, str],
-    told: str,
+    reported: str,
     sending: Sending,
     collector: Collector,
     telemetry: Telemetry,
@@ -164,7 +164,7 @@ def test_the_usual_variables_name_the_service_of_the_metrics(
 
     ((_, body),) = [each for each in collector.bodies if each[0] == "/v1/metrics"]
     (sent,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
-    assert {each.key: each.value.string_value for each in sent.resource.attributes}["service.name"] == told
+    assert {each.key: each.value.string_value for each in sent.resource.attributes}["service.name"] == reported
 
 
 def test_opentelemetry_is_not_imported_without_an_endpoint() -> None:
@@ -203,7 +203,7 @@ def test_a_wrong_ratio_is_refused() -> None:
 
 
 def test_a_share_of_deliveries_is_traced() -> None:
-    """About the ratio, and the same ones whoever asks."""
+    """About the ratio, and the same ones in every process."""
     from eventbridge.event.ids import delivery_id
 
     ids = [delivery_id("b", "s", str(number), "r", "t") for number in range(10_000)]

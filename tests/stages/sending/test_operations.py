@@ -1,4 +1,6 @@
-"""Operational events: what happens to targets, deliveries and rules is told on the bus `eventbridge`, at least once."""
+"""Operational events: changes of targets, deliveries and rules are published on the bus `eventbridge`, at
+least once.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, rules, told
+from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, events_on_operations_bus, http, rules
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
@@ -44,7 +46,7 @@ def no_faults() -> Iterator[None]:
 
 def kinds(sending: Sending) -> list[str]:
     """Return the types of the events on the bus `eventbridge`."""
-    return [event["type"] for event in told(sending)]
+    return [event["type"] for event in events_on_operations_bus(sending)]
 
 
 def dying_at(point: str) -> Callable[[str], None]:
@@ -57,7 +59,7 @@ def dying_at(point: str) -> Callable[[str], None]:
     return hook
 
 
-def test_a_target_that_fails_and_heals_is_told(sending: Sending, clock: RunningClock) -> None:
+def test_a_target_that_fails_and_heals_is_reported(sending: Sending, clock: RunningClock) -> None:
     """Degraded when its breaker opens, not when it opens again; recovered when it closes."""
     sending.begin(30, crm=http(REFUSED, max_in_flight=1))
     sending.deliver()
@@ -69,7 +71,7 @@ def test_a_target_that_fails_and_heals_is_told(sending: Sending, clock: RunningC
 
     sending.deliver()
 
-    degraded, recovered = told(sending)
+    degraded, recovered = events_on_operations_bus(sending)
     assert recovered["type"] == "target.recovered"
     assert degraded["subject"] == recovered["subject"] == "orders/crm"
     assert degraded["data"]["reason"] == "10 of 10 attempts failed within 30 s"
@@ -83,7 +85,7 @@ def test_a_target_that_fails_and_heals_is_told(sending: Sending, clock: RunningC
     assert sending.runtime.ledger.waiting_operational_events(9) == []
 
 
-def test_a_target_that_is_gone_and_enabled_again_is_told(sending: Sending) -> None:
+def test_a_target_that_is_gone_and_enabled_again_is_reported(sending: Sending) -> None:
     """410 disables it; `targets enable` takes it back."""
     sending.begin(3, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
@@ -93,13 +95,13 @@ def test_a_target_that_is_gone_and_enabled_again_is_told(sending: Sending) -> No
     assert set(kinds(sending)) == {"target.disabled", "delivery.dead_lettered", "target.recovered"}
 
 
-def test_dead_letters_are_told_in_one_event_a_batch_target_and_reason(sending: Sending) -> None:
+def test_dead_letters_are_reported_in_one_event_a_batch_target_and_reason(sending: Sending) -> None:
     """With how many they are and the names of the first ten; what is not a delivery has its place for a name."""
     runtime = sending.begin(25, b"{no event", crm="/bad/crm", other="/bad/other")
 
     sending.deliver()
 
-    found = {event["subject"]: event["data"] for event in told(sending)}
+    found = {event["subject"]: event["data"] for event in events_on_operations_bus(sending)}
     assert set(found) == {"orders/crm", "orders/other", "orders"}
     assert (found["orders/crm"]["reason"], found["orders/crm"]["count"]) == ("NonRetryable", 25)
     assert len(found["orders/crm"]["first"]) == 10
@@ -107,7 +109,7 @@ def test_dead_letters_are_told_in_one_event_a_batch_target_and_reason(sending: S
     assert {data["batch_id"] for data in found.values()} == {runtime.ledger.batches()[0].batch_id}
 
 
-def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sending, clock: RunningClock) -> None:
+def test_a_rule_that_is_held_at_a_delivery_is_reported_where_and_when(sending: Sending, clock: RunningClock) -> None:
     """Which delivery, of which target and event, and when the target refused it: not when its batch was planned."""
     batch = sending.routed(2, crm=http("/bad/crm", errors_tolerance="none"))
     clock.advance(20)
@@ -118,7 +120,7 @@ def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sendi
     sending.settle(batch)
     assert commit(sending.runtime, batch.batch_id)
 
-    (event,) = told(sending)
+    (event,) = events_on_operations_bus(sending)
     (held,) = deliveries_on_hold(sending.runtime, "orders").values()
     tables = [
         table for _, _, table in batch_deliveries(sending.runtime, batch, ["delivery_id", "partition_id", "offset"])
@@ -137,7 +139,7 @@ def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sendi
     }
 
 
-def test_dead_letters_are_told_when_they_were_decided(sending: Sending, clock: RunningClock) -> None:
+def test_dead_letters_are_reported_when_they_were_decided(sending: Sending, clock: RunningClock) -> None:
     """When the target refused the last of them: not when its batch was planned, nor when somebody settles it."""
     batch = sending.routed(2, crm="/bad/crm")
     clock.advance(20)
@@ -148,14 +150,16 @@ def test_dead_letters_are_told_when_they_were_decided(sending: Sending, clock: R
     sending.settle(batch)
     sending.settle(batch)
 
-    times = {event["time"] for event in told(sending)}
+    times = {event["time"] for event in events_on_operations_bus(sending)}
     assert len(times) == 1
     assert pushed_at < datetime.fromisoformat(times.pop()) < settled_at
 
 
 @pytest.mark.parametrize("point", ["bus.publish", "bus.publish.done"])
-def test_what_is_true_is_told_whoever_dies(sending: Sending, point: str) -> None:
-    """Before it is on the bus: the next stage tells it. After: it is told again, under the same id."""
+def test_every_change_is_reported_whichever_process_dies(sending: Sending, point: str) -> None:
+    """If the process dies before the event is on the bus, the next stage publishes it; if after, it is published again,
+    under the same id.
+    """
     sending.routed(4, crm="/bad/crm")
     batch_id = sending.runtime.ledger.batches()[0].batch_id
     sending.push(sending.runtime.ledger.batch(batch_id))
@@ -163,12 +167,12 @@ def test_what_is_true_is_told_whoever_dies(sending: Sending, point: str) -> None
     with pytest.raises(Died):
         sending.settle(sending.runtime.ledger.batch(batch_id))
     fault_points.install(None)
-    before = len(told(sending))
+    before = len(events_on_operations_bus(sending))
 
     sending.settle(sending.runtime.ledger.batch(batch_id))
     assert commit(sending.runtime, batch_id)
 
-    events = told(sending)
+    events = events_on_operations_bus(sending)
     assert len(events) > before
     assert {event["type"] for event in events} == {"delivery.dead_lettered"}
     assert len({event["id"] for event in events}) == 1
@@ -176,7 +180,7 @@ def test_what_is_true_is_told_whoever_dies(sending: Sending, point: str) -> None
 
 
 def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
-    """The batch is committed; what is to be told waits in the ledger for the next stage that reaches the bus."""
+    """The batch is committed; the operational event waits in the ledger for the next stage that reaches the bus."""
 
     def broken(point: str) -> None:
         if point == "bus.publish":
@@ -196,7 +200,7 @@ def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
 
 
 def test_the_bus_is_where_the_rules_in_force_say(sending: Sending) -> None:
-    """A stage that has something to tell reads no rule files, all rules of them: `listen` does."""
+    """A stage that publishes an operational event reads no rule files: only `listen` does."""
     runtime = sending.begin(crm="/healthy/crm")
     listen(runtime, RUNNER)
     elsewhere = "buses:\n  eventbridge:\n    source: {type: kafka, connection: nowhere, topics: [news]}\n"
@@ -209,7 +213,7 @@ def test_the_bus_is_where_the_rules_in_force_say(sending: Sending) -> None:
 
 
 def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:
-    """No rule file names the bus: it is there. An alert that cannot be delivered makes no further alert."""
+    """The bus exists without any rule file that names it. An alert that cannot be delivered causes no further alert."""
     alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/bad/pager"))
     sending.write(rules({"crm": "/bad/crm"}) + alerts)
     runtime = sending.runtime
@@ -222,7 +226,7 @@ def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:
 
     (alert,) = [request for request in sending.requests() if request["path"] == "/bad/pager"]
     assert alert["webhook_id"]
-    assert len(told(sending)) == 1
+    assert len(events_on_operations_bus(sending)) == 1
     reconciliation = audit(runtime)
     assert reconciliation.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead": 1, "pending": 0}
     assert reconciliation.differences == ()
@@ -236,10 +240,10 @@ def test_what_is_old_leaves_the_bus_once_every_runner_has_it(sending: Sending, c
     assert listen(runtime, "eventbridge") is None, "its runner begins here"
 
     def die() -> list[str]:
-        """Have a dead letter told, and return the ids of what is on the bus then."""
+        """Publish an event about a dead letter, and return the ids on the bus then."""
         sending.publish(1)
         sending.deliver()
-        return [event["id"] for event in told(sending)]
+        return [event["id"] for event in events_on_operations_bus(sending)]
 
     (first,) = die()
     clock.advance(31 * 86_400)
@@ -257,7 +261,7 @@ def test_what_is_old_leaves_the_bus_once_every_runner_has_it(sending: Sending, c
 def test_a_rule_that_moved_to_another_runner_keeps_what_its_old_one_left(
     sending: Sending, clock: RunningClock, named: bool
 ) -> None:
-    """The new one will go on there; a runner whose rules are gone keeps nothing."""
+    """The new one will continue there; a runner whose rules are gone keeps nothing."""
     alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/healthy/pager"))
     sending.write(rules({"crm": "/bad/crm"}) + alerts)
     assert listen(sending.runtime, "eventbridge") is None
@@ -269,7 +273,7 @@ def test_a_rule_that_moved_to_another_runner_keeps_what_its_old_one_left(
     sending.publish(1)
     sending.deliver()
 
-    assert len(told(sending)) == (2 if named else 1)
+    assert len(events_on_operations_bus(sending)) == (2 if named else 1)
     if named:
         deliver_until_idle(sending.runtime, "pagers", InProcessRouter(sending.runtime.store))
         assert len([each for each in sending.requests() if each["path"] == "/healthy/pager"]) == 2

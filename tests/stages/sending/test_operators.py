@@ -85,7 +85,7 @@ def test_a_pause_holds_at_the_start_of_the_next_push_of_a_batch_that_is_routed(s
 
 
 def test_a_disabled_rule_lets_events_pass(sending: Sending) -> None:
-    """Nothing is matched while it is disabled; enabled again it goes on with what comes then."""
+    """Nothing is matched while it is disabled; enabled again it continues with what comes then."""
     runtime = sending.begin(4, crm="/healthy/crm")
     operate(runtime, "disable rule", "orders")
     assert sending.deliver_batch()
@@ -145,7 +145,7 @@ def test_a_push_under_way_applies_another_rate(sending: Sending) -> None:
     assert paths(sending) == {"/healthy/crm": 100}
 
 
-def test_an_ordered_target_goes_on_in_order_after_a_pause(
+def test_an_ordered_target_continues_in_order_after_a_pause(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
     """What came before the pause, during it and after it arrives in the order it was published in."""
@@ -167,7 +167,7 @@ def test_an_ordered_target_goes_on_in_order_after_a_pause(
 
 
 @pytest.mark.parametrize(
-    ("action", "rule", "target", "value", "told"),
+    ("action", "rule", "target", "value", "reported"),
     [
         ("pause rule", "order", "", "", "Did you mean orders?"),
         ("pause target", "orders", "cmr", "", "Did you mean crm?"),
@@ -178,12 +178,12 @@ def test_an_ordered_target_goes_on_in_order_after_a_pause(
     ],
 )
 def test_what_does_not_fit_is_refused_and_changes_nothing(
-    sending: Sending, action: str, rule: str, target: str, value: str, told: str
+    sending: Sending, action: str, rule: str, target: str, value: str, reported: str
 ) -> None:
     """A user error names what would be right."""
     runtime = sending.begin(crm="/healthy/crm")
 
-    with pytest.raises((UserError, NotFoundError), match="(?s)" + told.replace("?", r"\?")):
+    with pytest.raises((UserError, NotFoundError), match="(?s)" + reported.replace("?", r"\?")):
         operate(runtime, action, rule, target, value)
 
     assert runtime.ledger.list_overrides() == []

@@ -1,4 +1,4 @@
-"""Ordered targets: of one key the receiver gets everything in bus order, whatever fails; other keys go on."""
+"""Ordered targets: of one key the receiver gets everything in bus order, whatever fails; other keys continue."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from eventbridge.testing.targets import InMemoryTarget, accept
 
 
 def later(sending: Sending, clock: RunningClock, rounds: int = 3) -> None:
-    """Deliver what is due in an hour, and what that lets go."""
+    """Deliver what is due in an hour, and what that releases."""
     for _ in range(rounds):
         clock.advance(2 * 3600)
         sending.deliver()
@@ -149,7 +149,7 @@ def test_events_without_a_value_are_ordered_among_themselves(
 
 
 def test_by_partition_a_partition_is_one_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """`ordering_key: partition`: what lies in the partition of the failed one waits, the other partition goes on."""
+    """`ordering_key: partition`: what lies in the partition of the failed one waits, the other partition continues."""
     bodies = [keyed(n, "a") for n in range(6)]
     places = [place for body in bodies for place in sending.site.publish(body)]
     sending.begin(crm=ordered("ordering_key: partition"))
@@ -168,7 +168,7 @@ def test_by_partition_a_partition_is_one_key(sending: Sending, clock: RunningClo
 NONE = "errors_tolerance: none"
 
 
-def test_without_tolerance_a_rule_is_held_and_nobody_else_notices(
+def test_without_tolerance_a_rule_is_held_and_no_other_target_notices(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
     """Refused for good, a delivery is on hold and all behind it waits; the other target has everything."""
@@ -189,7 +189,7 @@ def test_without_tolerance_a_rule_is_held_and_nobody_else_notices(
     assert (held.target, held.reason) == ("strict", "NonRetryable")
 
 
-def test_a_held_rule_goes_on_once_the_delivery_is_taken(
+def test_a_held_rule_continues_once_the_delivery_is_taken(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
     """Released while it still fails it is on hold again; released after the repair everything comes in order."""
@@ -213,7 +213,7 @@ def test_a_held_rule_goes_on_once_the_delivery_is_taken(
     assert deliveries_on_hold(runtime, "orders") == {}
 
 
-def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_goes_on(
+def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_continues(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
     """Exactly that one is dead-lettered, with its reason, its attempt, and that a person did it."""
@@ -267,7 +267,7 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
 def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Two keys of one shard fail; the one that is fixed gets its whole backlog although the other goes on failing."""
+    """Two keys of one shard fail; the one that is fixed gets its whole backlog although the other still fails."""
     one, two = ("a", "b")
     assert shard_of(f'"{one}"') == shard_of(f'"{two}"')
     for n in range(3):

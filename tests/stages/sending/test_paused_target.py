@@ -21,7 +21,7 @@ from eventbridge.stages.operate.target_status import target_list, target_page
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 
-#: Whoever is deferred for a while is tried again within the push that was told so.
+#: Deliveries that are deferred for a short time are retried by the same push.
 SOON = "{policy: custom, max_retries: 20, initial_delay: 100ms, multiplier: 1, max_delay: 100ms}"
 
 
@@ -51,7 +51,7 @@ def test_it_is_sent_nothing_before_the_time_it_named(sending: Sending) -> None:
 
 
 def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sending, clock: RunningClock) -> None:
-    """It waits in the slow lane until the time that was named; then all is delivered, and all is reconciled."""
+    """It waits in the slow lane until the time that was named; then all is delivered, and everything is reconciled."""
     batch = sending.routed(40, crm=http("/throttle/60/long", max_in_flight=1, retry=SOON), note="/healthy/note")
     runtime = sending.runtime
 
@@ -73,7 +73,7 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     assert next_due_at(runtime, "orders") == until
     sending.publish(3)
     sending.deliver()
-    assert len(sent(sending, "/throttle/60/long")) == 1, "new events, and whoever delivers them, keep the pause"
+    assert len(sent(sending, "/throttle/60/long")) == 1, "new events, in any push, keep the pause"
 
     clock.advance(3600)
     sending.rules(crm="/healthy/crm", note="/healthy/note")
@@ -121,7 +121,9 @@ def test_an_enabled_target_gets_at_once_what_its_pause_deferred(sending: Sending
 
 
 def test_an_enabled_target_gets_at_once_what_each_push_deferred(sending: Sending) -> None:
-    """Pushes side by side were told different times: what waits for the earlier one need not wait for it either."""
+    """Parallel pushes received different times: deliveries that wait for the earlier one need not wait for it
+    either.
+    """
     runtime = sending.begin(
         40,
         settings={"chunk_max_deliveries": 20},
@@ -144,7 +146,9 @@ def test_an_enabled_target_gets_at_once_what_each_push_deferred(sending: Sending
 
 
 def test_other_pushes_keep_the_pause_too(sending: Sending, site: Any) -> None:
-    """What one was told, another learns from the ledger within about a second, in the middle of its chunk."""
+    """A pause that one push received reaches another through the ledger within about a second, in the middle of its
+    chunk.
+    """
     sending.rules(crm=http("/delay/50", max_in_flight=1))
     sending.publish(800)
     works = [site.reopen(push_timeout=15, chunk_max_deliveries=400) for _ in range(2)]
@@ -153,14 +157,14 @@ def test_other_pushes_keep_the_pause_too(sending: Sending, site: Any) -> None:
     thread.start()
     _until_sent(sending, "/delay/50")
 
-    told = works[1].ledger.now() + timedelta(seconds=60)
-    works[1].ledger.note_attempts([Tally("orders", "crm", paused_until=told)])
+    reported = works[1].ledger.now() + timedelta(seconds=60)
+    works[1].ledger.note_attempts([Tally("orders", "crm", paused_until=reported)])
     thread.join(60)
 
     assert not thread.is_alive()
     rows = segment_rows(works[0], batch.batch_id)
     assert {row["reason"] for row in rows if not row["sent"]} == {"TargetPaused"}
-    assert {row["due_at"] for row in rows if not row["sent"]} == {told}
+    assert {row["due_at"] for row in rows if not row["sent"]} == {reported}
     assert 1 <= sum(row["sent"] for row in rows) < 200
     before = len(sent(sending, "/delay/50"))
     assert push(works[1], batch.batch_id, 1).delivered == 0
@@ -179,7 +183,7 @@ def test_a_burst_of_429_is_one_word_against_the_target(sending: Sending) -> None
 
 
 def test_a_target_that_only_ever_asks_for_pauses_is_degraded(sending: Sending) -> None:
-    """Each pause is a word against it, by its first 429: ten of them, and nothing taken, open its breaker."""
+    """Each pause counts against it, by its first 429: ten of them, and nothing taken, open its breaker."""
     policy = "{policy: custom, max_retries: 0, initial_delay: 200ms, multiplier: 1, max_delay: 200ms, jitter: 0}"
     batch = sending.routed(200, crm=http("/status/429", max_in_flight=3, retry=policy))
 

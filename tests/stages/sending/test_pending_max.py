@@ -44,7 +44,7 @@ def full(sending: Sending, tmp_path: Path) -> Path:
 
 
 def test_a_full_rules_shares_wait_as_deferred_matches(sending: Sending, full: Path) -> None:
-    """No more is pending, the other rule goes on, and all is reconciled."""
+    """No more is pending, the other rule continues, and everything is reconciled."""
     assert waiting(sending) == {PENDING_MAX: 5}
     assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
     assert len(full.read_text().splitlines()) == 8
@@ -96,7 +96,7 @@ def test_deferred_matches_are_taken_up_once_less_waits(sending: Sending, clock: 
     assert audit(sending.runtime).differences == ()
 
 
-def test_what_a_full_rule_refers_is_dead_lettered_at_its_age(sending: Sending, clock: RunningClock, full: Path) -> None:
+def test_what_a_full_rule_defers_is_dead_lettered_at_its_age(sending: Sending, clock: RunningClock, full: Path) -> None:
     """While what is pending is on hold, deferred matches are not, and end as dead letters; the rule stays full."""
     operate(sending.runtime, "pause target", "orders", "crm")
     assert sending.retry() is None

@@ -45,7 +45,7 @@ def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
 def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
     """With segments of four responses and one request in flight, no segment shows the last few responses, never half.
 
-    It may be more than five: responses go on coming while a segment is written, here 20 a second.
+    It may be more than five: responses continue coming while a segment is written, here 20 a second.
     """
     batch = sending.routed(60, settings={"segment_responses": 4}, crm=http("/delay/50", max_in_flight=1))
     runtime, unrecorded = sending.site.works[-1], [0]
@@ -278,7 +278,7 @@ def test_what_is_in_flight_when_a_push_is_stopped_at_once_is_recorded_as_sent(
 def test_what_a_thread_has_in_flight_that_does_not_notice_the_stop_is_recorded_as_sent(
     sending: Sending, monkeypatch: pytest.MonkeyPatch, at_once: bool, timeout: int
 ) -> None:
-    """A client library may hold its thread for ever: the push waits for the time-out, or ends at once."""
+    """A client library may hold its thread forever: the push waits for the time-out, or ends at once."""
     asked, goes_on = threading.Event(), threading.Event()
 
     def hold(request: Request) -> Response:
@@ -400,7 +400,7 @@ def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
 
 
 def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: RunningClock) -> None:
-    """A target that cannot be opened is tried again half a minute later, for ever, and no attempt is counted."""
+    """A target that cannot be opened is tried again half a minute later, forever, and no attempt is counted."""
     runtime = sending.begin(3, broken=http("/healthy/x", connection="nobody_defined_it"))
     batch = routed(runtime)
     with pytest.raises(EventBridgeError):
@@ -419,7 +419,9 @@ def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: 
 def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
     sending: Sending, clock: RunningClock
 ) -> None:
-    """Recorded as sent, and sent again after its time-out: the receiver has each id twice, and all is reconciled."""
+    """Recorded as sent, and sent again after its time-out: the receiver has each id twice, and everything is
+    reconciled.
+    """
     runtime = sending.begin(3, settings={"push_timeout": 1}, crm=http("/hang/crm", timeout="30s", max_in_flight=2))
     batch_id = sending.deliver_batch()
     assert batch_id is not None

@@ -1,4 +1,6 @@
-"""An hour is checked once, by Great Expectations: page and record are kept, what failed is told, rules go on hold."""
+"""An hour is checked once, by Great Expectations: page and record are kept, what failed is reported, rules go
+on hold.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from stages.delivering import RunningClock, Sending, http, rules, told
+from stages.delivering import RunningClock, Sending, events_on_operations_bus, http, rules
 
 from eventbridge import fault_points
 from eventbridge.decision.quality import failure_message
@@ -54,10 +56,14 @@ def values(record: QualityRecord, subject: str) -> dict[str, float]:
 
 def quality_events(sending: Sending) -> list[tuple[str, str, int]]:
     """Return type, id and number of failures of the events about checks."""
-    return [(e["type"], e["id"], e["data"]["failures"]) for e in told(sending) if e["type"].startswith("quality.")]
+    return [
+        (e["type"], e["id"], e["data"]["failures"])
+        for e in events_on_operations_bus(sending)
+        if e["type"].startswith("quality.")
+    ]
 
 
-def test_an_hour_is_measured_and_what_failed_is_told_and_held(sending: Sending, clock: RunningClock) -> None:
+def test_an_hour_is_measured_and_what_failed_is_reported_and_held(sending: Sending, clock: RunningClock) -> None:
     """Shares outside their bounds fail; the rule whose field failed is on hold; page and record are in the store."""
     an_hour_later(clock)  # an hour of its own
     sending.write(rules({"crm": http("/healthy/crm"), "bad": http("/status/400")}, expect=EXPECT))
@@ -133,7 +139,7 @@ def test_volumes_are_compared_with_the_same_hour_of_other_days(sending: Sending,
 
 
 def test_a_check_that_dies_anywhere_is_made_once(sending: Sending, clock: RunningClock) -> None:
-    """Stopped at every point and run again: one row, one event id, one hold, and the record that was told of."""
+    """Stopped at every point and run again: one row, one event id, one hold, and the record that was announced."""
     an_hour_later(clock)
     sending.write(rules({"crm": http("/healthy/crm")}, expect=EXPECT))
     sending.publish(event(1, amount=1_000))

@@ -61,7 +61,7 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
 def test_a_target_that_nobody_waits_for_gets_what_its_rate_lets_through(
     sending: Sending, more: dict[str, object]
 ) -> None:
-    """It is alone in its batch, with several shards if it is ordered: its push goes on, and is not a time-out."""
+    """It is alone in its batch, with several shards if it is ordered: its push continues, and is not a time-out."""
     crm = http("/healthy/alone", rate="10/s", **more)
     batch = sending.routed(100, settings={"push_timeout": 3}, crm=crm)
     runtime = sending.runtime

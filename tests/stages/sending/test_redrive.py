@@ -1,4 +1,4 @@
-"""Redrive: dead letters are delivered again, a batch at a time, and all is reconciled."""
+"""Redrive: dead letters are delivered again, a batch at a time, and everything is reconciled."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def outcomes(sending: Sending) -> Counter[str]:
     return Counter("never" if mark is None else mark.outcome for mark in found)
 
 
-def test_letters_are_delivered_again_under_their_ids(sending: Sending) -> None:
-    """The target that came back gets the same requests under the same delivery ids, and all is reconciled."""
+def test_dead_letters_are_delivered_again_under_their_ids(sending: Sending) -> None:
+    """The target that came back gets the same requests under the same delivery ids, and everything is reconciled."""
     sending.begin(3, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     died = {delivery_id_text(record["delivery_id"]) for record in dead_letters(sending.runtime)}
@@ -67,7 +67,7 @@ def test_letters_are_delivered_again_under_their_ids(sending: Sending) -> None:
 
 
 @pytest.mark.parametrize("column", ["rule", "event"])
-def test_letters_that_cannot_be_read_keep_no_others_from_it(sending: Sending, column: str) -> None:
+def test_dead_letters_that_cannot_be_read_keep_no_others_from_it(sending: Sending, column: str) -> None:
     """A redrive takes dead letters of all other files, also where it shows late that it cannot read the first ones."""
     runtime = sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
@@ -100,7 +100,7 @@ def damage_column(store: Store, path: str, name: str) -> None:
     store.put(path, bytes(content))
 
 
-def test_a_letter_is_redriven_once_unless_asked(sending: Sending) -> None:
+def test_a_dead_letter_is_redriven_once_unless_asked(sending: Sending) -> None:
     """A second redrive does not take it, one that says again does; a survey says why."""
     sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
@@ -167,7 +167,7 @@ def test_age_counts_from_the_redrive(sending: Sending) -> None:
     assert audit(sending.runtime).differences == ()
 
 
-def test_many_letters_are_several_batches_and_cancelling_stops_further_ones(sending: Sending) -> None:
+def test_many_dead_letters_are_several_batches_and_cancelling_stops_further_ones(sending: Sending) -> None:
     """A batch holds what a batch may; once cancelled, what is not taken stays a dead letter."""
     sending.begin(5, settings={"batch_max_events": 2}, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
@@ -178,7 +178,7 @@ def test_many_letters_are_several_batches_and_cancelling_stops_further_ones(send
 
     assert sending.runtime.ledger.end_redrive(begun.redrive_id, "cancelled")
 
-    assert redrive(sending) == 1, "the batch that was planned is finished, by whoever goes on"
+    assert redrive(sending) == 1, "the batch that was planned is finished, by the next run"
     assert outcomes(sending) == {"delivered": 2, "never": 3}
     assert redrive(sending, run="other") == 2
     assert outcomes(sending) == {"delivered": 5}
@@ -240,7 +240,9 @@ def test_an_event_that_todays_rule_does_not_match_is_said(sending: Sending) -> N
 
 
 def test_retransform_takes_numbers_of_any_length(sending: Sending) -> None:
-    """Python refuses integers of more than 4,300 digits; one such letter would end its redrive, each time again."""
+    """Python refuses integers of more than 4,300 digits; one such dead letter would end its redrive, each time
+    again.
+    """
     event = b'{"specversion":"1.0","id":"long","source":"/shop","type":"order.placed","data":{"n":%s}}' % (b"7" * 5_000)
     sending.begin(event, 1, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
@@ -290,7 +292,7 @@ def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Se
     assert audit(sending.runtime).differences == ()
 
 
-def test_letters_of_an_ordered_target_are_redriven_in_order(sending: Sending) -> None:
+def test_dead_letters_of_an_ordered_target_are_redriven_in_order(sending: Sending) -> None:
     """They get their order keys, and go one after the other as their events lie on the bus."""
     sending.begin(6, crm=http(REFUSED, retry=NO_RETRY, ordering_key="partition"))
     sending.deliver()

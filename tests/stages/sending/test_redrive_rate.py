@@ -76,7 +76,7 @@ def test_two_pushes_and_several_targets_share_the_rate(sending: Sending, site: A
 
 
 def test_an_ordered_target_keeps_the_rate_too(sending: Sending) -> None:
-    """Its letters go one after the other, and its push waits for tokens as long as it may."""
+    """Its dead letters go one after the other, and its push waits for tokens as long as it may."""
     redrive_id = begin(sending, 9, 1.0, crm=http("/healthy/crm", ordering_key="partition"))
 
     assert deliver_redrive(sending.runtime, redrive_id, InProcessRouter(sending.runtime.store)) == 1

@@ -66,7 +66,9 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
 
 
 def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(sending: Sending) -> None:
-    """The same rows in the same order, and the batch goes on where it stood; also of two files that have one event."""
+    """The same rows in the same order, and the batch continues where it stood; also of two files that have one
+    event.
+    """
     same = b'{"specversion": "1.0", "id": "same", "source": "/shop", "type": "order.placed", "data": {"id": "same"}}'
     runtime = sending.begin(3, b"no event", same, same, crm="/healthy/crm")
     batch_id = listen(runtime, RUNNER)
@@ -91,7 +93,7 @@ def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(s
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 @pytest.mark.parametrize("retransform", [False, True])
-def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
+def test_what_a_redrive_begins_with_is_made_again_from_its_dead_letters(
     sending: Sending, retransform: bool, damage: str
 ) -> None:
     """Its requests, or its events; who settles says what to do, and then all of it is delivered or pending."""
@@ -148,7 +150,7 @@ def test_the_manifest_of_a_committed_batch_is_made_again(sending: Sending, damag
     assert audit(runtime).differences == ()
 
 
-def test_a_difference_that_no_file_explains_is_told(sending: Sending) -> None:
+def test_a_difference_that_no_file_explains_is_reported(sending: Sending) -> None:
     """A settlement that can be read and is wrong: nothing can make it again, and the repair says so."""
     batch = settled(sending)
     runtime = sending.runtime

@@ -23,7 +23,7 @@ from eventbridge.store.parquet import read_rows, read_table, write_table
 def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, damage: str) -> None:
     """Row by row as they were: refused and malformed ones, and those of a redrive, with the attempts made before it.
 
-    Until then who looks for dead letters is told which batch to repair.
+    Until then, a search for dead letters names the batch to repair.
     """
     runtime = sending.begin(2, b"no event", 1, crm="/bad/crm", other="/bad/other")
     sending.deliver()
@@ -51,7 +51,7 @@ def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, dama
     assert audit(runtime).differences == ()
 
 
-def test_a_wrong_letter_file_is_made_again_before_commit_and_after(sending: Sending) -> None:
+def test_a_wrong_dead_letter_file_is_made_again_before_commit_and_after(sending: Sending) -> None:
     """One that can be read, but holds another row than was dead-lettered, is noticed, and its rows are made again."""
     batch = settled(sending)
     runtime = sending.runtime
@@ -106,7 +106,7 @@ def test_dead_letters_are_not_made_again_of_what_is_lost(sending: Sending, kind:
 
 
 def test_dead_letters_that_a_redrive_took_are_made_again_where_they_were(sending: Sending) -> None:
-    """Also those of a batch that is not committed yet: the redrive goes on, and takes none of them twice."""
+    """Also those of a batch that is not committed yet: the redrive continues, and takes none of them twice."""
     batch = settled(sending)
     runtime = sending.runtime
     sending.rules(good="/healthy/good", bad="/healthy/crm", down=REFUSED)
@@ -141,7 +141,7 @@ def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) ->
         repair(sending, batch)
 
 
-def test_who_took_letters_that_are_gone_is_told_by_an_audit_that_goes_on(sending: Sending) -> None:
+def test_an_audit_reports_missing_dead_letters_that_another_batch_took(sending: Sending) -> None:
     """The audit says whose file it is that cannot be read, and of every other batch what it would say anyway."""
     runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()

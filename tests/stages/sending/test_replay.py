@@ -1,4 +1,4 @@
-"""Replay: archived events are delivered again, a batch at a time, and all is reconciled."""
+"""Replay: archived events are delivered again, a batch at a time, and everything is reconciled."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_condition_over_event_and_past_outcome_chooses(condition: str, count: 
 @pytest.mark.parametrize(
     "condition", ["outcom = 1", "true) OR (true", "1; SELECT 2", "DROP TABLE events", "count(*) > 1"]
 )
-def test_what_is_no_condition_is_told_before_anything_is_recorded(condition: str, sending: Sending) -> None:
+def test_what_is_no_condition_is_reported_before_anything_is_recorded(condition: str, sending: Sending) -> None:
     """With the columns there are."""
     landed(sending, 1, crm="/healthy/crm")
 
@@ -277,7 +277,7 @@ def test_a_rule_with_a_runner_of_its_own_gets_what_others_landed(sending: Sendin
     assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 4, "/healthy/audit": 4}
 
 
-def test_a_paused_replay_plans_nothing_until_it_goes_on(sending: Sending) -> None:
+def test_a_paused_replay_plans_nothing_until_it_continues(sending: Sending) -> None:
     """And a cancelled one never does, but for the batch that it had planned; both under the same id."""
     sending.begin(4, settings={"batch_max_events": 2}, crm="/healthy/crm")
     sending.deliver()
@@ -382,8 +382,8 @@ def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
     with runtime.ledger._writing() as connection:
         connection.exec_driver_sql("DELETE FROM replayed")
 
-    told = audit(runtime).differences
-    assert any(done.replay_id in each and "looked through" in each for each in told)
+    reported = audit(runtime).differences
+    assert any(done.replay_id in each and "looked through" in each for each in reported)
 
 
 def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) -> None:
@@ -397,7 +397,7 @@ def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"since": None}, "from is missing"),
         ({"since": "yesterday"}, "is not a time"),
@@ -411,13 +411,13 @@ def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) ->
         ({"rate": 0.0}, "cannot be kept"),
     ],
 )
-def test_what_makes_no_sense_is_told_before_anything_is_recorded(
-    options: dict[str, Any], told: str, sending: Sending
+def test_what_makes_no_sense_is_reported_before_anything_is_recorded(
+    options: dict[str, Any], reported: str, sending: Sending
 ) -> None:
-    """With what is wrong and what to write instead."""
+    """The error says what is wrong and what to write instead."""
     landed(sending, 1, crm="/healthy/crm")
 
-    with pytest.raises(UserError, match=told.replace("?", r"\?")):
+    with pytest.raises(UserError, match=reported.replace("?", r"\?")):
         begin(sending, **options)
 
     assert sending.runtime.ledger.replays() == []

@@ -1,4 +1,6 @@
-"""Retention: what is past its time goes from store, ledger and bus; what is needed stays, and all is reconciled."""
+"""Retention: what is past its time goes from store, ledger and bus; what is needed stays, and everything is
+reconciled.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def replay_of(sending: Sending, run: str = "run", **options: Any) -> str:
 
 
 def test_each_kind_of_record_goes_at_its_time(sending: Sending) -> None:
-    """Deliveries and archive after 30 days, dead letters after 90, the manifest after 400, and all is reconciled."""
+    """Deliveries and archive after 30 days, dead letters after 90, the manifest after 400, and everything is
+    reconciled.
+    """
     first = delivered(sending)
     days(sending, 1)
     delivered(sending)
@@ -128,15 +132,17 @@ def test_a_dry_run_tells_and_changes_nothing(sending: Sending) -> None:
     days(sending, 100)
     before = sending.runtime.store.list("")
 
-    told = maintain(sending.runtime, dry_run=True)
+    reported = maintain(sending.runtime, dry_run=True)
 
-    assert (sending.runtime.store.list(""), told.batches["all"], told.batches["dead_letters"]) == (before, 2, 2)
+    assert (sending.runtime.store.list(""), reported.batches["all"], reported.batches["dead_letters"]) == (before, 2, 2)
     done = maintain(sending.runtime)
-    assert (done.batches, done.files) == (told.batches, told.files)
+    assert (done.batches, done.files) == (reported.batches, reported.files)
 
 
 def test_what_waits_keeps_all_that_it_descends_from(sending: Sending) -> None:
-    """What is tried for days, through two batches, keeps its files until whoever delivered it is old as well."""
+    """A delivery that is tried for days, in two batches, keeps its files until the batch that delivered it is old as
+    well.
+    """
     policy = (
         "{policy: custom, max_retries: 50, initial_delay: 1h, multiplier: 1, max_delay: 1h, maximum_event_age: 20d}"
     )
@@ -146,10 +152,10 @@ def test_what_waits_keeps_all_that_it_descends_from(sending: Sending) -> None:
     sending.deliver()  # a second batch takes it up, and makes it pending again
     days(sending, 3)
 
-    told = maintain(sending.runtime)
+    reported = maintain(sending.runtime)
 
     assert kept(sending, first) == "all"
-    assert told.kept == {"something of it waits": 1, "a younger batch took up something of it": 1}
+    assert reported.kept == {"something of it waits": 1, "a younger batch took up something of it": 1}
     sound(sending)
     sending.rules(crm=http("/healthy/crm", retry=policy))
     sending.deliver()
@@ -164,16 +170,16 @@ def test_what_waits_keeps_all_that_it_descends_from(sending: Sending) -> None:
 
 
 def test_a_replay_that_has_not_ended_keeps_its_archive(sending: Sending) -> None:
-    """Running or paused, whatever its age; once it has ended the archive goes, and who asks for it is told."""
+    """Running or paused, whatever its age; once it has ended the archive goes, and a request for it is refused."""
     first = delivered(sending)
     days(sending, 20)
     request = replay_of(sending)
     by_outcome = replay_of(sending, "other", skip_delivered=True)
     days(sending, 20)
 
-    told = maintain(sending.runtime)
+    reported = maintain(sending.runtime)
     assert kept(sending, first) == "all"
-    assert told.kept == {f"replay {by_outcome} has not ended": 1}
+    assert reported.kept == {f"replay {by_outcome} has not ended": 1}
     cancel_replay(sending.runtime, by_outcome)
     maintain(sending.runtime)
     assert kept(sending, first) == "archive"
@@ -211,7 +217,7 @@ def redrive(sending: Sending, run: str, *, again: bool = False) -> int:
     return deliver_redrive(sending.runtime, begun.redrive_id, InProcessRouter(sending.runtime.store))
 
 
-def test_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) -> None:
+def test_dead_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) -> None:
     """They are delivered by what they hold themselves, and stay as long as a batch that took them is whole."""
     first = delivered(sending)
     days(sending, 40)
@@ -227,9 +233,9 @@ def test_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) -> No
     assert redrive(sending, "not again") == 0
     assert redrive(sending, "again", again=True) == 1
     days(sending, 15)
-    told = maintain(sending.runtime)
+    reported = maintain(sending.runtime)
     assert kept(sending, first) == "dead_letters"
-    assert told.kept["a younger batch took dead letters of it"] == 1
+    assert reported.kept["a younger batch took dead letters of it"] == 1
     sound(sending)
     days(sending, 20)
     maintain(sending.runtime)
@@ -238,7 +244,7 @@ def test_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) -> No
     sound(sending)
 
 
-def test_a_redrive_under_way_keeps_every_letter(sending: Sending) -> None:
+def test_a_redrive_under_way_keeps_every_dead_letter(sending: Sending) -> None:
     """It may take any of them; once it is cancelled they go."""
     first = delivered(sending)
     days(sending, 89)
@@ -252,7 +258,7 @@ def test_a_redrive_under_way_keeps_every_letter(sending: Sending) -> None:
     assert kept(sending, first) == "manifest"
 
 
-def test_what_a_replay_came_to_is_told_as_long_as_it_is_kept(sending: Sending) -> None:
+def test_what_a_replay_came_to_is_reported_as_long_as_it_is_kept(sending: Sending) -> None:
     """Its batches are pruned as others are; its account says so, and in the end it is forgotten."""
     delivered(sending)
     sending.site.clock.advance(1)
@@ -314,7 +320,7 @@ def test_what_a_repair_set_aside_stays(sending: Sending) -> None:
     assert sending.runtime.store.exists(blocking_call)
 
 
-def test_a_run_ends_when_its_time_is_over_and_the_next_goes_on(sending: Sending) -> None:
+def test_a_run_ends_when_its_time_is_over_and_the_next_continues(sending: Sending) -> None:
     """With no time at all each run does one piece of work, and in the end all is done."""
     batches = []
     for _ in range(3):

@@ -110,7 +110,7 @@ def test_until_idle_waits_for_what_a_dead_run_took_up_without_burning_cpu(
     assert time.process_time() - began < 2.0
 
 
-def test_a_disabled_rule_holds_its_deliveries_and_lets_go_of_them(sending: Sending, clock: RunningClock) -> None:
+def test_a_disabled_rule_holds_its_deliveries_and_releases_them(sending: Sending, clock: RunningClock) -> None:
     """While a rule is disabled nothing of it is sent, and the time it waited does not count towards its age."""
     runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
@@ -169,7 +169,7 @@ def test_all_of_a_removed_rule_is_dead_lettered_after_its_hour_batch_upon_batch(
 def test_a_removed_rule_that_comes_back_keeps_what_was_not_dead_lettered_yet(
     sending: Sending, clock: RunningClock
 ) -> None:
-    """While chunk after chunk is dead-lettered the rule is there again: the rest is delivered."""
+    """While chunk after chunk is dead-lettered the rule comes back: the rest is delivered."""
     runtime = sending.begin(10, settings={"chunk_max_deliveries": 2}, crm=REFUSED)
     sending.deliver()
     sending.remove()
@@ -217,7 +217,7 @@ def test_a_removed_rule_dead_letters_what_it_held_for_a_disabled_target(sending:
 
 
 def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: RunningClock) -> None:
-    """A pool of 0 slots holds what is pending for its rules; opened again, it lets go."""
+    """A pool of 0 slots holds what is pending for its rules; opened again, it releases."""
     runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     clock.advance(2 * 3600)
@@ -231,7 +231,7 @@ def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: R
     assert opened.batch_id is not None
 
 
-def test_enabling_a_target_lets_go_of_what_was_held(sending: Sending, clock: RunningClock) -> None:
+def test_enabling_a_target_releases_what_was_held(sending: Sending, clock: RunningClock) -> None:
     """After 410 the rest is on hold; `targets enable` makes it due, under the same delivery ids."""
     runtime = sending.begin(10, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()

@@ -99,7 +99,9 @@ def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order:
 def test_a_broker_that_dies_during_a_push_loses_nothing(
     both_ways: Any, rocketmq: RocketMQ, order: Order, clock: RunningClock
 ) -> None:
-    """It is killed while messages are on their way, and comes back: all are there, and all is reconciled."""
+    """It is killed while messages are on their way, and comes back: all of them arrived, and everything is
+    reconciled.
+    """
     both_ways.write_rules(RULES.replace("MORE", "max_in_flight: 20").replace("TOPIC", "copies"))
     publish(rocketmq, *(order(number) for number in range(400)))
     sent = threading.Event()

@@ -119,7 +119,7 @@ def test_a_batch_of_12_rules_is_few_puts(
 def test_a_server_that_fails_now_and_then_costs_time_only(
     on_s3: Any, s3_server: S3Server, order: Callable[..., bytes], tmp_path: Path
 ) -> None:
-    """500 and 503 SlowDown on every seventh request, and lost responses: all is delivered, all is reconciled."""
+    """500 and 503 SlowDown on every seventh request, and lost responses: all is delivered, everything is reconciled."""
     numbers, responses = count(1), count(1)
     s3_server.refuse = lambda request: {0: "SlowDown", 7: "InternalError"}.get(next(numbers) % 14)
     s3_server.lose_response = lambda request: request.method == "PUT" and next(responses) % 5 == 0
@@ -183,11 +183,11 @@ def dies_at_write(fatal: int, runtime: Any) -> bool:
 
 
 def test_more_is_written_at_a_time_than_on_a_disk() -> None:
-    """Each file costs a put: unless told otherwise, what goes into an S3 store are few large files."""
+    """Each file costs a put: by default, few large files go into an S3 store."""
     on_s3 = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://lake@tests/x"})
-    told = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests", "EVENTBRIDGE_SEGMENT_RESPONSES": "100"})
+    reported = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests", "EVENTBRIDGE_SEGMENT_RESPONSES": "100"})
 
     assert (on_s3.segment_responses, on_s3.segment_interval) == (HTTP_CHUNK, 12.0)
     assert (on_s3.buffer_range_events, Settings().buffer_range_events) == (25_000, 20_000)
-    assert told.segment_responses == 100
+    assert reported.segment_responses == 100
     assert (Settings().segment_responses, Settings().segment_interval) == (2_000, 1.0)

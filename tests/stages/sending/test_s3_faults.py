@@ -48,7 +48,7 @@ def on_s3(site: Any, proxy: FaultProxy) -> Any:
 def test_a_delivery_over_s3_survives_a_bad_network(
     fault: Fault, on_s3: Any, proxy: FaultProxy, order: Callable[..., bytes], tmp_path: Path
 ) -> None:
-    """Every sixth request meets one fault, reads and writes alike: all is delivered once, all is reconciled."""
+    """Every sixth request meets one fault, reads and writes alike: all is delivered once, everything is reconciled."""
     numbers = count(3)
     proxy.fault = lambda method: fault if next(numbers) % EVERY == 0 else None
     on_s3.write_rules(

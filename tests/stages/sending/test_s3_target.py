@@ -145,7 +145,7 @@ def test_what_no_waiting_fixes_is_dead(sending: Sending, bucket: Bucket, code: s
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_bucket_that_is_not_there_is_told(sending: Sending, bucket: Bucket) -> None:
+def test_a_bucket_that_does_not_exist_is_reported(sending: Sending, bucket: Bucket) -> None:
     """Nothing makes buckets."""
     sending.begin(2, lake=bucket.target.replace("bucket: tests", "bucket: nowhere") + "}")
     sending.deliver()
@@ -179,7 +179,7 @@ def test_what_passes_is_tried_again_under_the_same_name(
 
 
 def test_a_response_that_is_lost_doubles_nothing(sending: Sending, bucket: Bucket, clock: RunningClock) -> None:
-    """The object is there and nobody knows it: it is written again, over itself."""
+    """The object exists but the response is lost: it is written again, over itself."""
     bucket.server.lose_response = lambda request: request.is_put
     sending.begin(5, lake=bucket.target + "}")
     sending.deliver()
@@ -309,7 +309,7 @@ def push_all(runtime: Runtime, batch_id: str, died: list[str]) -> None:
 
 
 def test_a_large_span_goes_up_in_parts(sending: Sending, bucket: Bucket, order: Order) -> None:
-    """Larger than 16 MiB: one object all the same, and it is there whole."""
+    """Larger than 16 MiB: still one object, and it is complete."""
     large = [order(str(number), subject="x" * (900 << 10)) for number in range(40)]
     sending.begin(*large, settings=PATIENT, lake=bucket.target + "}")
     sending.deliver()

@@ -274,7 +274,7 @@ def test_a_commit_without_its_pending_rows_is_refused(sending: Sending) -> None:
         commit(runtime, batch.batch_id)
 
 
-def test_a_bus_that_refuses_the_offsets_is_told_by_the_next_listen(
+def test_a_bus_that_refuses_the_offsets_is_reported_by_the_next_listen(
     sending: Sending, site: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The ledger's commit stands; the alarm is logged and the next listen repeats the bus commit."""

@@ -1,11 +1,11 @@
-"""`shadow_of`: gets the same events, is tried once, and nothing becomes of its failures; all is reconciled."""
+"""`shadow_of`: gets the same events, is tried once, and nothing becomes of its failures; everything is reconciled."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 import pytest
-from stages.delivering import REFUSED, RunningClock, Sending, http, told
+from stages.delivering import REFUSED, RunningClock, Sending, events_on_operations_bus, http
 
 from eventbridge.errors import UserError
 from eventbridge.stages.dead_letters.reader import dead_letters
@@ -24,7 +24,7 @@ def shadow(url: str, **fields: object) -> str:
 
 @pytest.mark.parametrize("url", [REFUSED, "/status/503", "/status/400", "/status/410", "/status/429"])
 def test_whatever_a_shadow_responds_it_is_tried_once(sending: Sending, clock: RunningClock, url: str) -> None:
-    """No retry, no dead letter, no word against the target, for any number of failures; its target is served."""
+    """No retry, no dead letter, nothing against the target, for any number of failures; its target is served."""
     runtime = sending.begin(40, crm="/healthy/crm", mirror=shadow(url))
     sending.deliver()
     clock.advance(7200)
@@ -36,7 +36,7 @@ def test_whatever_a_shadow_responds_it_is_tried_once(sending: Sending, clock: Ru
     assert [
         s.state for s in runtime.ledger.target_statuses().values() if s.target == "mirror" and s.state != "ok"
     ] == []
-    assert [event for event in told(sending) if event["data"].get("target") == "mirror"] == []
+    assert [event for event in events_on_operations_bus(sending) if event["data"].get("target") == "mirror"] == []
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
     assert reconciliation.deliveries["orders/mirror"] == {"matched": 41, "delivered": 41, "dead": 0, "pending": 0}
@@ -59,7 +59,7 @@ def test_what_fails_to_transform_or_waits_is_settled_unsent(sending: Sending, cl
     assert {request["path"] for request in sending.requests()} == {"/healthy/crm"}
 
 
-def test_a_shadow_with_another_output_is_told_apart(sending: Sending) -> None:
+def test_a_shadow_with_another_output_is_distinguished(sending: Sending) -> None:
     """The same results, other payloads: each of them is a difference with both texts."""
     constant = "{form: CONSTANT, value: {new: 1}}"
     runtime = sending.begin(2, crm="/healthy/crm", mirror=shadow("/healthy/mirror", transform=constant))

@@ -167,7 +167,7 @@ def test_chunks_of_one_target_do_not_wait_for_one_another(sending: Sending) -> N
 
 @pytest.mark.parametrize("beside", [{}, {"note": "/healthy/note"}])
 def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, beside: dict[str, str]) -> None:
-    """Else the slow lane makes it; what is tried again there is no word against the target before it is."""
+    """Else the slow lane makes it; what is tried again there is nothing against the target before it is."""
     policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     runtime = sending.begin(12, crm=http("/flaky/beside" + "".join(beside), retry=policy), **beside)
 
@@ -180,7 +180,7 @@ def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, b
     assert found is None or found.state == "ok"
 
 
-def test_who_waits_for_a_retry_is_told_when_the_others_are_done(
+def test_a_run_that_waits_for_a_retry_is_woken_when_the_others_are_done(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A push ends with the last target at work, not at the end of somebody's nap: the slow lane makes the retry."""
@@ -236,7 +236,7 @@ def test_a_target_that_is_slow_by_its_own_rate_is_neither_waited_for_nor_degrade
 
 
 def test_an_ordered_target_that_hangs_costs_its_runner_one_time_out_once(sending: Sending, clock: RunningClock) -> None:
-    """What is not sent waits by key in the slow lane, and comes once and in order when the target is well again."""
+    """What is not sent waits by key in the slow lane, and comes once and in order when the target is healthy again."""
     quick = http("/healthy/crm", ordering_key="$.source")
     runtime = sending.begin(2, crm=http("/hang/crm", timeout="3s", ordering_key="$.source"), note="/healthy/note")
 

@@ -95,7 +95,7 @@ def test_ingestion_stops_at_the_quota_and_resumes_by_itself(sending: Sending) ->
 
 
 def test_an_owner_at_its_quota_stops_its_own_bus_alone(sending: Sending) -> None:
-    """What its bus left is counted, retries too; nothing is taken from it until there is room, and that is told."""
+    """What its bus left is counted, retries too; nothing is taken from it until there is room, and that is reported."""
 
     def write(stored: str, owner: str = "shop") -> None:
         owned = rules(TARGETS).replace("  orders:\n", f"  orders:\n    owner: {owner}\n", 1)
@@ -124,7 +124,7 @@ def test_an_owner_at_its_quota_stops_its_own_bus_alone(sending: Sending) -> None
 
 
 def test_retention_makes_room_in_the_quota(sending: Sending) -> None:
-    """What it takes is subtracted; then ingestion goes on without anybody's doing."""
+    """What it takes is subtracted; then ingestion continues without anybody's doing."""
     delivered(sending)
     sending.site.clock.advance(1)
     delivered(sending)
@@ -160,7 +160,7 @@ def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
 
 
 def test_replays_and_redrives_wait_for_room_too(sending: Sending, clock: RunningClock) -> None:
-    """A store at its quota takes none of their batches; they are not over, and go on by themselves."""
+    """A store at its quota takes none of their batches; they are not over, and continue by themselves."""
     delivered(sending)
     runtime = sending.site.reopen(store_max_size=ROOMY)
     now, rules = runtime.ledger.now(), runtime.rule_set()

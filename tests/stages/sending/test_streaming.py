@@ -1,4 +1,4 @@
-"""Streaming mode: events are delivered as they come, and the reconciliation of its batches balance whatever dies."""
+"""Streaming mode: events are delivered as they come, and its batches are reconciled whichever process dies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from eventbridge.stages.runtime.stop import Stop
 
 
 def test_events_are_delivered_as_they_come(sending: Sending) -> None:
-    """Each before the next is published, once, without a batch of its own; at the end all is committed and balances.
+    """Each before the next is published, once, without a batch of its own; at the end all is committed and reconciled.
 
     How soon they are is for `make bench-streaming` to say. A target whose address is inside is connected to by none.
     """
@@ -83,7 +83,7 @@ def test_an_open_batch_in_which_nothing_came_is_dropped(sending: Sending) -> Non
     assert sending.runtime.ledger.streaming_lease(RUNNER) is None
 
 
-def test_what_fails_is_pending_and_the_neighbour_goes_on(sending: Sending) -> None:
+def test_what_fails_is_pending_and_the_neighbour_continues(sending: Sending) -> None:
     """A refused delivery is tried once in its batch, and lies pending when that is committed."""
     sending.rules(bad="http://127.0.0.1:1/refused", crm="/healthy/crm")
     with a_streaming_task(sending):
@@ -151,7 +151,7 @@ def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Se
 
 
 def test_a_bus_that_fails_for_a_moment_does_not_end_the_streaming_task(sending: Sending) -> None:
-    """The batch is closed by the stages, and the next one goes on; nothing is lost."""
+    """The batch is closed by the stages, and the next one continues; nothing is lost."""
     sending.rules(crm="/healthy/crm")
     failures = iter(["the bus is away"])
 
@@ -262,7 +262,7 @@ def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> No
 
 
 def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending: Sending) -> None:
-    """Reads and segments go on; what has no response is deferred until it can have none, and is not sent twice."""
+    """Reads and segments continue; what has no response is deferred until it can have none, and is not sent twice."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"', max_in_flight=3), crm="/healthy/crm")
 
     def received(target: str) -> int:
@@ -321,7 +321,7 @@ def test_a_rate_is_kept_in_a_batch(sending: Sending) -> None:
 def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> None:
     """What its rules match beyond what may wait is deferred; with its store full no batch opens until there is room.
 
-    The rules of others go on, the API is told that the bus takes nothing, and all is reconciled.
+    The rules of others continue, the API returns that the bus takes nothing, and everything is reconciled.
     """
     others = f"  others: {{owner: b, bus: orders, pattern: {{}}, targets: {{log: {http('/healthy/others')}}}}}\n"
 
@@ -330,10 +330,10 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
         sending.write(f"owners: {{shop: {{pending: {{max: 3}}, stored: {stored}}}}}\n{text}{others}")
 
     write("1GiB")
-    for count, told in ((3, 3), (5, 8)):
+    for count, reported in ((3, 3), (5, 8)):
         with a_streaming_task(sending):
             sending.publish(count)
-            until(lambda told=told: len(sending.requests()) == told)
+            until(lambda reported=reported: len(sending.requests()) == reported)
     waiting = [(each.rule, each.reason, each.count) for each in sending.runtime.ledger.waiting_deferred_matches()]
 
     assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}

@@ -74,7 +74,7 @@ def test_events_are_delivered_while_a_batch_is_closed(sending: Sending) -> None:
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_batch_that_is_full_goes_on_while_the_former_is_closed(
+def test_a_batch_that_is_full_continues_while_the_former_is_closed(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To end it would be to wait for that close, and to deliver nothing until then."""
@@ -133,7 +133,7 @@ def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(se
 
 
 def test_the_next_batch_begins_while_a_target_of_the_former_hangs(sending: Sending) -> None:
-    """Its neighbours' deliveries go on, and what it has no response to is not sent again."""
+    """Its neighbours' deliveries continue, and what it has no response to is not sent again."""
     quick_batches(sending, hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
     with a_streaming_task(sending, at_once=True):
         for number in range(1, 5):
@@ -272,7 +272,7 @@ def test_a_committer_lets_events_go_before_it_from_its_beginning(sending: Sendin
         started.close()
 
 
-def test_a_committer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_committer_that_hangs_is_abandoned(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reconciliation is left to who asked for it, its process is ended, and for a while there is no other."""
     sending.rules(crm="/healthy/crm")
     sending.publish(1)

@@ -1,4 +1,4 @@
-"""A handover: the standby goes on where the former streaming task ends, while that closes its last batch."""
+"""A handover: the standby continues where the former streaming task ends, while that closes its last batch."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_standby(
     sending: Sending, bounds: Bounds = _AS_STANDBY, stop: Stop | None = None
 ) -> Iterator[Future[StreamingSummary]]:
-    """Be the standby in a thread for the streaming task that there is, and go on with it until the block ends and sets
-    `stop`.
+    """Be the standby in a thread for the streaming task that there is, and continue with it until the block ends and
+    sets `stop`.
     """
     stop = stop or Stop()
     with ThreadPoolExecutor(1) as pool:
@@ -104,7 +104,7 @@ def test_a_streaming_task_in_which_nothing_came_is_handed_over_without_a_batch(s
 
 
 def test_one_is_the_standby_and_a_second_is_refused(sending: Sending) -> None:
-    """As two starts may start two runs: the second ends at once, and the first goes on."""
+    """As two starts may start two runs: the second ends at once, and the first continues."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.runtime.ledger
     assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
@@ -134,7 +134,7 @@ def test_a_streaming_task_that_dies_is_taken_over_by_the_standby(sending: Sendin
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_streaming_task_that_dies_over_its_last_batch_leaves_it_to_who_goes_on(sending: Sending) -> None:
+def test_a_streaming_task_that_dies_over_its_last_batch_leaves_it_to_who_continues(sending: Sending) -> None:
     """That finishes it in stages; what it had sent itself meanwhile does not come twice."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
     with a_process(sending) as child:
@@ -221,7 +221,7 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_handover_sends_nothing_twice_to_a_target_that_responses_slowly(sending: Sending) -> None:
+def test_a_handover_sends_nothing_twice_to_a_target_that_responds_slowly(sending: Sending) -> None:
     """The streaming task that hands over listens until the time-outs of what it sent are over, though it had no
     response yet.
     """

@@ -69,7 +69,7 @@ def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path
 
 
 def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Server, tmp_path: Path) -> None:
-    """In order, in spans, not before a time, as a shadow, by JSONATA: over several batches, each once, and balanced.
+    """In order, in spans, not before a time, as a shadow, by JSONATA: over several batches, each once, and reconciled.
 
     With the store in a bucket.
     """

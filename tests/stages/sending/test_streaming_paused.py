@@ -11,7 +11,8 @@ from eventbridge.decision.breaker import Tally
 from eventbridge.stages.operate.audit import audit
 
 _PAUSE = timedelta(seconds=10)
-#: A push tells the ledger each second and asks it then, later on a busy machine; what is on its way is not taken back.
+#: A push reports to the ledger and reads it each second, later on a busy machine; requests in flight are not taken
+#: back.
 _KNOWN_AFTER = timedelta(seconds=5)
 
 

@@ -31,7 +31,7 @@ from eventbridge.stages.runtime.stop import Stop
 SHORT = "runners: {orders: {mode: streaming, streaming: {batch_interval: 1s}}}\n"
 
 
-def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> None:
+def test_if_two_start_one_delivers_and_the_other_continues(sending: Sending) -> None:
     """As two runs of a DAG: the second waits, takes the lease when the first ends, and nothing comes twice."""
     sending.rules(crm="/healthy/crm")
 
@@ -84,7 +84,7 @@ def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Send
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_replay_goes_on_beside_a_streaming_task(sending: Sending) -> None:
+def test_a_replay_continues_beside_a_streaming_task(sending: Sending) -> None:
     """Both deliver, each its own deliveries."""
     sending.rules(crm="/healthy/crm")
     sending.publish(5)
@@ -132,7 +132,7 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_batch_on(sendin
 def test_an_empty_batch_that_is_dropped_by_who_had_it_is_opened_again(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that stood still and wakes between listening and looking changes nothing: the streaming task goes on."""
+    """One that stood still and wakes between listening and looking changes nothing: the streaming task continues."""
     listen, dropped = streaming.listen, []
 
     def listen_and_drop(runtime: Any, runner: str, *, holder: str) -> str | None:

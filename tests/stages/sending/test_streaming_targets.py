@@ -16,7 +16,7 @@ from eventbridge.stages.operate.streaming_turns import Turns
 
 
 def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: RunningClock) -> None:
-    """It is not left to the close of the batch: whoever carries is told at once, and the next run has it."""
+    """It is not left to the close of the batch: the loop is notified at once, and the next run has it."""
     sending.rules(crm="/healthy/crm")
     runtime, batch = sending.runtime, opened(sending)
     rules = runtime.rules_of(batch)

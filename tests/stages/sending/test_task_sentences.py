@@ -37,15 +37,15 @@ def test_a_push_says_why_what_it_sent_was_refused(sending: Sending, pushed: Call
     """With the status, some events, and the address of the chunk on the page; a delivered one says so and no more."""
     refused = sending.routed(3, crm="/status/400", log="/healthy/log")
 
-    told = pushed(refused.batch_id)
+    reported = pushed(refused.batch_id)
 
-    crm, _, rest = told.text.partition(". ")
+    crm, _, rest = reported.text.partition(". ")
     assert crm.startswith("orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
     assert len(set(crm.rpartition("events ")[2].split(", "))) == 3
     assert rest == (
         f"orders/log: 3 of 3 delivered. /plugin/eventbridge/eventbridge/page/batches/{refused.batch_id}/chunks/0"
     )
-    assert told.is_warning
+    assert reported.is_warning
 
 
 def test_a_push_of_which_all_is_delivered_names_no_event(sending: Sending, pushed: Callable[[str], TaskReport]) -> None:
@@ -75,9 +75,9 @@ def test_a_push_after_its_deadline_says_so(
     batch = sending.routed(1, crm="/healthy/crm")
     clock.advance(61)
 
-    told = pushed(batch.batch_id).text
-    assert told.startswith(f"nothing was sent for chunk 0 of batch {batch.batch_id}: its deadline was ")
-    assert told.endswith("; eventbridge_retry_deliveries sends the rest")
+    reported = pushed(batch.batch_id).text
+    assert reported.startswith(f"nothing was sent for chunk 0 of batch {batch.batch_id}: its deadline was ")
+    assert reported.endswith("; eventbridge_retry_deliveries sends the rest")
 
 
 def test_the_stages_after_it_say_what_is_dead_lettered_and_what_waits(sending: Sending) -> None:
@@ -107,15 +107,18 @@ def test_a_batch_without_failures_says_so(sending: Sending) -> None:
     """Each stage in one sentence, none of which is a warning."""
     batch = sending.routed(2, crm="/healthy/crm")
     runtime = sending.runtime
-    told = [batch_sentences.of_landing(runtime, batch.batch_id), batch_sentences.of_routing(runtime, batch.batch_id, 1)]
+    reported = [
+        batch_sentences.of_landing(runtime, batch.batch_id),
+        batch_sentences.of_routing(runtime, batch.batch_id, 1),
+    ]
     sending.push(batch)
     sending.settle(batch)
-    told += [of(runtime, batch.batch_id) for of in (batch_sentences.of_dead_letters, batch_sentences.of_pending)]
+    reported += [of(runtime, batch.batch_id) for of in (batch_sentences.of_dead_letters, batch_sentences.of_pending)]
     commit(runtime, batch.batch_id)
-    told.append(batch_sentences.of_commit(runtime, batch.batch_id))
+    reported.append(batch_sentences.of_commit(runtime, batch.batch_id))
 
     begin = f"batch {batch.batch_id}"
-    assert told == [
+    assert reported == [
         TaskReport(f"{begin}: 2 events landed: 2 valid, 0 duplicate, 0 malformed"),
         TaskReport(f"{begin}: 2 deliveries, 1 push"),
         TaskReport(f"{begin}: no dead letters"),
@@ -149,7 +152,7 @@ def test_a_streaming_task_reports_the_dead_letters_of_its_batches(sending: Sendi
         sending.settle(batch)
         commit(sending.runtime, batch.batch_id)
 
-    told = batch_sentences.of_streaming_task(
+    reported = batch_sentences.of_streaming_task(
         sending.runtime, "orders", began or batch.planned_at, StreamingSummary(batches=2, events=3)
     )
     other = batch_sentences.of_streaming_task(
@@ -157,8 +160,8 @@ def test_a_streaming_task_reports_the_dead_letters_of_its_batches(sending: Sendi
     )
 
     begin = "the streaming task of runner orders is over: 2 batches committed, 3 events read. 3 dead-lettered: "
-    assert told.text.startswith(f"{begin}orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
-    assert told.is_warning
+    assert reported.text.startswith(f"{begin}orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
+    assert reported.is_warning
     assert other == TaskReport(
         "the streaming task of runner other is over: 1 batch committed, 1 event read; "
         "the following tasks deliver the backlog"

@@ -50,7 +50,7 @@ def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: K
         ("{type: kafka, connection: wrong, topic: crm}", "Correct login, password"),
     ],
 )
-def test_what_is_in_the_way_is_told(sending: Sending, kafka: Kafka, target: str, said: str) -> None:
+def test_what_is_in_the_way_is_reported(sending: Sending, kafka: Kafka, target: str, said: str) -> None:
     """Name, network, address, file, topic, login: each in its words."""
     sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
     port = kafka.ports["secure"]
@@ -65,7 +65,7 @@ def test_what_is_in_the_way_is_told(sending: Sending, kafka: Kafka, target: str,
 
 
 def test_topics_of_rocketmq_are_tried(sending: Sending, rocketmq: RocketMQ, order: Order) -> None:
-    """One that is there takes an event; one that is not, and servers that are down, are told."""
+    """An existing one takes an event; a missing one, and servers that are down, are errors."""
     make_rocketmq_topics(rocketmq, "crm")
     sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = rocketmq.connection
     sending.site.environ["EVENTBRIDGE_CONN_WRONG"] = "rocketmq://127.0.0.1:1"
@@ -83,7 +83,7 @@ def test_topics_of_rocketmq_are_tried(sending: Sending, rocketmq: RocketMQ, orde
 
 
 def test_buckets_are_tried(sending: Sending, s3_server: S3Server, order: Order) -> None:
-    """One that is there takes an event; one that is not, wrong keys, and a server that is down, are told."""
+    """An existing one takes an event; a missing one, wrong keys, and a server that is down, are errors."""
     sending.site.environ["EVENTBRIDGE_CONN_LAKE"] = s3_server.connection
     sending.site.environ["EVENTBRIDGE_CONN_DOWN"] = connection_uri(1)
     folder = uuid.uuid4().hex
@@ -111,7 +111,7 @@ def test_a_response_is_shown_as_it_is(sending: Sending, order: Order) -> None:
     assert sending.runtime.ledger.target_statuses() == {}
 
 
-def test_what_cannot_be_sent_is_told(sending: Sending) -> None:
+def test_what_cannot_be_sent_is_reported(sending: Sending) -> None:
     """A rule that is not there, a text that is not an event."""
     sending.rules(crm="/healthy/crm")
 

@@ -1,4 +1,4 @@
-"""Why: of one id everything that was done with it, told from ledger, store and buses, in order of time."""
+"""Why: everything that was done with one id, from ledger, store and buses, in order of time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def steps(event: EventResult) -> list[tuple[str, str | None]]:
     return [(each.what, each.outcome) for each in event.steps]
 
 
-def test_an_event_is_told_from_publishing_to_delivery(sending: Sending) -> None:
+def test_an_event_is_reported_from_publishing_to_delivery(sending: Sending) -> None:
     """Where it lies, when it came, the attempt, and that the delivery stands as delivered."""
     sending.begin(3, crm="/healthy/crm")
     sending.deliver()
@@ -112,7 +112,7 @@ def _further_rule(name: str, target: str) -> str:
 
 
 def test_rules_are_those_of_then_and_todays_are_compared(sending: Sending) -> None:
-    """A rule that was changed since, one that is gone, one that came: told, with what today's would say."""
+    """A rule that changed since, a removed one and a new one are reported, with the result of today's rules."""
     sending.begin(1, crm="/healthy/crm")
     sending.deliver()
     sending.write(
@@ -129,7 +129,7 @@ def test_rules_are_those_of_then_and_todays_are_compared(sending: Sending) -> No
     assert {each.rule: each.today for each in one(sending).rules} == {"orders": "removed", "other": "added"}
 
 
-def test_attempts_of_all_batches_are_told_in_order(sending: Sending) -> None:
+def test_attempts_of_all_batches_are_reported_in_order(sending: Sending) -> None:
     """What failed, was pending, was tried again by a retry batch and died, with code and reason of each attempt."""
     policy = "{policy: custom, max_retries: 1, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
     sending.begin(1, crm=http(REFUSED, retry=policy))
@@ -179,7 +179,7 @@ def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
     }
 
 
-def test_what_is_pending_is_told_with_what_it_waits_for(sending: Sending) -> None:
+def test_what_is_pending_is_reported_with_what_it_waits_for(sending: Sending) -> None:
     """A delivery that an operator's hold keeps is on hold, and why."""
     sending.begin(1, crm=http(REFUSED))
     sending.deliver()
@@ -206,12 +206,12 @@ def test_a_redrive_and_a_copy_for_a_queue_are_followed(sending: Sending) -> None
         "crm": "delivered",
         "crm/dead_letter_queue": "delivered",
     }
-    told = [each.what for each in event.steps]
-    assert told.index("dead-lettered") < told.index("redriven")
+    reported = [each.what for each in event.steps]
+    assert reported.index("dead-lettered") < reported.index("redriven")
     assert f"redrive {begun.redrive_id}" in [each.detail for each in event.steps]
 
 
-def test_what_never_became_valid_is_told(sending: Sending, order: Callable[..., bytes]) -> None:
+def test_what_never_became_valid_is_reported(sending: Sending, order: Callable[..., bytes]) -> None:
     """A duplicate names what was kept instead; what is not a CloudEvent, or no JSON, is found by the id it claims."""
     sending.begin(order(1), order(1), b'{"id": "broken", "type": "x"}', b'{"id": "torn", ', crm="/healthy/crm")
     sending.deliver()
@@ -226,7 +226,7 @@ def test_what_never_became_valid_is_told(sending: Sending, order: Callable[..., 
         assert event.reason
 
 
-def test_the_same_id_from_two_sources_is_told_twice(sending: Sending, order: Callable[..., bytes]) -> None:
+def test_the_same_id_from_two_sources_is_reported_twice(sending: Sending, order: Callable[..., bytes]) -> None:
     """Both messages, each with its own deliveries."""
     sending.begin(order(1), order(1, source="/other"), crm="/healthy/crm")
     sending.deliver()
@@ -237,7 +237,7 @@ def test_the_same_id_from_two_sources_is_told_twice(sending: Sending, order: Cal
     assert len({each.deliveries[0].delivery_id for each in events}) == 2
 
 
-def test_an_event_under_way_and_one_not_landed_are_told(sending: Sending) -> None:
+def test_an_event_under_way_and_one_not_landed_are_reported(sending: Sending) -> None:
     """Routed and not pushed: under way. Published and not taken: it lies on its bus, not landed yet."""
     runtime = sending.begin(1, crm="/healthy/crm")
     routed(runtime)
@@ -251,7 +251,7 @@ def test_an_event_under_way_and_one_not_landed_are_told(sending: Sending) -> Non
     assert [(each.bus, each.topic) for each in waiting.not_landed] == [("orders", "placed")]
 
 
-def test_an_event_before_the_start_of_its_runner_is_told(sending: Sending, order: Callable[..., bytes]) -> None:
+def test_an_event_before_the_start_of_its_runner_is_reported(sending: Sending, order: Callable[..., bytes]) -> None:
     """Its runner began behind it, so no batch takes it: it lies on its bus all the same, the response says where."""
     sending.write(rules({"crm": http("/healthy/crm")}, start_at="latest"))
     sending.publish(order("early"))
@@ -299,7 +299,7 @@ def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending:
 
 
 def test_what_retention_took_is_said(sending: Sending) -> None:
-    """Without the attempts the event and its letter are still told; without the archive it is said to be gone."""
+    """Without the attempts the event and its dead letter are still shown; without the archive it is shown as gone."""
     runtime = sending.begin(1, crm=http(REFUSED, retry=NO_RETRY), settings={"retention_deliveries": 86400})
     sending.deliver()
     sending.site.clock.advance(timedelta(days=2).total_seconds())
@@ -349,7 +349,7 @@ def batch_of_many_chunks(sending: Sending) -> Sending:
     return sending
 
 
-def test_each_attempt_of_a_batch_is_told_once(batch_of_many_chunks: Sending) -> None:
+def test_each_attempt_of_a_batch_is_reported_once(batch_of_many_chunks: Sending) -> None:
     """Its segments show deliveries of any chunk, so they are read once, however many chunks the event is in."""
     event = one(batch_of_many_chunks)
 

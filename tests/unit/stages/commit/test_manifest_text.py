@@ -1,4 +1,4 @@
-"""A manifest is the same bytes whoever writes it: a commit that is made again compares them."""
+"""A manifest is the same bytes whichever process writes it: a commit that is made again compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A run of blocks: what its rows say, and what goes on one by one because a target, or its age, will not have it so."""
+"""A run of blocks: what its rows say, and what continues one by one because a target, or its age, will not
+have it so.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,7 @@ def test_a_target_that_takes_no_blocks_gets_them_one_by_one() -> None:
     assert run.report.delivered == 25
 
 
-def test_what_a_block_target_refuses_is_decided_one_by_one_and_the_rest_goes_on() -> None:
+def test_what_a_block_target_refuses_is_decided_one_by_one_and_the_rest_continues() -> None:
     """The refused block is to be tried again by policy; the target gets what is behind it."""
     target = InMemoryBlockTarget(_refuse_once(at=10))
     bench = Bench(target)
@@ -177,7 +179,7 @@ def test_a_block_with_something_too_old_is_looked_at_one_by_one() -> None:
 
 @pytest.mark.parametrize("end", ["stop", "halt", "budget"])
 def test_between_two_blocks_it_may_end(end: str) -> None:
-    """What was taken until then has its rows, the rest has none; only the end of the budget is told as that."""
+    """What was taken until then has its rows, the rest has none; only the end of the budget is reported as that."""
     ahead = timedelta()
     bench = Bench(InMemoryTarget(), clock=lambda: now() + ahead)
 

@@ -37,7 +37,7 @@ def test_the_threshold_is_raised_for_the_block_only() -> None:
 
 @pytest.mark.parametrize("chosen", [0, 50_000], ids=["off", "higher"])
 def test_what_the_host_process_has_chosen_stays(chosen: int) -> None:
-    """A process that looks less often, or never, goes on so."""
+    """A process that looks less often, or never, continues so."""
     gc.set_threshold(chosen, 10, 10)
     with rare_garbage_collection():
         assert gc.get_threshold()[0] == chosen

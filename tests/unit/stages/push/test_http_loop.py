@@ -1,4 +1,4 @@
-"""The loop that carries http targets gives its thread back when there is something to do for whoever carries it."""
+"""The loop that runs http targets returns when its caller has something to do."""
 
 from __future__ import annotations
 

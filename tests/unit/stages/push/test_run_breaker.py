@@ -1,4 +1,4 @@
-"""The breaker of one run: when it holds back, when it trips, and what it tells the ledger."""
+"""The breaker of one run: when it holds back, when it trips, and what it reports to the ledger."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_failures_that_are_tried_again_hold_it_back_and_do_not_trip_it() -> None
     for number in range(12):
         breaker.record_response(name(number), NOW, failed=True, again=True)
     assert breaker.capacity(NOW) == 0, "nothing new while it looks bad"
-    assert breaker.take() is None, "nothing is told before it is known"
+    assert breaker.take() is None, "nothing is reported before it is known"
     for number in range(12):
         breaker.record_response(name(number), NOW, failed=True, again=True)
         breaker.record_response(name(number), NOW, failed=False)
@@ -61,7 +61,7 @@ def test_a_target_that_was_good_so_far_may_have_many_deliveries_that_are_tried_a
 
 
 def test_failures_that_are_not_tried_again_in_the_end_count() -> None:
-    """A run that is over tells all its attempts."""
+    """A run that is over reports all its attempts."""
     breaker = RunBreaker("late", "crm")
     for number in range(12):
         breaker.record_response(name(number), NOW, failed=True, again=True)
@@ -90,8 +90,8 @@ def test_nobody_waits_for_a_retry_that_is_too_old_to_be_made() -> None:
     assert notified.counts == {SECOND: Count(309, 300)}
 
 
-def test_everything_is_told_once() -> None:
-    """What was told is not told again; without news there is nothing to tell."""
+def test_everything_is_reported_once() -> None:
+    """What was told is not reported again; without news there is nothing to tell."""
     breaker = RunBreaker("late", "crm")
     breaker.record_response(name(1), NOW, failed=False)
     first = breaker.take()
@@ -156,8 +156,8 @@ def test_what_failed_among_the_probes_is_forgotten_once_it_is_closed() -> None:
     assert not breaker.tripped
 
 
-def test_a_pause_is_told_once() -> None:
-    """The ledger hears of it with the next tally, even if there is nothing else to tell; a longer one is another."""
+def test_a_pause_is_reported_once() -> None:
+    """The ledger hears of it with the next tally, even if there is nothing else to report; a longer one is another."""
     breaker = RunBreaker("late", "crm")
     breaker.record_pause(NOW + timedelta(seconds=2))
     notified = breaker.take()

@@ -87,7 +87,7 @@ def test_a_disk_that_hangs_holds_nobody_of_another() -> None:
 
 
 def test_a_flush_that_breaks_ends_the_runs_that_asked_for_it() -> None:
-    """What went wrong is each run's own error, with which the push fails, and nobody waits for ever."""
+    """What went wrong is each run's own error, with which the push fails, and nobody waits forever."""
 
     def flushed(_: str, _count: int) -> list[str | None]:
         raise ValueError("an error of ours")

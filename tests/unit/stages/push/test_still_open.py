@@ -53,7 +53,9 @@ def _piece(*numbers: int) -> ReadPiece:
 
 
 def test_what_is_responded_to_never_becomes_python_values() -> None:
-    """A piece all of which is delivered, or dead-lettered, is left out; of another it is told what was shown."""
+    """A piece all of which is delivered, or dead-lettered, is left out; for another the outcomes so far are
+    returned.
+    """
     pieces = [_piece(1, 2), _piece(3, 4), _piece(5)]
 
     left, done = without_final_outcome(pieces, _shown(n1="delivered", n2="dead_lettered", n3="delivered"))

@@ -28,7 +28,7 @@ def bucket(clock: Callable[[], datetime]) -> Callable[[float, int], Lease]:
 
 
 def test_nothing_passes_before_a_pause_is_over() -> None:
-    """The later of two counts, whoever asked; then it is as free as it was."""
+    """The later of two counts, whichever push asked; afterwards it is as unlimited as before."""
     pace = Pace(bucket(lambda: NOW), None)
     assert pace.is_unlimited
     pace.pause.ask(later(5))
@@ -59,7 +59,7 @@ def test_both_rates_are_kept() -> None:
     assert not pace.is_unlimited
 
 
-def test_a_target_is_held_up_by_its_rate_until_a_second_after_it_might_go_on() -> None:
+def test_a_target_is_held_up_by_its_rate_until_a_second_after_it_might_continue() -> None:
     """What waits then waits for something else; a refusal long ago, for a token that is long there, says nothing."""
     now = NOW
     pace = Pace(bucket(lambda: now), 0.2)

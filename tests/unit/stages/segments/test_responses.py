@@ -97,7 +97,7 @@ def test_the_best_outcome_is_found(seed: int) -> None:
         assert each["responded_at"] in expected["responded"]
 
 
-def test_ids_that_share_a_half_are_told_apart() -> None:
+def test_ids_that_share_a_half_are_distinguished() -> None:
     """Also if it is the half by which they are sorted."""
     store = InMemoryStore()
     raws = [bytes(8) + bytes([number]) * 8 for number in (3, 1, 2)]

@@ -1,4 +1,4 @@
-"""What telemetry is told: the end of every stage, of every push, of every look of the watcher."""
+"""What telemetry is reported: the end of every stage, of every push, of every look of the watcher."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ Order = Callable[..., bytes]
 
 @pytest.fixture
 def telemetry() -> RecordingTelemetry:
-    """Return a telemetry that keeps what it is told."""
+    """Return a telemetry that keeps what is reported to it."""
     return RecordingTelemetry()
 
 
 @pytest.fixture
 def runtime(site: Any, order: Order, telemetry: RecordingTelemetry, tmp_path: Path) -> Runtime:
-    """Return a runtime that tells, with three events on its bus and a file target."""
+    """Return a runtime with telemetry, with three events on its bus and a file target."""
     site.write_rules(RULES.format(path=tmp_path / "out" / "log.jsonl"))
     site.publish(order(1), order(2), order(3))
     return replace(site.reopen(), telemetry=telemetry)
@@ -55,11 +55,11 @@ def delivered(runtime: Runtime) -> str:
 
 
 def stages(telemetry: RecordingTelemetry) -> list[StageEnded]:
-    """Return the stages that were told, in order."""
-    return [each for each in telemetry.told if isinstance(each, StageEnded)]
+    """Return the stages that were reported, in order."""
+    return [each for each in telemetry.reported if isinstance(each, StageEnded)]
 
 
-def test_every_stage_of_a_batch_is_told(runtime: Runtime, telemetry: RecordingTelemetry, clock: Any) -> None:
+def test_every_stage_of_a_batch_is_reported(runtime: Runtime, telemetry: RecordingTelemetry, clock: Any) -> None:
     """Each once, in order, with its batch and its times; listen names the runner, too."""
     batch_id = delivered(runtime)
 
@@ -70,27 +70,27 @@ def test_every_stage_of_a_batch_is_told(runtime: Runtime, telemetry: RecordingTe
     assert {each.started_at for each in stages(telemetry)} == {clock()}
 
 
-def test_a_push_is_told_by_target(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
+def test_a_push_is_reported_by_target(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
     """Before its stage's end: what it came to for each target of the chunk."""
     batch_id = delivered(runtime)
 
-    ((place, push),) = [(n, each) for n, each in enumerate(telemetry.told) if isinstance(each, PushEnded)]
+    ((place, push),) = [(n, each) for n, each in enumerate(telemetry.reported) if isinstance(each, PushEnded)]
     assert (push.batch_id, push.targets) == (batch_id, (TargetPushed("all", "log", 3, 3, 3, 0, 0),))
-    after = telemetry.told[place + 1]
+    after = telemetry.reported[place + 1]
     assert isinstance(after, StageEnded)
     assert after.stage == "push"
 
 
 def test_planning_that_finds_nothing_names_no_batch(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
-    """The stages of retries are told with their runner."""
+    """The stages of retries are reported with their runner."""
     assert deliver_retries(runtime, "orders", Stop()) is None
 
-    told = [(each.stage, each.runner, each.batch_id) for each in stages(telemetry)]
-    assert told == [("settle_stale", "orders", None), ("plan_retries", "orders", None)]
+    reported = [(each.stage, each.runner, each.batch_id) for each in stages(telemetry)]
+    assert reported == [("settle_stale", "orders", None), ("plan_retries", "orders", None)]
 
 
-def test_a_stage_that_fails_is_told_with_its_error(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
-    """The class of what it raised; the error itself goes on as before."""
+def test_a_stage_that_fails_is_reported_with_its_error(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
+    """The class of what it raised; the error itself is raised as before."""
     with pytest.raises(NotFoundError):
         listen(runtime, "nobody")
 
@@ -101,29 +101,29 @@ def test_a_stage_that_fails_is_told_with_its_error(runtime: Runtime, telemetry: 
 def test_deliveries_do_not_depend_on_telemetry(
     runtime: Runtime, telemetry: RecordingTelemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where it fails at every call all is delivered, and the log says what was not told."""
+    """Where it fails at every call all is delivered, and the log says what was not reported."""
     telemetry.error = RuntimeError("the collector is away")
     with caplog.at_level(logging.WARNING):
         batch_id = delivered(runtime)
 
     assert runtime.ledger.batch(batch_id).state == "committed"
-    assert telemetry.told == []
+    assert telemetry.reported == []
     assert "telemetry failed, and StageEnded" in caplog.text
 
 
-def test_a_look_of_the_watcher_is_told(runtime: Runtime, telemetry: RecordingTelemetry, clock: Any) -> None:
+def test_a_look_of_the_watcher_is_reported(runtime: Runtime, telemetry: RecordingTelemetry, clock: Any) -> None:
     """With the runners it started a run for."""
     watch = Watch(runtime)
     started = watch.look()
 
-    assert telemetry.told == [LookEnded(clock(), clock(), tuple(started))]
+    assert telemetry.reported == [LookEnded(clock(), clock(), tuple(started))]
     assert started
     watch.close()
     assert telemetry.closed
 
 
 def test_without_telemetry_nobody_is_asked_for_the_time(site: Any) -> None:
-    """The default is one constant: a runtime has it unless it is given another, and what tells then does nothing."""
+    """The default is one constant, which a runtime has unless it is given another; with it, nothing is reported."""
     assert site.runtime.telemetry is NO_TELEMETRY
 
     asked: list[None] = []

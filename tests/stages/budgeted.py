@@ -47,7 +47,7 @@ BUDGETS = {"route_rule_cpu_budget": 0.2, "route_deferred_cpu_budget": 0.4}
 
 
 @dataclass(frozen=True)
-class Costly(Runtime):
+class BudgetedRuntime(Runtime):
     """A runtime whose rule `costly` has transforms of the form JSONATA, with a program that a file holds."""
 
     def rule_files(self) -> RuleSet:
@@ -84,9 +84,9 @@ class Place:
         """Change the program of the budgeted rule's transforms."""
         (self.site.folder / "program").write_text(text)
 
-    def runtime(self) -> Costly:
+    def runtime(self) -> BudgetedRuntime:
         """Open the installation."""
-        return Costly(**vars(self.site.reopen(**BUDGETS)))
+        return BudgetedRuntime(**vars(self.site.reopen(**BUDGETS)))
 
     def publish(self, order: Order, *amounts: float, poison: Sequence[int] = ()) -> None:
         """Publish an order of each amount, numbered from 0; those at the places `poison` are poisoned."""
