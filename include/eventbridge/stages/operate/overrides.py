@@ -52,10 +52,24 @@ _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate
 #: What is let go at once when an override is cleared.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
+#: For each action the sentence for a change, and the one for an override that was so already.
+_SENTENCES: dict[str, tuple[str, str]] = {
+    "pause rule": ("Rule {name} paused", "Rule {name} is already paused"),
+    "resume rule": ("Rule {name} resumed", "Rule {name} is not paused"),
+    "disable rule": ("Rule {name} disabled", "Rule {name} is already disabled"),
+    "enable rule": ("Rule {name} enabled", "No override disables rule {name}"),
+    "set priority": ("Priority of rule {name} set to {value}", "The priority of rule {name} is already {value}"),
+    "clear priority": ("Priority of rule {name} cleared", "Rule {name} has no priority override"),
+    "pause target": ("Target {name} paused", "Target {name} is already paused"),
+    "resume target": ("Target {name} resumed", "Target {name} is not paused"),
+    "set rate": ("Rate of target {name} set to {value}", "The rate of target {name} is already {value}"),
+    "clear rate": ("Rate of target {name} cleared", "Target {name} has no rate override"),
+}
+
 
 @dataclass(frozen=True)
 class OverrideResult:
-    """What an operator's action came to: `changed` False: it held already, or there was nothing to clear.
+    """The result of an operator's action; `changed` is False if the override was set, or cleared, already.
 
     `released` counts the deliveries that are due now.
     """
@@ -68,13 +82,14 @@ class OverrideResult:
     released: int = 0
 
     def __str__(self) -> str:
-        about = f"{self.rule}/{self.target}" if self.target else self.rule
-        value = f" {self.value}" if self.value else ""
+        """Return what was done, in sentences for people."""
+        name = f"{self.rule}/{self.target}" if self.target else self.rule
+        done, already = (text.format(name=name, value=self.value) for text in _SENTENCES[self.action])
         if not self.changed and not self.released:
-            return f"{about}: nothing to do, `{self.action}{value}` holds already"
+            return f"{already}."
         waited = "delivery that waited is" if self.released == 1 else "deliveries that waited are"
-        released = f"; {self.released:,} {waited} due now" if self.action in _ON_HOLD_FOR else ""
-        return f"{about}: {self.action}{value}, from the next task on{released}"
+        released = f" {self.released:,} {waited} due now." if self.action in _ON_HOLD_FOR else ""
+        return f"{done}. It takes effect with the next task.{released}"
 
 
 def operate(
@@ -103,7 +118,7 @@ def operate(
         found = OverrideResult(
             action, rule, target, value.strip(), runtime.ledger.set_override(rule, target, kind, kept, by)
         )
-    log.info("%s, by %s", found, by or "somebody")
+    log.info("%s Requested by %s.", found, by or "an unknown user")
     return found
 
 
