@@ -32,7 +32,7 @@ def test_a_folder_that_is_missing_is_made_only_on_request(tmp_path: Path, eventb
     refused = eventbridge("init-airflow", str(tmp_path / "dgas"))
 
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err.startswith(f"error: there is no folder {tmp_path / 'dgas'}. Correct the name, or write --create")
+    assert refused.err.startswith(f"error: the folder {tmp_path / 'dgas'} does not exist. Correct the name, or pass --create")
     assert not (tmp_path / "dgas").exists()
     assert eventbridge("init-airflow", str(tmp_path / "dgas"), "--create").code == 0
     assert {file.name for file in (tmp_path / "dgas").iterdir()} == set(FILES)
@@ -47,7 +47,7 @@ def test_the_folder_that_airflow_names_is_made_only_on_request_too(
     refused = eventbridge("init-airflow")
 
     assert (refused.code, refused.out) == (2, "")
-    assert f"Airflow's `[core] dags_folder` is {folder}, and there is no such folder" in refused.err
+    assert f"Airflow's `[core] dags_folder` is {folder}, which does not exist" in refused.err
     assert "AIRFLOW_HOME" in refused.err
     assert "--create" in refused.err
     assert not folder.parent.exists()

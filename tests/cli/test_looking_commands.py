@@ -68,7 +68,7 @@ def test_status_without_a_runner_says_so(shop: Any, eventbridge: Callable[..., A
     """Rule files without a rule, and a ledger without history, are one sentence."""
     (shop.rules / "orders.yaml").write_text("buses: {orders: {source: {type: embedded}}}\n")
 
-    assert eventbridge("status").out == "Nothing has run and nothing waits: the rule files name no runner.\n"
+    assert eventbridge("status").out == "No runner: the rule files have no rules, and nothing has run yet.\n"
 
 
 def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]) -> None:
@@ -88,7 +88,7 @@ def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]
     assert pending["gone"][2] == "on_hold"
     assert pending["gone"][4:] == ["3", "target disabled"]
     assert pending["flaky"][2:5] == ["scheduled", "retry_scheduled", "4"]
-    assert rows(out, "Targets that are not well")[0][:3] == ["all-orders", "gone", "disabled"]
+    assert rows(out, "Unhealthy targets, times in UTC")[0][:3] == ["all-orders", "gone", "disabled"]
 
 
 def test_status_shows_what_waits_on_the_bus(shop: Any, eventbridge: Callable[..., Any]) -> None:
@@ -187,7 +187,7 @@ def test_audit_finds_a_file_that_is_gone(delivered: Any, eventbridge: Callable[.
     assert (result.code, found.code) == (1, 1)
     assert "DIFFERENCE " in result.out
     assert "0 differences" not in result.out
-    assert "`eventbridge batch repair BATCH --dry-run` shows what can be made again of a batch" in result.out
+    assert "`eventbridge batch repair BATCH --dry-run` shows what can be repaired" in result.out
     assert [any(path.name in each for each in found.json["differences"]) for path in gone] == [True] * len(gone)
     assert len(gone) > 2
 
@@ -330,7 +330,7 @@ def test_a_file_of_dead_letters_that_is_gone_is_told(delivered: Any, eventbridge
     cause = (
         r"The store file:\S+ holds no file 'dead_letters/\S+'\. Put it back.*`eventbridge batch repair \S+ --dry-run`"
     )
-    assert re.match(rf"warning: dead letters were passed over: batch \S+ cannot be read: {cause}", result.err)
+    assert re.match(rf"warning: dead letters were skipped: batch \S+ cannot be read: {cause}", result.err)
 
 
 def test_names_of_no_dead_letter(delivered: Any, eventbridge: Callable[..., Any]) -> None:
@@ -367,7 +367,7 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
     again = eventbridge("targets", "enable", "all-orders", "gone", "--json")
     wrong = eventbridge("targets", "enable", "all-orders", "gon")
 
-    assert first.out == "all-orders/gone was disabled and is enabled; 3 deliveries that had to wait are due now\n"
+    assert first.out == "Target all-orders/gone enabled; it was disabled. 3 deliveries that waited are due now.\n"
     assert again.json == {"rule": "all-orders", "target": "gone", "before": "ok", "released": 0}
     assert wrong.code == 2
     assert "Did you mean gone?" in wrong.err
@@ -385,8 +385,8 @@ def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[
     first = eventbridge("targets", "enable", "all-orders", "archive")
     again = eventbridge("targets", "enable", "all-orders", "archive")
 
-    assert first.out == "all-orders/archive was paused and is enabled; 0 deliveries that had to wait are due now\n"
-    assert again.out == "all-orders/archive was enabled already\n"
+    assert first.out == "Target all-orders/archive enabled; it was paused. 0 deliveries that waited are due now.\n"
+    assert again.out == "Target all-orders/archive is already enabled.\n"
     assert runtime.ledger.target_statuses()["all-orders", "archive"].paused_until is None
     runtime.close()
 
@@ -398,7 +398,7 @@ def test_enabling_a_target_tells_what_holds_it_still(delivered: Any, eventbridge
     enabled = eventbridge("targets", "enable", "all-orders/archive")
 
     assert (
-        "note: nothing is sent to it all the same: target paused. `eventbridge targets resume all-orders/archive`"
+        "note: its deliveries still wait: target paused. Run `eventbridge targets resume all-orders/archive`"
         in (enabled.err)
     )
 

@@ -17,7 +17,7 @@ def test_nothing_is_removed_of_a_young_installation(delivered: Any, eventbridge:
     result = eventbridge("maintain")
 
     assert (result.code, result.err) == (0, "")
-    assert result.out == "0 files removed, 0 of them named by nothing\n0 rows of the ledger removed\n"
+    assert result.out == "0 files removed, 0 of them orphaned\n0 rows of the ledger removed\n"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_what_is_removed_is_told(later: Any, eventbridge: Callable[..., Any]) ->
     """First with --dry-run, which changes nothing, then for good; the audit goes by the manifest then."""
     told = eventbridge("maintain", "--dry-run")
     assert "1 batch: archive would be removed\n" in told.out
-    assert told.err == "note: nothing was changed; leave out --dry-run to do it\n"
+    assert told.err == "note: nothing was changed; run it without --dry-run to remove them\n"
     assert eventbridge("audit", "--json").json["pruned"] == 0
 
     done = eventbridge("maintain")

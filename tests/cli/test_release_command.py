@@ -62,7 +62,7 @@ def test_status_shows_what_is_held(held: Any, eventbridge: Callable[..., Any]) -
     shown = eventbridge("status").out
     found = eventbridge("status", "--json").json
 
-    assert "Deferred matches: events that are routed later\n" in shown
+    assert "Deferred matches, times in UTC\n" in shown
     assert REASON in shown
     (rule,) = found["rules_on_hold"]
     assert (rule["rule"], len(rule["version"])) == ("costly", 12)
@@ -79,7 +79,7 @@ def test_a_released_rule_goes_on(held: Any, eventbridge: Callable[..., Any]) -> 
     released = eventbridge("rules", "release", "costly")
 
     assert released.code == 0
-    assert released.out.startswith("costly was on hold since ")
+    assert released.out.startswith("costly released; on hold since ")
     assert released.out.endswith(f"({REASON}) and goes on; 2 deferred matches with 3 events are due now\n")
     found = eventbridge("status", "--json").json
     assert found["rules_on_hold"] == []

@@ -222,7 +222,7 @@ def test_test_says_that_it_does_not_evaluate_where(shop: Any, eventbridge: Calla
     assert (result.code, result.out) == (0, "1: true o1\n")
     assert (
         result.err
-        == "note: the rule has `where`, which only Spark can evaluate: it may still reject what is true here\n"
+        == "note: the rule has `where`, which only Spark evaluates: it may still reject an event that is true here\n"
     )
     assert other.err == ""
 
@@ -234,7 +234,7 @@ def test_test_says_what_no_bus_would_take(eventbridge: Callable[..., Any]) -> No
     result = eventbridge("rules", "test", "big-orders", stdin=json.dumps(event).encode())
 
     assert result.code == 0
-    assert result.out.startswith("1: true o1 (no CloudEvent, a bus would refuse it: $.source: ")
+    assert result.out.startswith("1: true o1 (not a CloudEvent:  $.source: ")
 
 
 def test_test_goes_on_after_a_line_that_is_no_object(eventbridge: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""The command line `eventbridge`: rules, buses, status, delivery in this process, audit, dead letters, targets.
+"""The command line `eventbridge`: its commands, help and error handling.
 
 Modules here import what a command needs inside the command; see `eventbridge.cli.runtime`.
 """
@@ -41,16 +41,16 @@ from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMis
 from eventbridge.version import __version__
 
 HELP = """
-Rules in files; events from a bus to targets, at least once, every event accounted for.
+Route events from a bus to targets by rules in files, at least once, every event accounted for.
 
 Each command takes --json, which prints one JSON document.
 
 \b
 Exit codes:
   0    done
-  1    a difference was found, a damaged file was passed over, or the product itself failed
-  2    what you wrote is wrong: a rule, a setting, a name, a command
-  3    the product stopped rather than lose something: a person must act
+  1    a difference was found, a damaged file was skipped, or EventBridge itself failed
+  2    your input is wrong: a rule, a setting, a name, a command
+  3    EventBridge stopped to lose nothing: you must act
   4    a disk, database, bus or Spark failed: nothing is lost, try again
   130  interrupted by Ctrl-C (143: by SIGTERM)
 """
@@ -66,23 +66,27 @@ app = typer.Typer(
 )
 app.add_typer(rules.app, name="rules")
 app.add_typer(bus.app, name="bus")
-app.command("status", short_help="Show how runners, batches, pending deliveries and targets stand.")(status.show_status)
+app.command("status", short_help="Show the status of runners, batches, pending deliveries and targets.")(
+    status.show_status
+)
 app.command("deliver", short_help="Deliver a runner's events in this process, without Airflow.")(deliver.deliver)
 app.command("audit", short_help="Recompute the reconciliation: is every event accounted for?")(audit.show_audit)
-app.command("why", short_help="Say what became of one event, and what every rule says to it.")(why.why)
+app.command("why", short_help="Trace one event: rules, deliveries, attempts.")(why.why)
 app.add_typer(batch.app, name="batch")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(replay.app, name="replay")
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(quality.app, name="quality")
-app.command("stats", short_help="Show what each rule cost, day by day.")(stats.stats)
-app.command("heartbeat", short_help="Send one event that says how all stands, each minute.")(heartbeat.heartbeat)
+app.command("stats", short_help="Show the cost of each rule, by day.")(stats.stats)
+app.command("heartbeat", short_help="Send one heartbeat event with the status of the installation.")(
+    heartbeat.heartbeat
+)
 app.add_typer(targets.app, name="targets")
 app.command("serve", short_help="Serve the HTTP API: publish events.")(serve.serve)
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(ledger.app, name="ledger")
-app.command("maintain", short_help="Remove what is past its retention.")(maintain.maintain)
-app.command("init-airflow", short_help="Make the DAGs known to an Airflow.")(init_airflow.init_airflow)
+app.command("maintain", short_help="Remove data past its retention.")(maintain.maintain)
+app.command("init-airflow", short_help="Add the DAGs to an Airflow.")(init_airflow.init_airflow)
 app.command("compile", short_help="Compile the matcher before the first event needs it.")(compile.compile_matcher)
 
 
@@ -102,13 +106,13 @@ def _everywhere(
 
 
 def main() -> None:
-    """Run the command line; an error of the product is one message on standard error and its exit code."""
-    # whoever started this process may have closed them
+    """Run the command line; an EventBridgeError becomes one message on standard error and its exit code."""
+    # the parent process may have closed them
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show is escaped, never a traceback
+            stream.reconfigure(errors="backslashreplace")  # escape what a terminal cannot show; never a traceback
     try:
         _run()
     except BrokenPipeError:
@@ -135,7 +139,7 @@ def _run() -> None:
         _fail(product_failure(missing), missing.exit_code)
     except BrokenPipeError:
         raise
-    except OSError as error:  # nobody gave it a better name: a full disk, a folder without permission
+    except OSError as error:  # an error without a class of ours: a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{os.strerror(error.errno) if error.errno else error}"
         _fail(failure(SYSTEM, text, InfrastructureError.exit_code), InfrastructureError.exit_code)
@@ -143,18 +147,18 @@ def _run() -> None:
 
 
 def _end_unread() -> None:
-    """End without a word: whoever was to read it has left."""
+    """End without output: the reader has closed the pipe."""
     end_output(sys.stdout, sys.stderr)
     sys.exit(CLOSED_PIPE)
 
 
-def _fail(said: str, exit_code: int) -> NoReturn:
-    for stream, text in ((sys.stderr, said), (sys.stdout, "")):
+def _fail(message: str, exit_code: int) -> NoReturn:
+    for stream, text in ((sys.stderr, message), (sys.stdout, "")):
         try:
             stream.write(text)
             stream.flush()
         except BrokenPipeError:
             raise
-        except OSError:  # a full disk: nobody can be told, but by the code
+        except OSError:  # a full disk: only the exit code can report it
             end_output(stream)
     sys.exit(exit_code)

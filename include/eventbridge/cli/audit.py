@@ -1,4 +1,4 @@
-"""`eventbridge audit`: recomputes the reconciliation from the store; exit code 1 if anything is missing or too much."""
+"""`eventbridge audit`: recomputes the reconciliation from the store; exit code 1 for a difference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EVENTS = {
 }
 
 
-#: What most buses have none of.
+#: Rows that are shown only if they are not 0.
 _IF_ANY = ("from_archive", "tombstone")
 
 
@@ -40,13 +40,13 @@ def show_audit(
 ) -> None:
     """Recompute the reconciliation of every committed batch from the store and print every difference; changes nothing.
 
-    Without --batch it also follows all that was ever pending to where it is today, checks that committed offsets
-    follow one another without a hole, and that the store holds no batch the ledger does not know.
+    Without --batch it also follows every delivery that was ever pending to its current state, and checks that committed
+    offsets have no gap and that the store holds no batch that the ledger does not know.
     Exit code 1 if there is a difference.
     """
     from eventbridge.stages.operate.audit import audit, find_batch
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = audit(runtime, None if batch is None else find_batch(runtime, batch), whole=whole)
     if as_json:
         show_json(found)
@@ -79,7 +79,7 @@ def _show(found: Audit) -> None:
     for difference in found.differences:
         print_line(f"DIFFERENCE {visible(difference)}")
     if any(difference.startswith("batch ") for difference in found.differences):
-        print_line("`eventbridge batch repair BATCH --dry-run` shows what can be made again of a batch")
+        print_line("`eventbridge batch repair BATCH --dry-run` shows what can be repaired")
     if found.differences:
         print_line(f"{counted(len(found.differences), 'difference', 'differences')}: not every event is accounted for")
     elif found.batches:

@@ -26,8 +26,8 @@ _CANDIDATE = "A rule of today's files, RULE@VERSION, or every rule of a file: a 
 
 
 @dataclass(frozen=True)
-class PartOptions:
-    """Options that say which part of the archive is looked at, and how much of it is shown."""
+class ArchiveOptions:
+    """Options that select a part of the archive, and the number of samples."""
 
     since: Annotated[
         str, typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or an age such as 2h.")
@@ -39,18 +39,18 @@ class PartOptions:
         str | None, typer.Option(metavar="BUS", help="Only rules of this bus; needed for a file with rules of several.")
     ] = None
     samples: Annotated[
-        int, typer.Option("--sample", min=0, max=100, metavar="N", help="Samples of each kind that the report has.")
+        int, typer.Option("--sample", min=0, max=100, metavar="N", help="Samples of each kind in the report.")
     ] = 3
 
     def request(self) -> BacktestRequest:
-        """Return what is asked for."""
+        """Return the options as a request."""
         from eventbridge.stages.operate.backtest import BacktestRequest
 
         return BacktestRequest(**vars(self))
 
 
 KeepOption = Annotated[
-    bool, typer.Option("--keep", help="Leave the report in the store, as JSON and Markdown, and note where.")
+    bool, typer.Option("--keep", help="Keep the report in the store, as JSON and Markdown, and print where.")
 ]
 SparkOption = Annotated[
     str | None, typer.Option("--spark", metavar="URL", help="Spark Connect server, as for `deliver`.")
@@ -59,19 +59,19 @@ SparkOption = Annotated[
 
 def backtest(
     candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help=_CANDIDATE)],
-    part: PartOptions,
+    part: ArchiveOptions,
     keep: KeepOption = False,
     spark: SparkOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a rule over archived events on Spark and report what it matches, and what its targets would receive.
+    """Run a rule over archived events on Spark; report what it matches and what its targets would receive.
 
-    Nothing is delivered. A rule that is disabled is run as if it were enabled.
+    Nothing is delivered. A disabled rule runs as if it were enabled.
     """
     from eventbridge.stages.backtest.report import to_json
     from eventbridge.stages.operate.backtest import backtest_rules, keep_report
 
-    with _asking(spark, keep=keep) as (runtime, router):
+    with _opened(spark, keep=keep) as (runtime, router):
         report = backtest_rules(runtime, candidate, part.request(), router, paths=True)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
@@ -83,20 +83,20 @@ def backtest(
 
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help=_CANDIDATE)],
-    b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
-    part: PartOptions,
+    b: Annotated[str, typer.Argument(metavar="B", help="The candidate to compare with A.")],
+    part: ArchiveOptions,
     keep: KeepOption = False,
     spark: SparkOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run two candidates over archived events on Spark and report what B matches or makes otherwise than A.
+    """Run two candidates over archived events on Spark and report how B differs from A.
 
-    Rules of the same name are compared; if A and B have one rule each, these two. Nothing is delivered.
+    Compares rules of the same name; if A and B have one rule each, these two. Nothing is delivered.
     """
     from eventbridge.stages.backtest.report import to_json
     from eventbridge.stages.operate.backtest import diff_rules, keep_report
 
-    with _asking(spark, keep=keep) as (runtime, router):
+    with _opened(spark, keep=keep) as (runtime, router):
         report = diff_rules(runtime, a, b, part.request(), router, paths=True)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
@@ -107,33 +107,36 @@ def diff(
 
 
 @contextmanager
-def _asking(spark: str | None, *, keep: bool) -> Iterator[tuple[Runtime, Router]]:
+def _opened(spark: str | None, *, keep: bool) -> Iterator[tuple[Runtime, Router]]:
     from eventbridge.spark.route import ConnectRouter
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with open_runtime(looking=True, writing=keep) as runtime, ExitStack() as stack:
-        yield runtime, _Later(lambda: ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store))
+    with open_runtime(expects_ledger=True, writes=keep) as runtime, ExitStack() as stack:
+        yield (
+            runtime,
+            _LazyRouter(lambda: ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store)),
+        )
 
 
-class _Later:
-    """A router that is opened when there is something to route: an error is told before Spark is started."""
+class _LazyRouter:
+    """A router that is opened for the first slice, so that an error is reported before Spark starts."""
 
     def __init__(self, open_router: Callable[[], Router]) -> None:
         self._open = open_router
         self._router: Router | None = None
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route as the router does that is opened now, or was before."""
+        """Route the slices; opens the router at the first call."""
         if self._router is None:
             self._router = self._open()
         return self._router.route_slices(job, tasks)
 
 
 def _show_backtest(report: BacktestReport) -> None:
-    print_line(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} looked at")
+    print_line(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} read")
     show_table(
         "Would be delivered, times in UTC",
-        ["rule/target", "matched", "fails", "a second", "largest minute", "in it", "left out"],
+        ["rule/target", "matched", "failed", "a second", "largest minute", "in it", "left out"],
         [
             [
                 f"{rule.rule}/{target.target}",
@@ -162,7 +165,7 @@ def _show_rule(rule: RuleReport) -> None:
         if target.failures:
             show_table(
                 f"{rule.rule}/{target.target} fails",
-                ["why", "events", "first ones"],
+                ["error", "events", "first ones"],
                 [[each.text or "(others)", each.count, ", ".join(each.event_ids)] for each in target.failures],
             )
         for sample in target.samples:
@@ -170,7 +173,7 @@ def _show_rule(rule: RuleReport) -> None:
 
 
 def _show_diff(report: DiffReport) -> None:
-    print_line(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} looked at")
+    print_line(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} read")
     show_table(
         f"{report.b} (B) compared with {report.a} (A)",
         ["A", "B", "both", "gained", "lost", "changed outputs", "left out"],
@@ -222,4 +225,4 @@ def _show_output(title: str, output: Output) -> None:
 
 def _note_kept(uris: tuple[str, ...]) -> None:
     for uri in uris:
-        note(f"kept as {uri}")
+        note(f"report: {uri}")

@@ -27,17 +27,17 @@ def repair(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is wrong, and what would be done.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make again what can be made again of a batch with a surplus, or with files lost, damaged or wrong; commit it.
+    """Repair a batch with a surplus, or with files that are lost, damaged or wrong, and commit it.
 
-    Delivery files are routed again from the archive; dead letters, and the manifest of a committed batch, are made
-    again of its other files. Else the batch is settled again: a delivery whose response is lost is tried again, under
-    the same id. Nothing is dropped; a record in the store says what was set aside.
+    Delivery files are routed again from the archive; dead letters, and the manifest of a committed batch, are rebuilt
+    from its other files. Otherwise the batch is settled again: a delivery whose response is lost is tried again, under
+    the same id. Nothing is dropped; a record in the store lists the files that were set aside.
     """
     from eventbridge.routing.in_process import InProcessRouter
     from eventbridge.stages.operate.audit import find_batch
     from eventbridge.stages.operate.repair import repair_batch
 
-    with open_runtime(looking=True, acting=not dry_run) as runtime:
+    with open_runtime(expects_ledger=True, is_action=not dry_run) as runtime:
         found = repair_batch(runtime, find_batch(runtime, batch), InProcessRouter(runtime.store), dry_run=dry_run)
     if as_json:
         show_json(found)
@@ -55,11 +55,11 @@ def repair(
         print_line(f"surplus in the settlement: {delivery}")
     would = "would be " if dry_run else ""
     for file in found.made_again:
-        print_line(f"{would}made again: {file}")
+        print_line(f"{would}rebuilt: {file}")
     if found.settled_again:
         print_line(f"{would}settled again; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
     if dry_run:
-        note("nothing was changed; leave out --dry-run to do it")
+        note("nothing was changed; run it without --dry-run to repair the batch")
         return
     print_line(f"recorded in {found.record}")
-    print_line("committed" if found.committed else "not committed: its run goes on with it")
+    print_line("committed" if found.committed else "not committed: its run continues with it")

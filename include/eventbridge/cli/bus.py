@@ -29,10 +29,10 @@ def publish(
     topic: Annotated[str | None, typer.Option(metavar="NAME", help="Topic; default: the bus's first.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish each line of FILE as one event; all of them are durable when it ends.
+    """Publish each line of FILE as one event; all events are durable when the command ends.
 
     Events with the same `partitionkey`, else the same `subject`, go to one partition, in order.
-    Lines are published as they are: what is not a CloudEvent becomes a dead letter `Malformed`.
+    Lines are published unchanged: a line that is not a CloudEvent becomes a dead letter `Malformed`.
     """
     from eventbridge.stages.operate.publish import publish_lines
 
@@ -40,11 +40,11 @@ def publish(
         done = publish_lines(runtime, bus, topic, numbered_lines(file))
     for runner in done.unregistered:
         warn(
-            f"the runner {runner} has never run and the bus {bus} starts at latest: it will not see what was "
-            f"published before its first run. Run it once before, or set start_at: earliest"
+            f"the runner {runner} has never run and the bus {bus} starts at latest: it will not see events "
+            f"that are published before its first run. Run it once first, or set start_at: earliest"
         )
     if done.malformed:
-        warn(f"{len(done.malformed):,} of them will be dead letters Malformed, the first is {done.malformed[0]}")
+        warn(f"{len(done.malformed):,} of them will be dead letters Malformed, first {done.malformed[0]}")
     if as_json:
         show_json(
             {

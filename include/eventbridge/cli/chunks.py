@@ -1,4 +1,4 @@
-"""`eventbridge status --chunks` and `--failures`: what became of chunks."""
+"""`eventbridge status --chunks` and `--failures`: the chunks of the newest batches, and the newest failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
     """Show the chunks of the newest batches, or the newest ones that failed, with their exceptions."""
     from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = chunk_failures(runtime, limit=_FAILURES) if failures else chunk_statuses(runtime, batches=batches)
     if as_json:
         show_json(found)
@@ -47,9 +47,7 @@ def _show_failures(found: Sequence[ChunkStatus]) -> None:
         ids={"batch"},
     )
     if found:
-        print_line(
-            "What was not delivered waits in the slow lane or is a dead letter: see `status` and `dead-letters list`."
-        )
+        print_line("Undelivered events are pending or dead-lettered: see `status` and `dead-letters list`.")
 
 
 def _line(chunk: ChunkStatus) -> list[object]:

@@ -10,7 +10,7 @@ from eventbridge.cli.output import JsonOption, note, print_line, show_json
 def compile_matcher(as_json: JsonOption = False) -> None:
     """Compile the matcher where workers will run: up to three minutes once per installation, else a second or two.
 
-    Belongs into the build of an image; without it the first events wait for it.
+    Run it when you build an image; otherwise the first events wait for it.
     """
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.scan.progress import telling_progress
@@ -22,4 +22,4 @@ def compile_matcher(as_json: JsonOption = False) -> None:
     if as_json:
         show_json({"seconds": seconds})
     else:
-        print_line(f"The matcher is compiled ({seconds} s).")
+        print_line(f"Compiled the matcher ({seconds} s).")

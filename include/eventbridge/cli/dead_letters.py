@@ -1,4 +1,4 @@
-"""`eventbridge dead-letters`: Dead letters, and why."""
+"""`eventbridge dead-letters`: list, show, export and redrive dead letters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventbridge.cli import redrive
-from eventbridge.cli.choose import DeadLetterOptions, refuse_unknown, tell_passed_over
+from eventbridge.cli.dead_letter_options import DeadLetterOptions, refuse_unknown, warn_of_damage
 from eventbridge.cli.export import with_text_id
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eventbridge.stages.dead_letters.reader import DeadLetterName
     from eventbridge.stages.redrive.marks import Mark
 
-app = typer.Typer(cls=Group, help="Dead letters, and why.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="List, show, export and redrive dead letters.", no_args_is_help=True)
 
 app.command("redrive")(takes_records(redrive.redrive))
 app.command("redrives")(redrive.list_redrives)
@@ -45,13 +45,13 @@ def list_dead_letters(
     """List dead letters, the newest batch's first.
 
     The first column is what `dead-letters show` takes. It begins with the delivery id or, if the event is not a
-    CloudEvent (Malformed), with the event's place: bus/topic/partition/offset.
+    CloudEvent (Malformed), with the event's position: bus/topic/partition/offset.
     """
     from eventbridge.stages.dead_letters.reader import letters
     from eventbridge.stages.dead_letters.selection import name_of
     from eventbridge.stages.redrive.marks import Marks
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         selection = chosen.selection(runtime.clock())
         damaged: Damaged = {}
         found = list(islice(letters(runtime, selection, damaged=damaged), limit + 1))
@@ -65,8 +65,8 @@ def list_dead_letters(
     else:
         _show_list(marked)
     if more and not as_json:
-        note(f"there are more than {limit}; --limit and the other options choose")
-    tell_passed_over(damaged)
+        note(f"there are more than {limit}; use --limit or a filter")
+    warn_of_damage(damaged)
 
 
 def _show_list(marked: Sequence[tuple[dict[str, Any], Mark | None]]) -> None:
@@ -92,53 +92,53 @@ def export(
 ) -> None:
     """Write whole dead letters into a file, with event, request and attempts: JSON lines or Parquet.
 
-    A file that is there is not overwritten. It appears when all is written, or not at all.
+    An existing file is not overwritten. The file appears when it is complete, or not at all.
     """
     from eventbridge.cli.export import export_dead_letters
     from eventbridge.stages.dead_letters.reader import letters
 
     if as_json and file == "-":
         raise UserError(
-            "--json tells what was written into a file, and - is not a file. Leave --json out: - gives JSON"
+            "--json reports on the written file, and - is not a file. Leave --json out: - already prints JSON"
         )
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         selection = chosen.selection(runtime.clock())
         if next(letters(runtime, selection, damaged={}), None) is None:
             refuse_unknown(runtime, chosen.rule, chosen.target)
         damaged: Damaged = {}
-        with Interrupts():  # SIGTERM too: a draft is removed
+        with Interrupts():  # SIGTERM too removes the draft
             count = export_dead_letters(file, letters(runtime, selection, whole=True, damaged=damaged))
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":
         print_line(f"{counted(count, 'dead letter', 'dead letters')} written to {file}")
-    tell_passed_over(damaged)
+    warn_of_damage(damaged)
 
 
 @app.command()
 def show(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name from `list`, a delivery id or its beginning, or a place.")
+        str, typer.Argument(metavar="NAME", help="A name from `list`, a delivery id or its beginning, or a position.")
     ],
     as_json: JsonOption = False,
 ) -> None:
     """Show one dead letter whole: the event, the request as transformed, every attempt.
 
-    NAME is what `dead-letters list` prints first. A delivery id, which the target saw as `webhook-id`, or a place
+    NAME is the first column of `dead-letters list`. A delivery id (the target's `webhook-id`), or a position
     [bus/]topic/partition/offset shows the newest dead letter; a note then names the others.
     """
     from eventbridge.stages.dead_letters.reader import DeadLetter, find_dead_letters, read_dead_letter
     from eventbridge.stages.dead_letters.selection import name_of
     from eventbridge.stages.redrive.marks import Marks
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         damaged: Damaged = {}
         try:
             newest, *others = find_dead_letters(runtime, name, damaged)
         except NotFoundError as error:
-            if damaged:  # it may be in one of those
+            if damaged:  # it may be in one of these files
                 note(str(error))
-                tell_passed_over(damaged)
+                warn_of_damage(damaged)
             raise
         record = read_dead_letter(runtime, newest.file, newest.row)
         mark = Marks(runtime).of(DeadLetter(newest.file, newest.row, record))
@@ -148,11 +148,11 @@ def show(
         show_json({"name": newest.name} | with_text_id(record) | {"redriven": mark})
     else:
         _show(name_of(record), record, mark)
-    tell_passed_over(damaged)
+    warn_of_damage(damaged)
 
 
 def _others(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str:
-    """Return which dead letters, beside the newest one that is shown, are of the same delivery or place."""
+    """Return a note with the older dead letters of the same delivery or position."""
     names = [f"  {each.name}" for each in others[:_OTHERS]]
     more = [f"  and {len(others) - _OTHERS} more: `list --name {newest.subject}`"] if len(others) > _OTHERS else []
     head = f"this is the newest of {len(others) + 1} dead letters of {newest.subject}. The older ones:"
@@ -168,7 +168,7 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
         [
             ("name", name),
             *((each.replace("_", " "), record[each]) for each in head),
-            ("event lies at", place),
+            ("position", place),
             *((each.replace("_", " "), record[each]) for each in times),
             ("redriven", mark and f"{cell_text(mark.at)} {mark.outcome}"),
             ("redrive id", mark and mark.redrive_id),

@@ -1,4 +1,4 @@
-"""`eventbridge deliver`: all stages in this process, without Airflow; for development and tests."""
+"""`eventbridge deliver`: runs all stages in this process, without Airflow; for development and tests."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
     from eventbridge.stages.runtime.runtime import Runtime
 
-#: A process is not idle that only waits for a first retry, a second after the failure and at the whole second.
+#: How long it waits for retries before it is idle: a first retry is due a second after the failure, rounded up.
 SOON_SECONDS = 3.0
-#: So long a process that takes over waits for the one at work to end a batch: more than the close of the one before.
+#: How long a process that takes over waits for the running one to end its batch: more than one close takes.
 TAKE_OVER_SECONDS = 60.0
 
 
 def deliver(
-    runner: Annotated[str, typer.Option(metavar="NAME", help="Runner to deliver for; by default a bus has one.")],
+    runner: Annotated[str, typer.Option(metavar="NAME", help="The runner; by default a bus has one of its name.")],
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End once nothing is available or due; required without --streaming.")
     ] = False,
@@ -43,7 +43,7 @@ def deliver(
         typer.Option(
             metavar="URL",
             help="Spark Connect server, sc://host:port; default: EVENTBRIDGE_SPARK_REMOTE,"
-            " else one of its own is started, which takes about 15 s.",
+            " else the command starts one, which takes about 15 s.",
         ),
     ] = None,
     streaming: Annotated[
@@ -53,26 +53,26 @@ def deliver(
         bool,
         typer.Option(
             "--take-over",
-            help="With --streaming: take the runner over from the process that delivers it; says which, and waits.",
+            help="With --streaming: take the runner over from another process; names it and waits.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Deliver a runner's events through the same stages as the DAGs, until idle; with --streaming as they come.
 
-    What is not delivered now is pending in the ledger, and taken up again by the next run when it is due.
+    Deliveries that fail are pending in the ledger, and the next run tries them again when they are due.
     """
     if streaming:
         if until_idle or spark is not None:
             raise typer.BadParameter(
-                "--streaming goes on until it is stopped, and needs no Spark: leave out --until-idle and --spark"
+                "--streaming runs until you stop it, and needs no Spark: leave out --until-idle and --spark"
             )
         _deliver_streaming(runner, take_over=take_over, as_json=as_json)
         return
     if take_over:
         raise typer.BadParameter("--take-over needs --streaming: without it no process has a lease to take over")
     if not until_idle:
-        raise typer.BadParameter("give --until-idle or --streaming; to deliver batches continuously takes Airflow")
+        raise typer.BadParameter("give --until-idle or --streaming; only Airflow delivers batches continuously")
     from eventbridge.spark.route import ConnectRouter
     from eventbridge.stages.operate.deliver import deliver_until_idle
     from eventbridge.stages.operate.find import find_runner
@@ -81,7 +81,7 @@ def deliver(
     with Interrupts() as interrupts, open_runtime() as runtime, ExitStack() as stack:
         find_runner(runtime.rule_set(), runner)
         stack.enter_context(
-            alone(runtime.settings, f"deliver.{runner}", f"`eventbridge deliver` for runner {runner!r}")
+            exclusive(runtime.settings, f"deliver.{runner}", f"`eventbridge deliver` for runner {runner!r}")
         )
         url = spark_url(runtime.settings, spark, stack)
         router = ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
@@ -96,14 +96,16 @@ def deliver(
             f"{counted(idle.batches, 'batch', 'batches')} and "
             f"{counted(idle.retry_batches, 'retry batch', 'retry batches')} committed"
         )
-        _say_pending(idle.pending, idle.held)
+        _print_pending(idle.pending, idle.held)
         if idle.next_due_at is not None:
             print_line(f"the next pending delivery is due at {cell_text(idle.next_due_at)} UTC")
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
     if stopped is not None:
         since = cell_text(stopped.since)
-        raise OperatorError(f"No new batch is planned since {since} UTC, whatever waits on the bus: {stopped.reason}.")
+        raise OperatorError(
+            f"No new batch is planned since {since} UTC, although events may wait on the bus: {stopped.reason}."
+        )
 
 
 def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
@@ -119,14 +121,14 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
         find_runner(runtime.rule_set(), runner)
         if not take_over:
             what = f"`eventbridge deliver` for runner {runner!r}"
-            stack.enter_context(alone(runtime.settings, f"deliver.{runner}", what))
+            stack.enter_context(exclusive(runtime.settings, f"deliver.{runner}", what))
         interrupts.begin()
         if take_over:
             _print_taken_over(runtime, runner)
         note("loading the matcher")
         with telling_progress(note):
             compile_ahead()
-        begun = f"delivering the events of runner {runner!r} as they come; Ctrl-C ends it"
+        begun = f"delivering the events of runner {runner!r} as they come; Ctrl-C stops it"
         patience = TAKE_OVER_SECONDS if take_over else 0.0
         bounds = Bounds(is_standby=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
         summary = deliver_streaming(runtime, runner, interrupts.stop, bounds)
@@ -136,42 +138,42 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     else:
         events, batches = counted(summary.events, "event", "events"), counted(summary.batches, "batch", "batches")
         print_line(f"stopped: {events} in {batches} committed")
-        _say_pending(pending, held)
+        _print_pending(pending, held)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
 
 
-def _say_pending(pending: int, held: int) -> None:
-    """Say how much was not delivered, if anything was not."""
+def _print_pending(pending: int, held: int) -> None:
+    """Print the number of pending deliveries, if there are any."""
     if pending:
         are = "is" if pending == 1 else "are"
         of_them = f", of which {held} {'is' if held == 1 else 'are'} on hold" if held else ""
         print_line(
-            f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends what falls due"
+            f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends what is due"
         )
 
 
 def _print_taken_over(runtime: Runtime, runner: str) -> None:
-    """Say from which process a runner is taken over, and what that costs."""
+    """Print from which process the runner is taken over, and what may be sent twice."""
     from eventbridge.stages.operate.at_work import pushes_at_work, streaming_process
 
     if process := streaming_process(runtime, runner):
         note(
             f"process {process} delivers the events of runner {runner!r}: taking over at the end of its batch, within "
-            f"{TAKE_OVER_SECONDS:.0f} s. Nothing is sent twice, unless that process stands still: what it had in "
+            f"{TAKE_OVER_SECONDS:.0f} s. Nothing is sent twice, unless that process is suspended: what it had in "
             "flight is sent again then"
         )
     if found := pushes_at_work(runtime, runner):
         batch_id, workers = found
         note(
             f"process {' and '.join(workers)} is sending batch {batch_id} of runner {runner!r}: it finishes the chunks "
-            "that it is sending, and this process delivers the rest. Nothing is sent twice, unless that process stands "
-            "still: what it had in flight is sent again then"
+            "that it is sending, and this process delivers the rest. Nothing is sent twice, unless that process is "
+            "suspended: what it had in flight is sent again then"
         )
 
 
 def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
-    """Return the address of a Spark Connect server: the one that is named, else of one that `stack` ends."""
+    """Return the address of the named Spark Connect server, else of a new one, which `stack` stops."""
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.scan.progress import telling_progress
     from eventbridge.spark.channel import with_token, without_token
@@ -182,21 +184,21 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
         raise UserError(f"Other users of this machine see --spark. Put the token into the variable {TOKEN} instead.")
     url = url or settings.spark_remote
     if url is None:
-        with telling_progress(note):  # here, once, and not in silence by each of Spark's workers
+        with telling_progress(note):  # once, with progress, instead of silently in each of Spark's workers
             compile_ahead()
-        note("starting a Spark Connect server; --spark sc://host:port uses one that runs")
+        note("starting a Spark Connect server; --spark sc://host:port uses a running one")
         return stack.enter_context(SparkConnectServer(settings.home / "spark")).url
     if not url.startswith("sc://"):
-        raise UserError(f"{without_token(url)!r} is not an address of a Spark Connect server. Write sc://host:port")
+        raise UserError(f"{without_token(url)!r} is not the address of a Spark Connect server. Write sc://host:port")
     return with_token(url, os.environ.get(TOKEN))
 
 
 @contextmanager
-def alone(settings: Settings, name: str, what: str) -> Iterator[None]:
-    """Keep out a second command that does the same on this machine: it would only wait for the first one's pushes."""
+def exclusive(settings: Settings, name: str, what: str) -> Iterator[None]:
+    """Keep a second command of this kind off this machine: it would only wait for the pushes of the first."""
     with os.fdopen(open_private(settings.home / f"{name}.lock", os.O_RDWR), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InfrastructureError(f"another {what} is at work on this machine. Wait until it ends") from None
+            raise InfrastructureError(f"another {what} is running on this machine. Wait until it ends") from None
         yield

@@ -1,4 +1,4 @@
-"""Writes dead letters into a file of a person's own, as JSON lines or as Parquet."""
+"""Exports dead letters into a file, as JSON lines or as Parquet."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from eventbridge.private_files import open_private
 if TYPE_CHECKING:
     from eventbridge.stages.dead_letters.reader import DeadLetter
 
-#: dead letters in memory at a time, and in a row group of Parquet.
+#: Dead letters in memory at a time, and in a row group of Parquet.
 _AT_ONCE = 1_000
 
 
 def export_dead_letters(name: str, letters: Iterator[DeadLetter]) -> int:
     """Write whole dead letters to a file, or for `-` as JSON lines to standard output; return how many.
 
-    Raises UserError if the name is of neither form, or the file is there; InfrastructureError if it cannot be written.
+    Raises UserError for another suffix or an existing file, InfrastructureError if the file cannot be written.
     """
     if name == "-":
         return _print_lines(letters)
     path = Path(name)
     if path.suffix not in (".jsonl", ".parquet"):
-        raise UserError(f"{name!r} ends neither in .jsonl nor in .parquet. Name a file that does, or - for lines.")
+        raise UserError(f"{name!r} ends neither in .jsonl nor in .parquet. Name such a file, or - for JSON lines.")
     if path.exists():
-        raise UserError(f"{name} is there already. Name another file, or remove it.")
+        raise UserError(f"{name} already exists. Name another file, or remove it.")
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     write = _write_parquet if path.suffix == ".parquet" else _write_lines
     try:
         count = write(draft, letters)
-        # link, not rename: a file that somebody has put there meanwhile is not overwritten
+        # link, not rename: never overwrites a file that appeared meanwhile
         os.link(draft, path)
     except FileExistsError:
-        raise UserError(f"{name} is there already. Name another file, or remove it.") from None
+        raise UserError(f"{name} already exists. Name another file, or remove it.") from None
     except OSError as error:
         raise InfrastructureError(
             f"cannot write {name}: {os.strerror(error.errno) if error.errno else error}. Nothing was written."

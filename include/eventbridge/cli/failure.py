@@ -1,4 +1,4 @@
-"""How a command that failed says so: `error: ...` for people, or with `--json` one JSON object on one line."""
+"""The text of a failed command: `error: ...` for people, or with `--json` one JSON object on one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge import errors
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
 
-#: What Typer raises for a command line that it cannot read. Typer exports only the subclass.
+#: Typer raises this for a command line that it cannot parse, and exports only the subclass.
 UsageError: Final[Any] = typer.BadParameter.__base__
 
 USAGE: Final = "usage"
@@ -54,8 +54,8 @@ CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
 }
 
 
-def wants_json(arguments: Iterable[str]) -> bool:
-    """Tell whether a command line asks for JSON, also one that is wrong otherwise."""
+def has_json_option(arguments: Iterable[str]) -> bool:
+    """Return whether a command line asks for JSON, even if it is wrong otherwise."""
     for each in arguments:
         if each == "--":
             return False
@@ -65,34 +65,34 @@ def wants_json(arguments: Iterable[str]) -> bool:
 
 
 def failure(code: str, message: str, exit_code: int, **more: object) -> str:
-    """Return what standard error gets of a failure, as a line of text or, with `--json`, as a JSON object on one line.
+    """Return the text of a failure for standard error: a line, or with `--json` a JSON object on one line.
 
     `more` are further fields of the JSON object.
     """
-    if wants_json(sys.argv[1:]):
+    if has_json_option(sys.argv[1:]):
         return write_document({"error": code, "message": message, "exit_code": exit_code} | plain(more)) + "\n"
     return f"error: {message}\n"
 
 
 def product_failure(error: errors.EventBridgeError) -> str:
-    """Return what standard error gets of an error of the product; errors of rule files are fields too."""
+    """Return the text of an EventBridgeError for standard error; errors in rule files are a field of the JSON."""
     more = {"errors": error.errors} if isinstance(error, errors.RuleFileError) else {}
     return failure(CODES[type(error)], str(error), error.exit_code, **more)
 
 
 def usage_failure(error: Any) -> str:
-    """Return what standard error gets of a command line that cannot be read: usage, and the words that may be meant."""
-    from eventbridge.cli.suggestion import misplaced, options_of, suggestion
+    """Return the text of a usage error for standard error: the usage, and a suggestion for the unknown word."""
+    from eventbridge.cli.suggestion import misplaced_option, options_of, suggestion
 
     message = error.format_message()
     if getattr(error, "possibilities", None) is not None:  # of Typer's errors only that of an unknown option has it
         command = error.ctx.command
         remedy = None
         if hasattr(command, "commands"):
-            remedy = misplaced(error.option_name, error.ctx.find_root().command, sys.argv[1:])
+            remedy = misplaced_option(error.option_name, error.ctx.find_root().command, sys.argv[1:])
         message = f"{error.message}. {remedy or suggestion(error.option_name, options_of(command), 'Options')}"
     context = error.ctx
-    if wants_json(sys.argv[1:]) or context is None or message == context.get_help():
-        return failure(USAGE, message, error.exit_code) if wants_json(sys.argv[1:]) else f"{message}\n"
+    if has_json_option(sys.argv[1:]) or context is None or message == context.get_help():
+        return failure(USAGE, message, error.exit_code) if has_json_option(sys.argv[1:]) else f"{message}\n"
     help_of = f"Try '{context.command_path} -h' for help."
     return f"{context.get_usage()}\n{help_of}\n\n{failure(USAGE, message, error.exit_code)}"

@@ -1,4 +1,4 @@
-"""`eventbridge heartbeat`: one event to a URL, each minute, for those without Prometheus."""
+"""`eventbridge heartbeat`: sends one heartbeat event to a URL; an alarm for installations without Prometheus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.cli.output import JsonOption, print_line, show_json, warn
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import UserError
 
-_UNWELL = 1
+_UNHEALTHY = 1
 
 
 def heartbeat(
@@ -18,24 +18,24 @@ def heartbeat(
         str | None,
         typer.Argument(
             metavar="URL",
-            help="Where the event is sent by POST. A URL that is a secret stands in the connection that "
-            "EVENTBRIDGE_HEARTBEAT_CONNECTION names; leave it out here.",
+            help="Where to POST the event. Put a URL that is a secret into the connection that "
+            "EVENTBRIDGE_HEARTBEAT_CONNECTION names, and leave it out here.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send one event that says how the installation stands; to be called each minute.
+    """Send one event with the status of the installation; run it every minute.
 
-    Exit code 1 if it reports a problem, 4 if the service did not accept it.
+    Exit code 1 if the event reports a problem, 4 if the address did not accept it.
     """
     from eventbridge.stages.operate.heartbeat import beat as beat_by_connection
     from eventbridge.stages.operate.heartbeat import heartbeat as beat_of
     from eventbridge.stages.operate.heartbeat import send_heartbeat
 
-    with open_runtime(looking=True, writing=True) as runtime:
+    with open_runtime(expects_ledger=True, writes=True) as runtime:
         connection = runtime.settings.heartbeat_connection
         if url is None and connection is None:
-            raise UserError("no address is named. Give a URL, or set EVENTBRIDGE_HEARTBEAT_CONNECTION")
+            raise UserError("no address given. Give a URL, or set EVENTBRIDGE_HEARTBEAT_CONNECTION")
         beat = beat_by_connection(runtime, connection) if url is None and connection is not None else beat_of(runtime)
     if url is not None:
         send_heartbeat(url, beat)
@@ -46,4 +46,4 @@ def heartbeat(
             warn(each)
         print_line("sent; it reports problems" if beat.problems else "sent; healthy")
     if beat.problems:
-        raise typer.Exit(_UNWELL)
+        raise typer.Exit(_UNHEALTHY)

@@ -1,4 +1,4 @@
-"""`eventbridge init-airflow`: make EventBridge's DAGs known to an Airflow."""
+"""`eventbridge init-airflow`: add EventBridge's DAGs to an Airflow."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def init_airflow(
     folder: Annotated[
         Path | None, typer.Argument(metavar="FOLDER", help="The DAGs folder; default: [core] dags_folder of Airflow.")
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the folder if it is missing.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the folder if it is missing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write two files into Airflow's DAGs folder: one imports all DAGs, one shows errors in rule files.
+    """Write two files into Airflow's DAGs folder: one imports all DAGs, the other shows errors in rule files.
 
-    May be repeated: what is up to date is left alone. A file that this command did not write is never changed.
+    You may repeat it: files that are up to date stay as they are. It never changes a file that it did not write.
     """
     from eventbridge.orchestrate.init_airflow import FILES, dags_folder_of_airflow, write_dag_files
 
@@ -40,18 +40,18 @@ def init_airflow(
         )
         return
     if created:
-        print_line(f"{chosen} is made")
+        print_line(f"created {chosen}")
     for file in files:
-        print_line(f"{file} {'is written' if file in changed else 'is up to date'}")
+        print_line(f"wrote {file}" if file in changed else f"{file} is up to date")
 
 
 def _missing(folder: Path, *, named: bool) -> str:
     if named:
         return (
-            f"there is no folder {folder}. Correct the name, or write --create to make it: "
+            f"the folder {folder} does not exist. Correct the name, or pass --create: "
             "Airflow reads DAGs from the folder that `[core] dags_folder` names"
         )
     return (
-        f"Airflow's `[core] dags_folder` is {folder}, and there is no such folder. If your Airflow is elsewhere, set "
-        "AIRFLOW_HOME or name the folder; if it is the right one, write --create to make it"
+        f"Airflow's `[core] dags_folder` is {folder}, which does not exist. If your Airflow is elsewhere, set "
+        "AIRFLOW_HOME or name the folder; if the folder is right, pass --create"
     )

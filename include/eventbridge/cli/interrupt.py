@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM mean to a command that delivers or writes: first to stop in good order, then at once."""
+"""Handles Ctrl-C and SIGTERM in a command that delivers or writes: stop gracefully first, then at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.cli.output import note
 from eventbridge.errors import SparkError
 from eventbridge.stages.runtime.stop import Stop
 
-#: What a shell shows for a process that a signal ended.
+#: A shell adds the number of the signal that ended a process.
 _EXIT_CODE_BASE = 128
 #: How long Spark may still compute after the first signal: most jobs end by then, and a supervisor that waits half a
 #: minute before it kills the process leaves enough to end a Spark of its own.
@@ -20,10 +20,11 @@ _SPARK_SECONDS = 15.0
 
 
 class Interrupts:
-    """While the context is open, SIGINT and SIGTERM end what the process is at, and its children with it.
+    """While the context is open, SIGINT and SIGTERM stop the command and its child processes.
 
-    Before `begin` they end it at once. After it the first one sets `stop`, the second one `stop.set_at_once`, and the
-    third one ends it at once. Ended at once, or while Spark computes, the command has the exit code of its signal.
+    Before `begin` a signal ends it at once. After `begin` the first one sets `stop`, the second one
+    `stop.set_at_once`, and the third one ends it at once. A command that is ended at once, or while Spark computes, has
+    the exit code of its signal.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class Interrupts:
         return 0 if self._signal is None else _EXIT_CODE_BASE + self._signal
 
     def begin(self) -> None:
-        """From now on the first signal asks to stop in good order."""
+        """From now on the first signal asks for a graceful stop."""
         self._orderly = True
 
     def __enter__(self) -> Self:

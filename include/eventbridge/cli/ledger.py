@@ -1,4 +1,4 @@
-"""`eventbridge ledger`: make and migrate a ledger on a server, and move one to another database."""
+"""`eventbridge ledger`: create and migrate a ledger on a server, and copy one to another database."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from eventbridge.cli.table import counted
 
 _NAMED = "A URL without a password, or the name of a variable that holds one, such as EVENTBRIDGE_LEDGER_URL."
 
-app = typer.Typer(
-    cls=Group, help="Make and migrate the ledger of a database server; move a ledger.", no_args_is_help=True
-)
+app = typer.Typer(cls=Group, help="Create, migrate or copy the ledger of a database server.", no_args_is_help=True)
 
 
 @app.command("migrate")
 def migrate(as_json: JsonOption = False) -> None:
-    """Make the ledger's tables, or bring them up to date, in the database that EVENTBRIDGE_LEDGER_URL names.
+    """Create or upgrade the ledger's tables in the database that EVENTBRIDGE_LEDGER_URL names.
 
-    In PostgreSQL nothing else does; a ledger in a file does it by itself. May be repeated, and run while others work.
+    In PostgreSQL only this command does so; a ledger in a file is migrated when it is opened. You may repeat it, also
+    while other processes use the ledger.
     """
     from eventbridge.ledger import Ledger
 
@@ -31,22 +30,22 @@ def migrate(as_json: JsonOption = False) -> None:
     if as_json:
         show_json({"before": before, "now": now})
     elif before == now:
-        print_line(f"the ledger has revision {now} already")
+        print_line(f"the ledger is already at revision {now}")
     else:
-        print_line(f"the ledger has revision {now} now; before: {before or 'no tables'}")
+        print_line(f"the ledger is now at revision {now}; before: {before or 'no tables'}")
 
 
 @app.command("copy")
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help=f"The ledger that is there. {_NAMED}")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help=f"The existing ledger. {_NAMED}")],
     destination: Annotated[str, typer.Argument(metavar="TO", help="An empty, migrated one; as FROM.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a ledger into another database: all of it, counted, or nothing.
+    """Copy a ledger into another database, completely or not at all, and count the rows.
 
-    End Airflow and every `eventbridge serve` first. Afterwards EVENTBRIDGE_LEDGER_URL names the copy, and the old
-    ledger must not be used any more.
-    A URL with a password is refused here, as every user of this machine sees the arguments of a command: put it into a
+    Stop Airflow and every `eventbridge serve` first. Then set EVENTBRIDGE_LEDGER_URL to the copy, and do not use the
+    old ledger again.
+    A URL with a password is refused, as every user of this machine sees the arguments of a command: put it into a
     variable, or into a file that <variable>_FILE names.
     """
     from eventbridge.config.indirect import named_url

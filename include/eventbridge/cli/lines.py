@@ -22,9 +22,9 @@ def numbered_lines(name: str) -> Iterator[tuple[int, bytes]]:
 
 
 def one_event(name: str, most: int) -> bytes:
-    """Return what a file, or standard input for `-`, holds: one event, which may have several lines.
+    """Return the content of a file, or of standard input for `-`: one event, which may have several lines.
 
-    Of one with more than `most` bytes only so many, and one, are read. Raises UserError if it cannot be read.
+    Reads at most `most` + 1 bytes. Raises UserError if the file cannot be read.
     """
     with _opened(name, "one event in JSON") as stream:
         return stream.read(most + 1)

@@ -1,4 +1,4 @@
-"""`eventbridge maintain`: removes what is past its retention."""
+"""`eventbridge maintain`: removes files, rows and messages past their retention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.cli.table import counted
 if TYPE_CHECKING:
     from eventbridge.stages.upkeep.run import Maintained
 
-#: What a batch lost, by the name of what it still had.
+#: The removed part of a batch, by the name of the part it still had.
 _LOST = {
     "all": "deliveries, outcomes and settlement",
     "archive": "archive",
@@ -26,15 +26,15 @@ def maintain(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what is past its retention from the store, the ledger and the embedded buses.
+    """Remove files, rows and messages past their retention from the store, the ledger and the embedded buses.
 
-    It also removes files that lost attempts left in the store. What a pending delivery, a deferred match, a replay or a
-    redrive still needs stays. It ends after EVENTBRIDGE_MAINTAIN_TIMEOUT, and the next run goes on. The DAG
+    It also removes orphaned files from the store. It keeps everything that a pending delivery, a deferred match, a
+    replay or a redrive still needs. It ends after EVENTBRIDGE_MAINTAIN_TIMEOUT, and the next run continues. The DAG
     eventbridge_maintain_store does the same every hour.
     """
     from eventbridge.stages.upkeep.maintain import maintain as run
 
-    with open_runtime(looking=True, writing=not dry_run) as runtime:
+    with open_runtime(expects_ledger=True, writes=not dry_run) as runtime:
         done = run(runtime, dry_run=dry_run)
     if as_json:
         show_json(done)
@@ -42,16 +42,16 @@ def maintain(
     for line in _summary(done):
         print_line(line)
     if dry_run:
-        note("nothing was changed; leave out --dry-run to do it")
+        note("nothing was changed; run it without --dry-run to remove them")
 
 
 def _summary(done: Maintained) -> list[str]:
-    """Return what was removed, or would be, and what stays, a line each."""
+    """Return a line for each kind of thing that was removed, would be removed, or stays."""
     removed = "would be removed" if done.dry_run else "removed"
     lines = [
         f"{counted(count, 'batch', 'batches')}: {_LOST[what]} {removed}" for what, count in sorted(done.batches.items())
     ]
-    lines.append(f"{counted(done.files, 'file', 'files')} {removed}, {done.lost_files:,} of them named by nothing")
+    lines.append(f"{counted(done.files, 'file', 'files')} {removed}, {done.lost_files:,} of them orphaned")
     if not done.dry_run:
         lines.append(f"{counted(done.rows, 'row', 'rows')} of the ledger removed")
     if done.rule_changes or done.requests:
@@ -64,5 +64,5 @@ def _summary(done: Maintained) -> list[str]:
     if done.store_bytes is not None:
         lines.append(f"the store holds {done.store_bytes:,} bytes")
     if not done.finished:
-        lines.append("the time of this run is over; the next one goes on")
+        lines.append("the time of this run is over; the next one continues")
     return lines

@@ -1,4 +1,4 @@
-"""Commands that take their options as records: a dataclass whose fields are options becomes one parameter."""
+"""Lets a command take options as a dataclass: each field of the parameter becomes an option."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, get_type_hints
 
 
 def takes_records(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command for Typer that has the fields of its dataclass parameters as options of its own.
+    """Return a Typer command with the fields of its dataclass parameters as options.
 
-    Each field is annotated as a parameter would be; a default of it is the option's. Names must not come twice.
+    Fields are annotated like parameters; the default of a field is that of the option. Names must be unique.
     """
     hints = get_type_hints(command, include_extras=True)
     of_records = {name: list(_parameters(hint)) for name, hint in hints.items() if is_dataclass(hint)}

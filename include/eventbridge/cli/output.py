@@ -1,4 +1,4 @@
-"""How the command line says something: lines for people, or with `--json` one JSON document; notes go to stderr."""
+"""Output of the command line: lines for people, or with `--json` one JSON document; notes go to standard error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.event.plain import plain
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 
-#: What a shell shows for a process that a closed pipe ended (128 + SIGPIPE); 1 would look like a difference found.
+#: Exit code after a closed pipe (128 + SIGPIPE); 1 would look like a difference found.
 CLOSED_PIPE = 141
 
 #: An object or list that is no longer than this stands on one line.
@@ -23,7 +23,7 @@ _JSON_LINE = 60
 
 
 def print_line(line: str = "") -> None:
-    """Print a line on standard output; ends the command quietly if nobody reads on (`| head`)."""
+    """Print a line on standard output; ends the command quietly if the reader closed the pipe (`| head`)."""
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -33,9 +33,9 @@ def print_line(line: str = "") -> None:
 
 
 def end_output(*streams: TextIO) -> None:
-    """Let whatever is still written to these streams go nowhere.
+    """Discard whatever is still written to these streams.
 
-    Nobody reads them any more; what is in their buffers would fail once more, loudly, when the interpreter ends.
+    Their readers are gone; flushing the buffers when the interpreter ends would fail once more, with a traceback.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
@@ -43,22 +43,22 @@ def end_output(*streams: TextIO) -> None:
 
 
 def confirm(consequence: str, question: str) -> None:
-    """Ask a person whether to go on, after the sentence that says what follows; a no ends the command with code 1.
+    """State the consequence and ask for confirmation; the answer no ends the command with exit code 1.
 
-    Raises UserError that names --yes if standard input is no terminal: there is nobody to ask.
+    Raises UserError that names --yes if standard input is not a terminal.
     """
     if not sys.stdin.isatty():
-        raise UserError(f"{consequence} Pass --yes to confirm: there is no terminal to ask at")
+        raise UserError(f"{consequence} Standard input is not a terminal: pass --yes to confirm")
     typer.confirm(f"{consequence} {question}", abort=True)
 
 
 def note(text: str) -> None:
-    """Print, on standard error, what a person may want to know beside the result."""
+    """Print a note for people on standard error, beside the result."""
     sys.stderr.write(f"note: {text}\n")
 
 
 def warn(text: str) -> None:
-    """Print a warning on standard error: the command goes on, but perhaps not as it was meant."""
+    """Print a warning on standard error: the command continues, but perhaps not as intended."""
     sys.stderr.write(f"warning: {text}\n")
 
 
@@ -68,7 +68,7 @@ def show_json(value: Any) -> None:
 
 
 def json_text(value: Any, margin: str = "") -> str:
-    """Return indented JSON, numbers of events and patterns exactly as they were written; what is short is one line."""
+    """Return indented JSON with numbers exactly as they were written; a short object or list is one line."""
     inner = margin + "  "
     if isinstance(value, Mapping) and value:
         items = [f"{_json_line(key)}: {_json_within(item, inner)}" for key, item in value.items()]

@@ -1,4 +1,4 @@
-"""What a pattern says to events that a person gives as JSON lines: `eventbridge rules test`."""
+"""`eventbridge rules test`: the results of a pattern for events in JSON lines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from eventbridge.match.reference import UnmetCondition
     from eventbridge.pattern import Pattern
 
-#: After so many lines that are no JSON, and none that is, a file does not hold JSON lines.
+#: A file whose first so many lines are all not JSON does not hold JSON lines.
 _MOST_LINES_HELD = 20
 
 
 @dataclass(frozen=True)
 class PatternResult:
-    """What a pattern says to one event; `error`: it is not one JSON object; `malformed`: it is not a CloudEvent."""
+    """The result of a pattern for one event; `error`: the line is not JSON; `malformed`: it is not a CloudEvent."""
 
     line: int
     event: str | None
@@ -32,16 +32,16 @@ class PatternResult:
 
     def __str__(self) -> str:
         word = {True: "true", False: "false", None: "error"}[self.matches]
-        about = [self.event, self.error, self.malformed and f"(no CloudEvent, a bus would refuse it: {self.malformed})"]
+        about = [self.event, self.error, self.malformed and f"(not a CloudEvent: {self.malformed})"]
         head = visible(f"{self.line}: {' '.join([word, *(part for part in about if part)])}")
         return "\n".join([head, *(f"    {visible(str(finding))}" for finding in self.findings)])
 
 
 def results_of_lines(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternResult]:
-    """Yield what a pattern says to each line of a file, or of standard input for `-`.
+    """Yield the result of a pattern for each line of a file, or of standard input for `-`.
 
-    `cloud_events`: also whether a bus would refuse the line. `explained`: with the conditions that failed. Raises
-    UserError for a file that cannot be read, and for one whose lines are no JSON objects.
+    `cloud_events`: also check that the line is a CloudEvent. `explained`: with the conditions that failed. Raises
+    UserError for a file that cannot be read, and for one whose lines are not JSON objects.
     """
     return _if_json_lines(_results(pattern, events, cloud_events=cloud_events, explained=explained), events)
 
@@ -69,7 +69,7 @@ def _results(pattern: Pattern, events: str, *, cloud_events: bool, explained: bo
 
 
 def _if_json_lines(results: Iterator[PatternResult], events: str) -> Iterator[PatternResult]:
-    """Yield the results; raises UserError, once, if the first lines and all others are no JSON objects.
+    """Yield the results; raises UserError once if none of the first lines is a JSON object.
 
     YAML, or JSON over several lines, would otherwise be one error a line.
     """
@@ -87,7 +87,7 @@ def _if_json_lines(results: Iterator[PatternResult], events: str) -> Iterator[Pa
         none = f"none of the first {len(held)} lines" if len(held) == _MOST_LINES_HELD else "no line"
         raise UserError(
             f"{where}: {none} is one JSON object; line {held[0].line} is {held[0].error}. "
-            "Write each event as JSON on one line: `jq -c .` does so for JSON over several lines"
+            "Write each event as JSON on one line: `jq -c .` converts JSON over several lines"
         )
 
 

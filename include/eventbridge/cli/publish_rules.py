@@ -1,4 +1,4 @@
-"""`eventbridge rules publish`: one process says what the rules of all hosts are."""
+"""`eventbridge rules publish`: publishes the rules of all hosts."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def publish_rules(
             "--watch",
             metavar="SECONDS",
             min=0.1,
-            help="Go on, and look for changes each time this many seconds have passed.",
+            help="Keep running, and look for changes after every so many seconds.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the rule files and put them in force for every host, where EVENTBRIDGE_RULES_FROM is `published`.
+    """Check the rule files and publish them for every host, where EVENTBRIDGE_RULES_FROM is `published`.
 
-    A rule is added, changed or removed by this alone. With errors in the files nothing changes.
+    Rules are added, changed and removed only by this command. With errors in the files nothing changes.
     """
     from eventbridge.stages.operate.publish_rules import publish_rules as publish
     from eventbridge.stages.runtime.bucket_rules import load_rule_files
 
-    with open_runtime(acting=True) as runtime:
+    with open_runtime(is_action=True) as runtime:
 
         def once() -> PublishedRules:
             rules = runtime.rule_files() if folder is None else load_rule_files(folder, runtime.connections)
@@ -61,7 +61,7 @@ def publish_rules(
 
 
 def _keep_publishing(once: Callable[[], PublishedRules], seconds: float) -> NoReturn:
-    """Publish, and again whenever the files change, until a signal ends the command; an error is told once."""
+    """Publish whenever the files change, until a signal ends the command; report a repeated error once."""
     with Interrupts() as interrupts:
         interrupts.begin()
         before = ""
@@ -70,7 +70,7 @@ def _keep_publishing(once: Callable[[], PublishedRules], seconds: float) -> NoRe
                 published = once()
             except EventBridgeError as error:
                 if str(error) != before:
-                    warn(f"{error} What was published before stays in force.")
+                    warn(f"{error} The rules that were published before stay in force.")
                 before = str(error)
             else:
                 if before or published.changed or published.removed:

@@ -1,4 +1,4 @@
-"""`eventbridge quality`: check an hour with Great Expectations; list and show what was found."""
+"""`eventbridge quality`: check an hour with Great Expectations; list and show the results."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def check(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check an hour of the archive with Great Expectations, once: again, it shows what was found then.
+    """Check an hour of the archive with Great Expectations; a second check of the hour shows the first result.
 
-    Rules whose `expect` failed in it are on hold. Exit code 1 if something failed.
+    A rule whose `expect` failed is put on hold. Exit code 1 if something failed.
     """
     from eventbridge.stages.operate.quality import check_hour
 
@@ -47,10 +47,10 @@ def list_checks(
     ] = 24,
     as_json: JsonOption = False,
 ) -> None:
-    """List the latest hours that were checked, the latest first."""
+    """List the latest checked hours, the latest first."""
     from eventbridge.stages.operate.quality import checked_hours
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = checked_hours(runtime, limit)
     if as_json:
         show_json(found)
@@ -59,17 +59,17 @@ def list_checks(
     show_table("Quality checks, times in UTC", ["hour", "status", "measures", "failures", "checked"], rows)
 
 
-@app.command("show", short_help="Show what the check of an hour found.")
+@app.command("show", short_help="Show the check of an hour.")
 def show(
     hour: Annotated[
         str | None, typer.Argument(metavar="TIME", help="A time in the hour, in UTC; default: the latest checked.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every measure of an hour that was checked, with its bounds, and where its page lies."""
+    """Show every measure of a checked hour, with its bounds and the path of its Data Docs page."""
     from eventbridge.stages.operate.quality import found_in_hour
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = found_in_hour(runtime, hour)
     _show(found, as_json=as_json)
 
@@ -86,7 +86,7 @@ def _show(found: QualityRecord, *, as_json: bool) -> None:
         f"{cell_text(found.hour)} UTC: {verdict}; {batches}, {counted(len(found.measures), 'measure', 'measures')}"
     )
     if found.open_batches:
-        note(f"{counted(found.open_batches, 'batch', 'batches')} of the hour were not committed and are not in it")
+        note(f"{counted(found.open_batches, 'batch', 'batches')} of the hour were not committed and are not included")
     failed = {(each.subject, each.name) for each in found.failures}
     rows = [
         [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.choose import DeadLetterOptions, refuse_unknown, tell_passed_over
+from eventbridge.cli.dead_letter_options import DeadLetterOptions, refuse_unknown, warn_of_damage
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class HowOptions:
-    """Options that say how dead letters are delivered again."""
+class RedriveOptions:
+    """Options of a redrive that do not select dead letters."""
 
     rate: Annotated[
         float | None,
@@ -44,42 +44,48 @@ class HowOptions:
 
 def redrive(
     chosen: DeadLetterOptions,
-    how: HowOptions,
-    everything: Annotated[bool, typer.Option("--all", help="All dead letters; required if nothing chooses.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken, and what not.")] = False,
+    how: RedriveOptions,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters; required without a filter.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show which dead letters would be taken, and which not.")
+    ] = False,
     resume: Annotated[
-        str | None, typer.Option(metavar="REDRIVE", help="Go on with a redrive that was interrupted; chooses nothing.")
+        str | None, typer.Option(metavar="REDRIVE", help="Continue an interrupted redrive; takes no filter.")
     ] = None,
     spark: Annotated[
         str | None, typer.Option(metavar="URL", help="For --retransform: Spark Connect server, as for `deliver`.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver dead letters again, in this process, in batches that go through the stages of all others.
+    """Deliver dead letters again, in this process, in batches of kind `redrive`.
 
-    The requests go out as they were, under the same delivery ids; age and attempts count from now. What fails is
-    pending, then retried by the rule's policy, or becomes a new dead letter.
+    The requests are sent unchanged, under the same delivery ids; age and attempts count from now. A delivery that fails
+    is retried by the rule's policy, or becomes a new dead letter.
     """
     from eventbridge.stages.operate.deliver_redrive import deliver_redrive
     from eventbridge.stages.redrive.account import find_redrive
     from eventbridge.stages.redrive.marks import Marks
     from eventbridge.stages.redrive.plan import begin_redrive, refuse_rate, survey, survey_of
 
-    if resume is None and not chosen.any and not everything:
-        raise UserError("nothing chooses dead letters. Choose some, as for `dead-letters list`, or write --all")
-    if (chosen.any or everything) and (resume is not None or (everything and chosen.any)):
-        raise UserError("--resume and --all choose by themselves. Leave the other options out")
-    if resume is not None and (dry_run or how != HowOptions()):
-        raise UserError("--resume goes on with a redrive as it was begun. Leave the other options out")
+    if resume is None and not chosen.is_given and not everything:
+        raise UserError("no filter given. Use a filter such as --rule or --reason, or --all")
+    if (chosen.is_given or everything) and (resume is not None or (everything and chosen.is_given)):
+        raise UserError("--resume and --all take no filter. Leave the other options out")
+    if resume is not None and (dry_run or how != RedriveOptions()):
+        raise UserError("--resume continues a redrive with the options it began with. Leave the other options out")
     refuse_rate(how.rate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with Interrupts() as interrupts, open_runtime(looking=True, acting=not dry_run) as runtime, ExitStack() as stack:
+    with (
+        Interrupts() as interrupts,
+        open_runtime(expects_ledger=True, is_action=not dry_run) as runtime,
+        ExitStack() as stack,
+    ):
         selection = chosen.selection(runtime.clock())
         refuse_unknown(runtime, chosen.rule, chosen.target)
         if dry_run:
             found = survey(runtime, selection, retransform=how.retransform, again=how.again)
             _show_survey(found, as_json=as_json)
-            tell_passed_over(found.damaged)
+            warn_of_damage(found.damaged)
             return
         if resume is not None:
             request = find_redrive(runtime, resume)
@@ -87,7 +93,7 @@ def redrive(
             run = f"command {uuid.uuid4()}"
             request = begin_redrive(runtime, selection, run, **vars(how))
             note(f"redrive {request.redrive_id}; `eventbridge dead-letters cancel {request.redrive_id[:8]}` cancels it")
-        stack.enter_context(_alone(runtime, request))
+        stack.enter_context(_exclusive(runtime, request))
         interrupts.begin()
         router = _router(runtime, request, spark, stack, interrupts)
         batches = deliver_redrive(runtime, request.redrive_id, router, interrupts.stop)
@@ -97,34 +103,34 @@ def redrive(
         if request.state == "done":
             left = survey_of(runtime, request)
             damaged |= left.damaged
-            _note_left(left)
+            _note_skipped(left)
     _show_end(request, batches, counts, as_json=as_json)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
-    tell_passed_over(damaged)
+    warn_of_damage(damaged)
 
 
 def list_redrives(as_json: JsonOption = False) -> None:
-    """List redrives, the newest first, and what became of the dead letters they took."""
+    """List redrives, the newest first, with the results of their deliveries."""
     from eventbridge.stages.redrive.account import redrive_document
     from eventbridge.stages.redrive.marks import Marks
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         marks = Marks(runtime)
         found = [(each, marks.counts(each)) for each in runtime.ledger.redrives()]
     if as_json:
         show_json([redrive_document(each, counts) for each, counts in found])
     else:
         _show_redrives(found)
-    tell_passed_over(marks.damaged)
+    warn_of_damage(marks.damaged)
 
 
 def _show_redrives(found: Sequence[tuple[Redrive, Counter[str]]]) -> None:
     show_table(
         "Redrives, times in UTC",
-        ["redrive", "state", "started", "ended", "chosen by", "taken", "came to"],
+        ["redrive", "state", "started", "ended", "filter", "taken", "result"],
         [
-            [r.redrive_id, r.state, r.started_at, r.ended_at, _chosen_by(r), counts.total(), _counts_text(counts)]
+            [r.redrive_id, r.state, r.started_at, r.ended_at, _filter_text(r), counts.total(), _counts_text(counts)]
             for r, counts in found
         ],
         ids={"redrive"},
@@ -135,25 +141,25 @@ def cancel(
     redrive_id: Annotated[str, typer.Argument(metavar="REDRIVE", help="Id of a redrive, or its beginning.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel a redrive: no further batch of it is planned; the one under way is finished."""
+    """Cancel a redrive: it plans no further batch; the batch under way is finished."""
     from eventbridge.stages.redrive.account import find_redrive
 
-    with open_runtime(looking=True, acting=True) as runtime:
+    with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_redrive(runtime, redrive_id)
         cancelled = runtime.ledger.end_redrive(found.redrive_id, "cancelled")
         found = runtime.ledger.redrive(found.redrive_id)
     if as_json:
         show_json({"redrive_id": found.redrive_id, "state": found.state, "cancelled": cancelled})
     elif cancelled:
-        print_line(f"{found.redrive_id} is cancelled; what it has not taken stays a dead letter")
+        print_line(f"{found.redrive_id} is cancelled; the dead letters that it did not take stay")
     else:
         print_line(f"{found.redrive_id} has ended already: {found.state}")
 
 
-def _alone(runtime: Runtime, request: Redrive) -> AbstractContextManager[None]:
-    from eventbridge.cli.deliver import alone
+def _exclusive(runtime: Runtime, request: Redrive) -> AbstractContextManager[None]:
+    from eventbridge.cli.deliver import exclusive
 
-    return alone(runtime.settings, f"redrive.{request.redrive_id}", f"command for redrive {request.redrive_id}")
+    return exclusive(runtime.settings, f"redrive.{request.redrive_id}", f"command for redrive {request.redrive_id}")
 
 
 def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitStack, interrupts: Interrupts) -> Router:
@@ -179,29 +185,31 @@ def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: 
         f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_counts_text(counts) or 'none'}"
     )
     if counts["pending"]:
-        note("what is pending is tried again by eventbridge_retry_deliveries, or by `eventbridge deliver`")
+        note("eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
 
 
-def _note_left(found: Survey) -> None:
+def _note_skipped(found: Survey) -> None:
     for (of, why), count in sorted(found.left.items()):
-        note(f"{counted(count, 'dead letter', 'dead letters')} of {of} {'was' if count == 1 else 'were'} left: {why}")
+        note(
+            f"{counted(count, 'dead letter', 'dead letters')} of {of} {'was' if count == 1 else 'were'} skipped: {why}"
+        )
 
 
 def _show_survey(found: Survey, *, as_json: bool) -> None:
     from eventbridge.stages.redrive.account import survey_document
 
-    told = survey_document(found)
+    document = survey_document(found)
     if as_json:
-        show_json(told)
+        show_json(document)
         return
     show_table(
-        "Would be taken", ["rule/target", "dead letters"], [[each["of"], each["count"]] for each in told["taken"]]
+        "Would be taken", ["rule/target", "dead letters"], [[each["of"], each["count"]] for each in document["taken"]]
     )
     print_line()
     show_table(
-        "Would be left",
+        "Would not be taken",
         ["rule/target", "dead letters", "why"],
-        [[each["of"], each["count"], each["why"]] for each in told["left"]],
+        [[each["of"], each["count"], each["why"]] for each in document["left"]],
     )
 
 
@@ -209,7 +217,7 @@ def _counts_text(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
 
 
-def _chosen_by(request: Redrive) -> str:
+def _filter_text(request: Redrive) -> str:
     parts = [
         f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in request.selection.items()
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eventbridge.cli.choose import refuse_empty
+from eventbridge.cli.dead_letter_options import refuse_empty
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, note, print_line, show_json
@@ -52,7 +52,7 @@ SparkOption = Annotated[
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """Options that say which archived events are delivered again, and how."""
+    """Options of a replay: which archived events, to which targets, and how."""
 
     since: Annotated[
         str,
@@ -75,18 +75,18 @@ class ReplayOptions:
         str | None,
         typer.Option(
             metavar="CONDITION",
-            help="Only events that meet a condition in DuckDB's SQL on them and on what became of their deliveries.",
+            help="Only events that meet a DuckDB SQL condition on the event and on the status of its delivery.",
         ),
     ] = None
     as_of: Annotated[
         str,
-        typer.Option("--rules", metavar="today|then", help="By today's rules, or those that routed the events then."),
+        typer.Option("--rules", metavar="today|then", help="Use today's rules, or those of the time."),
     ] = "today"
     new_ids: Annotated[
-        bool, typer.Option("--new-ids/--same-ids", help="Deliveries with ids of their own, or with those they had.")
+        bool, typer.Option("--new-ids/--same-ids", help="Use new delivery ids, or the original ones.")
     ] = True
     skip_delivered: Annotated[
-        bool, typer.Option("--skip-delivered", help="Leave out what a target has received already.")
+        bool, typer.Option("--skip-delivered", help="Skip events that the target has already received.")
     ] = False
     rate: Annotated[
         float | None,
@@ -107,18 +107,20 @@ class ReplayOptions:
 def begin(
     bus: Annotated[str, typer.Argument(metavar="BUS", help="The bus whose archive is replayed.")],
     options: ReplayOptions,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken, with samples.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show which events would be taken, with samples.")
+    ] = False,
     spark: SparkOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver archived events again, in this process, in batches that go through the stages of all others.
+    """Deliver archived events again, in this process, in batches of kind `replay`.
 
-    Age and attempts count from now. What fails is pending, then retried by the rule's policy, or becomes a dead letter.
+    Age and attempts count from now. A delivery that fails is retried by the rule's policy, or becomes a dead letter.
     """
     from eventbridge.stages.replay.plan import begin_replay
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with open_runtime(looking=dry_run, acting=not dry_run) as runtime:
+    with open_runtime(expects_ledger=dry_run, is_action=not dry_run) as runtime:
         request = options.of(bus).read(runtime.ledger.now(), runtime.rule_set())
         if dry_run:
             from eventbridge.stages.replay.survey import survey
@@ -132,17 +134,17 @@ def begin(
 
 @app.command("list")
 def list_replays(as_json: JsonOption = False) -> None:
-    """List replays, the newest first, and what their deliveries came to."""
+    """List replays, the newest first, with the results of their deliveries."""
     from eventbridge.stages.replay.account import account_of
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = [(each, account_of(runtime, each)) for each in runtime.ledger.replays()]
     if as_json:
         show_json([_document(each, account) for each, account in found])
         return
     show_table(
         "Replays, times in UTC",
-        ["replay", "state", "bus", "from", "to", "chosen by", "taken", "came to"],
+        ["replay", "state", "bus", "from", "to", "filter", "taken", "result"],
         [
             [
                 r.replay_id,
@@ -150,7 +152,7 @@ def list_replays(as_json: JsonOption = False) -> None:
                 r.bus,
                 r.since,
                 r.until,
-                _chosen_by(r),
+                _filter_text(r),
                 account.taken,
                 _counts_text(account.outcomes),
             ]
@@ -162,10 +164,10 @@ def list_replays(as_json: JsonOption = False) -> None:
 
 @app.command("show")
 def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
-    """Show one replay: what was asked for, how far it has come, and what its deliveries came to."""
+    """Show one replay: its options, its progress, and the results of its deliveries."""
     from eventbridge.stages.replay.account import account_of
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = find_replay(runtime, replay_id)
         account = account_of(runtime, found)
     if as_json:
@@ -178,10 +180,10 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 
 @app.command("pause")
 def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
-    """Pause a replay: no further batch of it is planned until it is resumed; the one under way is finished."""
+    """Pause a replay: it plans no further batch until you resume it; the batch under way is finished."""
     from eventbridge.stages.operate.deliver_replay import pause_replay
 
-    with open_runtime(looking=True, acting=True) as runtime:
+    with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
         changed = pause_replay(runtime, found.replay_id)
         found = runtime.ledger.replay(found.replay_id)
@@ -190,19 +192,19 @@ def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 
 @app.command("resume")
 def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOption = False) -> None:
-    """Go on with a replay that is paused, or whose command died, in this process, until it has ended.
+    """Continue a replay that is paused, or whose command died, in this process, until it ends.
 
     In Airflow trigger `eventbridge_replay_events` with *Replay id* instead.
     """
     from eventbridge.stages.operate.deliver_replay import resume_replay
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with open_runtime(acting=True) as runtime:
+    with open_runtime(is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
         if found.state == "cancelled" and not runtime.ledger.open_replay_batches(found.replay_id):
             raise UserError(
-                f"replay {found.replay_id} is cancelled, and no batch of it is under way: there is nothing to go on "
-                f"with. `eventbridge replay {found.bus} --from TIME` begins another one"
+                f"replay {found.replay_id} is cancelled, and none of its batches is under way: there is nothing to "
+                f"continue. `eventbridge replay {found.bus} --from TIME` begins another one"
             )
         resume_replay(runtime, found.replay_id)
         _deliver(runtime, found, spark, as_json=as_json)
@@ -210,10 +212,10 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
 
 @app.command("cancel")
 def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
-    """Cancel a replay: no further batch of it is planned; the one under way is finished."""
+    """Cancel a replay: it plans no further batch; the batch under way is finished."""
     from eventbridge.stages.operate.deliver_replay import cancel_replay
 
-    with open_runtime(looking=True, acting=True) as runtime:
+    with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
         changed = cancel_replay(runtime, found.replay_id)
         found = runtime.ledger.replay(found.replay_id)
@@ -221,20 +223,20 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     _show_changed(found, "is cancelled", changed=changed, as_json=as_json)
     for batch in under_way:
         note(
-            f"batch {batch.batch_id} of it is under way, and is finished. "
-            f"If its process died, `eventbridge replay resume {found.replay_id[:8]}` finishes it, and nothing else"
+            f"its batch {batch.batch_id} is under way and will be finished. "
+            f"If its process died, `eventbridge replay resume {found.replay_id[:8]}` finishes that batch only"
         )
 
 
 def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: bool) -> None:
-    from eventbridge.cli.deliver import alone, spark_url
+    from eventbridge.cli.deliver import exclusive, spark_url
     from eventbridge.spark.route import ConnectRouter
     from eventbridge.stages.operate.deliver_replay import deliver_replay
     from eventbridge.stages.replay.account import account_of
 
     with Interrupts() as interrupts, ExitStack() as stack:
         stack.enter_context(
-            alone(runtime.settings, f"replay.{request.replay_id}", f"command for replay {request.replay_id}")
+            exclusive(runtime.settings, f"replay.{request.replay_id}", f"command for replay {request.replay_id}")
         )
         url = spark_url(runtime.settings, spark, stack)
         router = ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
@@ -251,7 +253,7 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
             f"{_counts_text(account.outcomes) or 'none delivered'}"
         )
         if account.outcomes["pending"]:
-            note("what is pending is tried again by eventbridge_retry_deliveries, or by `eventbridge deliver`")
+            note("eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
 
@@ -269,11 +271,11 @@ def find_replay(runtime: Runtime, name: str) -> Replay:
     return found_by(runtime, name)
 
 
-def _show_changed(found: Replay, said: str, *, changed: bool, as_json: bool) -> None:
+def _show_changed(found: Replay, state: str, *, changed: bool, as_json: bool) -> None:
     if as_json:
         show_json({"replay_id": found.replay_id, "state": found.state, "changed": changed})
     else:
-        print_line(f"{found.replay_id} {said if changed else f'stays {found.state}'}")
+        print_line(f"{found.replay_id} {state if changed else f'stays {found.state}'}")
 
 
 def _show_survey(found: ReplaySurvey, *, as_json: bool) -> None:
@@ -283,9 +285,7 @@ def _show_survey(found: ReplaySurvey, *, as_json: bool) -> None:
     if as_json:
         show_json({"looked_at": found.events, "taken": found.taken, "deliveries": deliveries})
         return
-    print_line(
-        f"{counted(found.events, 'archived event', 'archived events')} looked at, {found.taken:,} would be taken"
-    )
+    print_line(f"{counted(found.events, 'archived event', 'archived events')} read, {found.taken:,} would be taken")
     show_table(
         "Would be delivered",
         ["rule/target", "deliveries", "first events"],
@@ -297,8 +297,8 @@ def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
 
 
-def _chosen_by(request: Replay) -> str:
-    said = [
+def _filter_text(request: Replay) -> str:
+    parts = [
         f"{key} {', '.join(value) if isinstance(value, list) else value}"
         for key, value in request.selection.items()
         if (key, value) != ("as_of", "today")
@@ -309,4 +309,4 @@ def _chosen_by(request: Replay) -> str:
         if is_set
     ]
     rate = [] if request.rate is None else [f"{request.rate:g}/s"]
-    return "; ".join([*(said or ["all"]), *options, *rate])
+    return "; ".join([*(parts or ["all"]), *options, *rate])

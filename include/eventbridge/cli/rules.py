@@ -1,4 +1,4 @@
-"""`eventbridge rules`: check rule files, show what they mean, try a rule on events; release, pause, disable a rule."""
+"""`eventbridge rules`: check and show rule files, test a rule on events; release, pause, disable a rule."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from eventbridge.rule import RuleSet
     from eventbridge.stages.operate.check_rules import RulesChecked
 
-app = typer.Typer(
-    cls=Group, help="Check rule files and try them; release, pause, disable a rule.", no_args_is_help=True
-)
+app = typer.Typer(cls=Group, help="Check, show and test rules; release, pause, disable a rule.", no_args_is_help=True)
 app.command("backtest")(takes_records(backtest.backtest))
 app.command("diff")(takes_records(backtest.diff))
 app.command()(release)
@@ -50,9 +48,9 @@ FolderOption = Annotated[
 
 @app.command()
 def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
-    """Check every rule file, and run the tests of its rules, once nothing else is wrong.
+    """Check every rule file and, if the files have no other error, run the tests of their rules.
 
-    All errors are told, with file, line, column, path and remedy, exit code 2.
+    Reports all errors, with file, line, column, path and remedy; exit code 2.
     """
     checked = _check(folder)
     rules = checked.rules
@@ -74,9 +72,9 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
 
 
 def _parallelism() -> int:
-    """Return how many tasks Airflow runs at a time where the environment says so; 0: nobody knows."""
-    said = os.environ.get("AIRFLOW__CORE__PARALLELISM", "")
-    return int(said) if said.isdecimal() else 0
+    """Return how many tasks Airflow runs at a time, from the environment; 0 if unknown."""
+    value = os.environ.get("AIRFLOW__CORE__PARALLELISM", "")
+    return int(value) if value.isdecimal() else 0
 
 
 @app.command()
@@ -87,7 +85,7 @@ def show(
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the rules as the product understands them; one rule with everything that was left out filled in."""
+    """Show the rules as EventBridge reads them; one rule is shown whole, with its defaults filled in."""
     from eventbridge.event.json_document import parse_document
     from eventbridge.stages.operate.find import find_rule
 
@@ -122,8 +120,8 @@ def show(
 
 
 def _runner_cell(rules: RuleSet, runner: str, bus: str) -> str:
-    said = runner if runner == bus else f"{runner} on {bus}"
-    return said if rules.mode_of(runner).mode == "batch" else f"{said} (streaming)"
+    name = runner if runner == bus else f"{runner} on {bus}"
+    return name if rules.mode_of(runner).mode == "batch" else f"{name} (streaming)"
 
 
 @app.command()
@@ -132,13 +130,13 @@ def history(
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many changes to list at most.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Show when rules came, changed and went, the newest change first; `rules show RULE@VERSION` shows what one said.
+    """Show when rules were added, changed and removed, the newest change first.
 
-    A change is noted when a batch is planned with it.
+    A change is recorded when a batch is planned with it. `rules show RULE@VERSION` shows an older version.
     """
     from eventbridge.stages.operate.rule_history import rule_history
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = rule_history(runtime, rule, limit)
     if as_json:
         show_json(found)
@@ -153,7 +151,7 @@ def history(
 def _as_they_were(rule: str, version: str) -> RuleSet:
     from eventbridge.stages.operate.rule_history import rules_at
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         return rules_at(runtime, rule, version)
 
 
@@ -162,11 +160,13 @@ def try_on_events(
     rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Rule to try; or give --pattern.")] = None,
     pattern: Annotated[Path | None, typer.Option(metavar="FILE", help="File that holds one JSON pattern.")] = None,
     events: Annotated[str, typer.Option(metavar="FILE", help="Events as JSON lines; - is standard input.")] = "-",
-    why: Annotated[bool, typer.Option("--explain", help="Say which condition failed, with the value seen.")] = False,
+    why: Annotated[
+        bool, typer.Option("--explain", help="Show which condition failed, and the values of the event.")
+    ] = False,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say of each event whether a rule's pattern matches it: a line `number: true|false id` each.
+    """Test whether a rule's pattern matches each event, and print a line `number: true|false id` for each.
 
     `where` is not evaluated: only Spark can.
 
@@ -192,7 +192,7 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
     from eventbridge.stages.operate.find import find_rule
 
     if (rule is None) == (file is None):
-        raise typer.BadParameter("name a rule, or give --pattern FILE: one of the two")
+        raise typer.BadParameter("name a rule or give --pattern FILE, but not both")
     if file is not None:
         try:
             return parse_pattern(file.read_bytes())
@@ -203,7 +203,7 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
     if not found.enabled:
         note(f"the rule {rule} is not enabled")
     if found.where is not None:
-        note("the rule has `where`, which only Spark can evaluate: it may still reject what is true here")
+        note("the rule has `where`, which only Spark evaluates: it may still reject an event that is true here")
     return parse_pattern(found.pattern)
 
 
@@ -214,7 +214,7 @@ def _check(folder: Path | None) -> RulesChecked:
         with _place(folder) as place:
             checked = checked_folder(place, settings().file_target_folders)
             if checked.errors:
-                raise RuleFileError(checked.errors)  # through whoever copied the files: that knows where they lie
+                raise RuleFileError(checked.errors)  # through `rule_folder`, which translates paths of copied files
             return checked
     except RuleFileError as error:
         return RulesChecked(tuple(error.errors))
@@ -231,7 +231,7 @@ def _load(folder: Path | None) -> RuleSet:
 
 @contextmanager
 def _place(folder: Path | None) -> Iterator[Path]:
-    """Give the folder of rule files: that of the settings for None, copied where it lies in a bucket."""
+    """Yield the folder of rule files, by default that of the settings; rule files in a bucket are copied first."""
     place = folder if folder is not None else settings().rules_folder
     if isinstance(place, Path):
         yield place

@@ -1,7 +1,7 @@
-"""Opens what a command works with from the environment: settings, connections, ledger, store.
+"""Opens the runtime of a command from the environment: settings, connections, ledger, store.
 
-Commands import what they need when they run, not when they are defined: `eventbridge --help` and `rules check` need
-neither a database nor Parquet, and to import those takes longer than to check a hundred rules.
+Commands import modules when they run, not when they are defined: `eventbridge --help` and `rules check` need
+neither a database nor Parquet, and importing those takes longer than checking a hundred rules.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from eventbridge.cli.noted import noted
 from eventbridge.cli.output import note
+from eventbridge.cli.recorded_action import recorded_action
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
@@ -32,13 +32,13 @@ def settings() -> Settings:
 
 
 @contextmanager
-def open_runtime(*, looking: bool = False, acting: bool = False, writing: bool = False) -> Iterator[Runtime]:
+def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, writes: bool = False) -> Iterator[Runtime]:
     """Open the runtime for one command and close it after.
 
-    `looking`: the command shows what is there. Where there is no ledger it makes none, nor a home: it is given an empty
-    one that goes with the command, and a note names the place. `acting`: the command changes how things stand, and who
-    ran it is noted. `writing`: it leaves something without being an act. Both make what is missing; with `looking` too,
-    a note says so, as it is perhaps not the place that was meant.
+    `expects_ledger`: the command works on an existing ledger. If there is none, it gets an empty one that is deleted
+    with the command, and a note names the place that was looked in. `is_action`: the command changes something, so the
+    ledger records who ran it. `writes`: it leaves something behind without being an action. An action or a write
+    creates a missing ledger; with `expects_ledger` a note then says so, as the place is perhaps the wrong one.
     """
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.stages.runtime.runtime import Runtime
@@ -46,10 +46,13 @@ def open_runtime(*, looking: bool = False, acting: bool = False, writing: bool =
 
     chosen = settings()
     path = Path(chosen.ledger_url.removeprefix(_SQLITE)) if chosen.ledger_url.startswith(_SQLITE) else None
-    missing = looking and path is not None and not path.exists()
+    missing = expects_ledger and path is not None and not path.exists()
     with ExitStack() as stack:
-        if missing and not acting and not writing:
-            note(f"there is no ledger at {path}, and none is made. EVENTBRIDGE_HOME says where yours is")
+        if missing and not is_action and not writes:
+            note(
+                f"there is no ledger at {path}; the command works with an empty one. "
+                "If you expected a ledger, set EVENTBRIDGE_HOME to its folder"
+            )
             chosen = _without_traces(chosen, Path(stack.enter_context(TemporaryDirectory(prefix="eventbridge-"))))
             missing = False
         runtime = Runtime.open(
@@ -57,14 +60,17 @@ def open_runtime(*, looking: bool = False, acting: bool = False, writing: bool =
         )
         stack.callback(runtime.close)
         if missing:
-            note(f"{path} was not there: this is a new, empty ledger. EVENTBRIDGE_HOME says where yours is")
-        if acting:
-            stack.enter_context(noted(runtime))
+            note(
+                f"created an empty ledger at {path}. "
+                "If you expected an existing one, set EVENTBRIDGE_HOME to its folder"
+            )
+        if is_action:
+            stack.enter_context(recorded_action(runtime))
         yield runtime
 
 
 def _without_traces(chosen: Settings, folder: Path) -> Settings:
-    """Return settings by which nothing is made but in a folder: what is there already is read where it lies."""
+    """Return settings that create files in `folder` only; existing places are read where they are."""
     places: dict[str, object] = {"ledger_url": f"{_SQLITE}{folder}/ledger.sqlite"}
     if not chosen.home.exists():
         places["home"] = folder

@@ -1,4 +1,4 @@
-"""`eventbridge schemas`: what fields the events of each type have, as learned while they were landed."""
+"""`eventbridge schemas`: the fields of the events of each type, learned from landed events."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
 
-app = typer.Typer(cls=Group, help="Show which fields the events of each type have.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Show the fields of the events of each type.", no_args_is_help=True)
 
 _Bus = Annotated[str | None, typer.Option("--bus", metavar="BUS", help="Only on this bus.")]
 
 
 @app.callback()
 def _group() -> None:
-    """Show which fields the events of each type have."""
+    """Show the fields of the events of each type."""
 
 
 @app.command("list")
 def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
-    """Show the types of each bus: of how many sampled events they are known, how many fields, how many are lost."""
+    """Show the types of each bus: the numbers of sampled events, of fields, and of lost fields."""
     from eventbridge.stages.operate.schemas import all_schemas
     from eventbridge.stages.why.explain import refuse_unknown_bus
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = all_schemas(runtime, bus)
         if not found and bus is not None:
             refuse_unknown_bus(runtime, bus)
@@ -47,7 +47,7 @@ def show(
     """Show the fields of a type: their types, the share of events without a value, an example."""
     from eventbridge.stages.operate.schemas import schemas_named
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = schemas_named(runtime, type_, bus)
     if as_json:
         show_json(found)

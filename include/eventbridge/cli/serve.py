@@ -14,15 +14,15 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on; 0: one that is free.")] = 8090,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on; 0: any free port.")] = 8090,
 ) -> None:
-    """Serve the HTTP API: events are published by POST /buses/BUS/events, with a token of `tokens create`.
+    """Serve the HTTP API and the page: publish events by POST /buses/BUS/events, with a token of `tokens create`.
 
-    SIGTERM or Ctrl-C ends it in good order: no new calls, those under way get a response, exit code 0.
+    SIGTERM or Ctrl-C stops it gracefully: it accepts no new calls, responds to those under way, and exits with 0.
     """
     from eventbridge.api.serve import serve as run
 
     if host not in _LOCAL:
-        warn(f"it listens on {host} without TLS, and tokens travel as they are: put a proxy that speaks TLS before it")
+        warn(f"listening on {host} without TLS, so tokens travel in clear text: put a TLS proxy in front of it")
     with open_runtime() as runtime:
         run(runtime, host, port, lambda url: print_line(f"listening on {url}"))

@@ -1,4 +1,4 @@
-"""`eventbridge rules shadow`: where the shadows of a rule's targets differ from what they shadow."""
+"""`eventbridge rules shadow`: compares the shadows of a rule's targets with the targets that they shadow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.cli.table import show_table
 
 
 def shadow(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule of which a target is a shadow.")],
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule with a shadow target.")],
     since: Annotated[
         str,
         typer.Option("--from", metavar="TIME", help="Batches planned since: ISO 8601, in UTC, or an age such as 2h."),
@@ -26,7 +26,7 @@ def shadow(
     """Show where outputs and responses of shadows differ from those of the targets that they shadow."""
     from eventbridge.stages.operate.shadow import shadow_reports
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         reports = shadow_reports(runtime, rule, since, until, sample)
     if as_json:
         show_json(reports)

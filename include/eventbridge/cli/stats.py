@@ -1,4 +1,4 @@
-"""`eventbridge stats`: what each rule cost, day by day."""
+"""`eventbridge stats`: the cost of each rule, by day."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def stats(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the rules' days as CSV, for a spreadsheet.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what each rule cost, by day in UTC: deliveries, payload bytes, CPU time of routing and pushing.
+    """Show the cost of each rule, by day in UTC: deliveries, payload bytes, CPU time of routing and pushing.
 
-    The stats are written as batches are committed, and stay when these are pruned.
+    Each commit of a batch updates the stats; they stay when the batch is pruned.
     """
     from eventbridge.stages.operate.stats import daily_stats
 
     if as_csv and as_json:
         raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = daily_stats(runtime, days, rule)
     if as_json:
         show_json(found)

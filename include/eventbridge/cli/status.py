@@ -1,6 +1,4 @@
-"""`eventbridge status`: lag, batches, chunks, pending deliveries, deferred matches, rules and targets that are not
-well.
-"""
+"""`eventbridge status`: lag, batches, chunks, pending deliveries, deferred matches, holds, unhealthy targets."""
 
 from __future__ import annotations
 
@@ -29,16 +27,16 @@ def show_status(
     failures: Annotated[bool, typer.Option("--failures", help="Show the newest chunks that failed, and why.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how every runner of today's rule files stands; changes nothing.
+    """Show the status of every runner of today's rule files; changes nothing.
 
-    Lag is what is not settled yet: in flight (a batch has taken it) and available (no batch has).
+    Lag counts events that are not settled yet: in flight (taken by a batch) and available (not taken yet).
     """
     if chunks or failures:
         show_chunks(batches, failures=failures, as_json=as_json)
         return
     from eventbridge.stages.operate.status import status, status_fields
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = status(runtime, batches=batches)
     if as_json:
         show_json(status_fields(found))
@@ -61,24 +59,24 @@ def _show(found: Status) -> None:
         show_table(title, columns, rows, ids={"batch"})
         gap = True
     if not gap:
-        print_line("Nothing has run and nothing waits: the rule files name no runner.")
+        print_line("No runner: the rule files have no rules, and nothing has run yet.")
 
 
 def _paragraphs(found: Status) -> Iterator[list[str]]:
-    """Yield what is said before the tables, as lines that belong together."""
+    """Yield the paragraphs before the tables, each as a list of lines."""
     if found.errors and found.rules_since is not None:
         since = cell_text(found.rules_since)
-        head = f"Errors in the rule files; batches go on with the rules in force since {since} UTC:"
+        head = f"Errors in the rule files; batches still use the rules in force since {since} UTC:"
         yield [head, *(f"  {line}" for line in named_lines(found.errors))]
     if found.ingestion_stop is not None:
         stop = found.ingestion_stop
         yield [f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}."]
     if found.store_quota is not None:
-        yield [_of_store(found.store_quota)]
+        yield [_quota_line(found.store_quota)]
     gaps = {q.runner: q.gap for q in reversed(found.partitions) if q.gap}
     runners = [
         *map(_never_ran, found.unregistered),
-        *(f"The runner {stalled.runner} takes nothing. {stalled.why}." for stalled in found.stalled),
+        *(f"The runner {stalled.runner} is stalled. {stalled.why}." for stalled in found.stalled),
         *map(_streaming, found.streaming),
         *reversed(gaps.values()),
     ]
@@ -89,7 +87,7 @@ def _paragraphs(found: Status) -> Iterator[list[str]]:
 def _streaming(runner: StreamingRunner) -> str:
     task = "no streaming task is running"
     if runner.holder:
-        task = f"{runner.holder} delivers its events, by a lease until {cell_text(runner.until)} UTC that it renews"
+        task = f"{runner.holder} delivers its events, and holds the lease until {cell_text(runner.until)} UTC"
     return f"The runner {runner.runner} is in streaming mode: {task}."
 
 
@@ -123,7 +121,7 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
     )
     yield (
         (
-            "Deferred matches: events that are routed later",
+            "Deferred matches, times in UTC",
             ["rule", "state", "reason", "events", "since", "next due, or on hold for"],
         ),
         ([r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.held] for r in found.deferred_matches),
@@ -134,7 +132,7 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
         ([s.rule, s.target, s.kind, s.value, s.set_by, s.since] for s in found.overrides),
     )
     yield (
-        ("Pools that rule files give slots, times in UTC", ["pool", "file", "since", "Airflow", "since"]),
+        ("Pools with slots from rule files, times in UTC", ["pool", "file", "since", "Airflow", "since"]),
         ([p.pool, p.slots, p.applied_at, p.seen_slots, p.seen_at] for p in found.pools),
     )
     yield (
@@ -142,14 +140,14 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
         ([o.owner, o.published_per_second, o.pending, o.pending_max, o.stored, o.stored_bytes] for o in found.owners),
     )
     yield (
-        ("Targets that are not well", ["rule", "target", "state", "since", "until", "reason"]),
+        ("Unhealthy targets, times in UTC", ["rule", "target", "state", "since", "until", "reason"]),
         ([t.rule, t.target, t.state, t.since, t.paused_until or t.until, t.reason] for t in found.targets),
     )
 
 
 def _never_ran(new: NewRunner) -> str:
     """Return where a runner without a first run starts, and how many events wait for it."""
-    waiting = "how many events wait for it is not known" if new.waiting is None else _wait(new.waiting)
+    waiting = "the number of waiting events is unknown" if new.waiting is None else _wait(new.waiting)
     start = f"It will start at {cell_text(new.start_at)} of the bus {new.bus}"
     return f"The runner {new.runner} has never run: {waiting}. {start}."
 
@@ -158,21 +156,19 @@ def _wait(events: int) -> str:
     return f"{counted(events, 'event waits', 'events wait')} for its first run"
 
 
-def _of_store(found: StoreQuota) -> str:
+def _quota_line(found: StoreQuota) -> str:
     share = 100 * found.held / found.quota
-    when = (
-        f"measured {cell_text(found.counted_at)} UTC" if found.counted_at else "what was there before is not measured"
-    )
+    when = f"measured {cell_text(found.counted_at)} UTC" if found.counted_at else "older files are not measured yet"
     return f"The store holds {found.held:,} of {found.quota:,} bytes ({share:.0f} %); {when}."
 
 
 def _waiting(partition: PartitionStatus) -> list[object]:
-    """Return lag, in flight and available, as far as they are known."""
+    """Return lag, in flight and available; `?` for a number that is unknown."""
     return ["?" if number is None else number for number in (partition.lag, partition.in_flight, partition.available)]
 
 
 def _speeds(flow: Flow) -> list[object]:
-    """Return published, settled, capacity and when the lag is gone, as far as they are known."""
+    """Return published, settled, capacity and the time until the lag is gone; `?` for what is unknown."""
     capacity = "?" if flow.capacity is None else flow.capacity
     gone = "it grows" if flow.grows else "?"
     if flow.drains_in_seconds is not None:

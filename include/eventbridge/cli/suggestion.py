@@ -1,4 +1,4 @@
-"""What a person may have meant by a command or an option that does not exist."""
+"""Suggests a command or an option for one that does not exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from eventbridge.similar_names import similar
 
-#: Words that other tools use for one thing; here a command or an option has one of them.
+#: Words that mean the same in other tools; our commands and options use one of each set.
 _SYNONYMS: Sequence[frozenset[str]] = (
     frozenset({"list", "show", "ls", "get", "describe"}),
     frozenset({"create", "add", "new", "make"}),
@@ -26,8 +26,7 @@ _SYNONYMS: Sequence[frozenset[str]] = (
 def suggestion(word: str, known: Collection[str], what: str) -> str:
     """Return `Did you mean x?` for the command or option that is nearest to a word, or else all of them.
 
-    A word that only begins or misspells one is nearest to it; then comes one that means the same. `what` heads the
-    list of all: `Commands: check, show`.
+    A prefix or a misspelling is nearest, then a synonym. `what` is the heading of the list of all: `Commands: check`.
     """
     by_name = {each.lstrip("-"): each for each in known}
     name = word.lstrip("-")
@@ -40,7 +39,7 @@ def suggestion(word: str, known: Collection[str], what: str) -> str:
     return f"{what}: {', '.join(sorted(known))}"
 
 
-def misplaced(option: str, root: Any, words: Iterable[str]) -> str | None:
+def misplaced_option(option: str, root: Any, words: Iterable[str]) -> str | None:
     """Return where to write an option that stands before the command that has it; None if no command has it.
 
     `root` is the command `eventbridge`, `words` what was written after it.
@@ -69,7 +68,7 @@ def _options_below(command: Any) -> Iterator[str]:
 
 
 class Group(TyperGroup):
-    """A group of commands that responds to an unknown one with what may be meant."""
+    """A group of commands that suggests the nearest command for an unknown one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first word names; raises Typer's usage error for an unknown one."""

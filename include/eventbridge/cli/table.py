@@ -1,4 +1,4 @@
-"""Tables for people: they fit the terminal; where nobody looks (a pipe, a file) only a cell without measure is cut."""
+"""Tables for people: they fit the terminal; in a pipe or a file only a very long cell is cut."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GAP = "  "
 _SHORT_ID = 13
 #: An id, and what follows it in the name of a dead letter.
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(@[0-9a-f]{8})?")
-#: A cell is cut here: one event's id of 100 KB would pad the column of every row. Every name there is fits in.
+#: A cell is cut here: an event id of 100 KB would pad the column of every row. Every valid name fits.
 _LONGEST_CELL = 300
 #: Words are not broken to make a column narrower than this; rather each row becomes a block of lines.
 _LONGEST_WORD = 24
@@ -39,7 +39,7 @@ def show_table(
         return
     numeric = [all(_is_number(row[number]) for row in filled) for number in range(len(columns))]
     cells = [[_cut(cell_text(value)) for value in row] for row in filled]
-    print_line("\n".join([title, *_laid_out(columns, cells, numeric, ids, _terminal_width())]))
+    print_line("\n".join([title, *_layout(columns, cells, numeric, ids, _terminal_width())]))
 
 
 def show_fields(fields: Iterable[tuple[str, object]]) -> None:
@@ -78,7 +78,7 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def visible(value: str) -> str:
-    """Return text with every character escaped that a terminal would obey instead of showing it."""
+    """Return text with control characters escaped, so that the terminal shows them instead of obeying them."""
     return "".join(_escaped(each) if unicodedata.category(each) in ("Cc", "Cf", "Cs") else each for each in value)
 
 
@@ -91,11 +91,11 @@ def _is_number(value: object) -> bool:
 
 
 def _terminal_width() -> int | None:
-    """Return the columns there are; None = not a terminal, as many as it takes."""
+    """Return the width of the terminal in columns; None = not a terminal, no limit."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _laid_out(
+def _layout(
     columns: Sequence[str], cells: list[list[str]], numeric: list[bool], ids: Collection[str], room: int | None
 ) -> Iterable[str]:
     widths = _natural(columns, cells)
@@ -108,7 +108,7 @@ def _laid_out(
             width if number or name in ids else _least(name, [row[index] for row in short])
             for index, (name, number, width) in enumerate(zip(columns, numeric, _natural(columns, short), strict=True))
         ]
-        widths = _squeezed(_natural(columns, short), least, room)
+        widths = _narrowed(_natural(columns, short), least, room)
         if _total(widths) > room:
             return _as_blocks(columns, cells)
         cells = short
@@ -125,13 +125,13 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _least(name: str, cells: Iterable[str]) -> int:
-    """Return the narrowest a column of text may become: its longest word, or what of it is long enough to be broken."""
+    """Return the least width of a column of text: its longest word, up to the length at which words are broken."""
     longest = max((_width(word) for cell in cells for word in re.split(r"(?<=-)|\s", cell)), default=0)
     return max(_width(name), min(longest, _LONGEST_WORD))
 
 
-def _squeezed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Take width from the widest column of text, again and again, until the row fits or no text can give more."""
+def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Narrow the widest column of text repeatedly, until the row fits or no column can be narrower."""
     widths = list(widths)
     while _total(widths) > room:
         able = [number for number, width in enumerate(widths) if width > least[number]]

@@ -1,4 +1,4 @@
-"""`eventbridge targets`: how targets stand, how one is paused, and how one is taken back into service."""
+"""`eventbridge targets`: list targets with their state, check, pause, resume and enable them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARG
 if TYPE_CHECKING:
     from eventbridge.stages.operate.target_status import TargetLine
 
-#: What lets deliveries go that an operator, or an expectation, holds.
+#: The command that ends a hold, by the reason of the hold.
 _ENDS_BY = {
     RULE_PAUSED: "rules resume {0}",
     TARGET_PAUSED: "targets resume {0}/{1}",
@@ -25,7 +25,7 @@ _ENDS_BY = {
 }
 
 app = typer.Typer(
-    cls=Group, help="Show how targets stand, pause them, take them back into service.", no_args_is_help=True
+    cls=Group, help="Show the state of targets; check, pause, resume and enable them.", no_args_is_help=True
 )
 app.command("pause")(operate.pause_target)
 app.command("resume")(operate.resume_target)
@@ -34,21 +34,21 @@ app.command("rate")(operate.set_rate)
 
 @app.callback()
 def _group() -> None:
-    """Show how targets stand, pause them, take them back into service."""
+    """Show the state of targets; check, pause, resume and enable them."""
 
 
 @app.command("list")
 def list_targets(as_json: JsonOption = False) -> None:
-    """Show how every target of today's rule files stands, since when and why; changes nothing.
+    """Show the state of every target of today's rule files, since when and why; changes nothing.
 
-    degraded: its breaker is open until the time shown, then deliveries are probed; half-open: its last probes were
-    good; disabled: its deliveries are on hold until it is enabled; paused: it responded with 429, and nothing is sent
-    before the time shown, or an operator paused it, or its pool has no slots, as its reason says. Of one that is ok:
-    until when its rate is ramped.
+    degraded: the breaker is open until the time shown, then probes are sent; half-open: the last probes succeeded;
+    disabled: deliveries are on hold until you enable the target; paused: it responded with 429 and nothing is sent
+    before the time shown, or an operator paused it, or its pool has no slots (see the reason). For a target that is ok,
+    the time is the end of its ramp.
     """
     from eventbridge.stages.operate.target_status import target_list
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = target_list(runtime)
     if as_json:
         show_json(found)
@@ -70,11 +70,11 @@ def check(
     name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Try whether a target can be reached, without sending: name, connection, TLS, login; exit code 1 if it cannot."""
+    """Check that a target can be reached, without sending: name, connection, TLS, login; exit code 1 if it cannot."""
     from eventbridge.stages.operate.try_target import check_target
 
-    with open_runtime(looking=True) as runtime:
-        rule, target = operate.named(runtime, about, name)
+    with open_runtime(expects_ledger=True) as runtime:
+        rule, target = operate.parse_target(runtime, about, name)
         error = check_target(runtime, rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "reached": error is None, "error": error})
@@ -93,22 +93,22 @@ def send(
     name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send a target what it gets of one event, once, whether its rule matches or not; exit code 1 if it is not taken.
+    """Send a target its output for one event, once, even if the rule does not match; exit code 1 if it is refused.
 
-    It is not a delivery: neither reconciliation nor breaker know of it.
+    It is not a delivery: it counts neither for the reconciliation nor for the breaker.
     """
     from eventbridge.stages.operate.try_target import response_document, send_event
 
-    with open_runtime(looking=True, acting=True) as runtime:
-        rule, target = operate.named(runtime, about, name)
+    with open_runtime(expects_ledger=True, is_action=True) as runtime:
+        rule, target = operate.parse_target(runtime, about, name)
         response = send_event(runtime, rule, target, one_event(event, runtime.settings.event_max_size))
     what = f"HTTP {response.code}" if response.code is not None else f"{response.error_class}: {response.error}"
     if as_json:
         show_json(response_document(rule, target, response))
     elif response.accepted:
-        print_line(f"{rule}/{target} took it" + (f": {what}" if response.code is not None else ""))
+        print_line(f"{rule}/{target} accepted it" + (f": {what}" if response.code is not None else ""))
     else:
-        print_line(f"{rule}/{target} did not take it: {what}")
+        print_line(f"{rule}/{target} did not accept it: {what}")
     if not response.accepted:
         raise typer.Exit(1)
 
@@ -119,16 +119,16 @@ def enable(
     name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Enable a target that is disabled, degraded, half-open or paused: what was on hold or deferred for it is due now.
+    """Enable a target that is disabled, degraded, half-open or paused: deliveries that waited for it are due now.
 
-    Deliveries keep their ids. Their age goes on from when the events arrived, so those past it become dead letters.
+    Deliveries keep their ids and their age, so those past the maximum age become dead letters.
     """
     from eventbridge.decision.breaker import pause_of
     from eventbridge.stages.operate.enable import enable_target
     from eventbridge.stages.operate.find import find_target
 
-    with open_runtime(looking=True, acting=True) as runtime:
-        rule, target = operate.named(runtime, about, name)
+    with open_runtime(expects_ledger=True, is_action=True) as runtime:
+        rule, target = operate.parse_target(runtime, about, name)
         find_target(runtime.rule_set(), rule, target)
         status = runtime.ledger.target_statuses().get((rule, target))
         before: str = "ok" if status is None else status.state
@@ -139,10 +139,9 @@ def enable(
     if as_json:
         show_json({"rule": rule, "target": target, "before": before, "released": released})
     elif before == "ok" and not released:
-        print_line(f"{rule}/{target} was enabled already")
+        print_line(f"Target {rule}/{target} is already enabled.")
     else:
-        print_line(f"{rule}/{target} was {before} and is enabled; {released:,} deliveries that had to wait are due now")
+        waited = "delivery that waited is" if released == 1 else "deliveries that waited are"
+        print_line(f"Target {rule}/{target} enabled; it was {before}. {released:,} {waited} due now.")
     if held:
-        note(
-            f"nothing is sent to it all the same: {held}. `eventbridge {_ENDS_BY[held].format(rule, target)}` ends that"
-        )
+        note(f"its deliveries still wait: {held}. Run `eventbridge {_ENDS_BY[held].format(rule, target)}` to send them")

@@ -1,4 +1,4 @@
-"""`eventbridge tokens`: who may use the API."""
+"""`eventbridge tokens`: create, list and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
 
-app = typer.Typer(cls=Group, help="Make, list and revoke tokens of the API.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Create, list and revoke API tokens.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Make, list and revoke tokens of the API."""
+    """Create, list and revoke API tokens."""
 
 
 @app.command()
@@ -26,8 +26,8 @@ def create(
         list[str],
         typer.Option(
             metavar="publish:BUS",
-            help="What it allows; may be given again. publish:* is any bus, metrics is GET /metrics, read is to look, "
-            "payloads to see those too, operate is to pause, enable and redrive.",
+            help="A permission; may be given again. publish:BUS or publish:*, metrics (GET /metrics), read, "
+            "payloads (with read: see payloads), operate (pause, enable, redrive, replay).",
         ),
     ],
     owner: Annotated[
@@ -37,7 +37,7 @@ def create(
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it is valid, e.g. 90d.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token and print it; it is shown this once, as only a hash of it is kept."""
+    """Create a token and print it once; the ledger keeps only its hash."""
     from eventbridge.config.quantities import parse_duration
     from eventbridge.stages.operate.api_tokens import create_token
 
@@ -45,26 +45,26 @@ def create(
         seconds = None if expires is None else parse_duration(expires)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--expires") from None
-    with open_runtime(acting=True) as runtime:
+    with open_runtime(is_action=True) as runtime:
         token, secret = create_token(runtime, name, scope, seconds, owner or ())
     if as_json:
         show_json({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
         return
     print_line(secret)
-    note("the token is shown only once: keep it where you keep secrets")
+    note("the token is shown only once: store it with your secrets")
 
 
 @app.command("list")
 def list_tokens(as_json: JsonOption = False) -> None:
-    """List tokens by name, with what they allow; never the tokens themselves."""
-    with open_runtime(looking=True) as runtime:
+    """List tokens by name, with their scopes; never the tokens themselves."""
+    with open_runtime(expects_ledger=True) as runtime:
         found = runtime.ledger.api_tokens()
     if as_json:
         show_json(found)
         return
     show_table(
         "Tokens, times in UTC",
-        ["name", "scopes", "made", "expires", "revoked"],
+        ["name", "scopes", "created", "expires", "revoked"],
         [[t.name, ", ".join(t.scopes), t.made_at, t.expires_at, t.revoked_at] for t in found],
     )
 
@@ -73,12 +73,12 @@ def list_tokens(as_json: JsonOption = False) -> None:
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")], as_json: JsonOption = False
 ) -> None:
-    """Revoke a token for ever; servers that run refuse it within seconds."""
+    """Revoke a token permanently; running servers refuse it within two seconds."""
     from eventbridge.stages.operate.api_tokens import revoke_token
 
-    with open_runtime(looking=True, acting=True) as runtime:
+    with open_runtime(expects_ledger=True, is_action=True) as runtime:
         revoked = revoke_token(runtime, name)
     if as_json:
         show_json({"name": name, "revoked": revoked})
     else:
-        print_line(f"{name} is revoked" if revoked else f"{name} was revoked already")
+        print_line(f"revoked {name}" if revoked else f"{name} is already revoked")

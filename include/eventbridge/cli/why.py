@@ -1,4 +1,4 @@
-"""`eventbridge why`: what became of one event, and what every rule said to it."""
+"""`eventbridge why`: the trace of one event: where it is stored, which rules matched, every delivery and attempt."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _STATUS = {
     "valid": "valid",
-    "duplicate": "duplicate: its batch has the event already and kept it once",
+    "duplicate": "duplicate: its batch already has the event and kept it once",
     "malformed": "malformed: not a valid event; no rule was evaluated",
-    None: "unknown: what was landed is past its retention and was removed",
+    None: "unknown: retention removed the landed event",
 }
 _TODAY = {
-    "changed": "today's version differs",
-    "removed": "there is no such rule today",
-    "added": "not in force then",
+    "changed": "the rule has changed since",
+    "removed": "removed since",
+    "added": "added since",
     "unknown": "today's rule files cannot be read",
 }
 
@@ -43,14 +43,14 @@ def why(
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only in batches planned before.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what became of an event: where it lies, what each rule says to it, every delivery and every attempt.
+    """Trace an event: its position on the bus, which rules matched and why not, every delivery and every attempt.
 
-    Tells every message with the id: on each bus, from each source, duplicates, and what is not an event.
-    Exit code 2 if there is none, 1 if a file that may speak of it cannot be read.
+    Shows every message with the id: on each bus, from each source, duplicates, and messages that are not valid events.
+    Exit code 2 if no message has the id, 1 if a file that may hold it cannot be read.
     """
     from eventbridge.stages.operate.why import why_between
 
-    with open_runtime(looking=True) as runtime:
+    with open_runtime(expects_ledger=True) as runtime:
         found = why_between(runtime, event_id, bus, since, until)
     if as_json:
         show_json(found)
@@ -72,9 +72,9 @@ def _show(found: Why) -> None:
     if found.events and found.not_landed:
         print_line()
     for place in found.not_landed:
-        print_line(f"{visible(found.event_id)} lies at {visible(str(place))}: not landed yet")
+        print_line(f"{visible(found.event_id)} at {visible(str(place))}: not landed yet")
     for each in found.before_start:
-        print_line(f"{visible(found.event_id)} lies at {visible(str(each))}")
+        print_line(f"{visible(found.event_id)} at {visible(str(each))}")
     more = len(found.events) + len(found.not_landed) + len(found.before_start)
     if more > 1:
         print_line()
@@ -89,7 +89,7 @@ def _show_event(event_id: str, event: EventResult) -> None:
         print_line()
         show_table(
             "Deliveries, times in UTC",
-            ["rule/target", "delivery", "stands", "attempts", "reason"],
+            ["rule/target", "delivery", "status", "attempts", "reason"],
             [_delivery(each) for each in event.deliveries],
         )
     print_line()
@@ -105,7 +105,7 @@ def _facts(event_id: str, event: EventResult) -> Iterator[tuple[str, object]]:
     yield "event", event_id
     yield "source", event.source
     yield "type", event.type
-    yield "lies at", str(event.place)
+    yield "position", str(event.place)
     yield "status", _STATUS[event.status]
     yield "reason", event.reason
     yield "kept instead", event.duplicate_of
@@ -126,7 +126,7 @@ def _show_rules(rules: tuple[RuleResult, ...]) -> None:
         for each in rule.conditions:
             print_line(visible(f"      {'met' if each.met else 'NOT MET'}  {each.path}: {each.message}"))
         if rule.where is not None and rule.matched:
-            result = {True: "met", False: "NOT MET", None: "not asked yet"}[rule.where_met]
+            result = {True: "met", False: "NOT MET", None: "not evaluated yet"}[rule.where_met]
             print_line(visible(f"      {result}  where: {rule.where}"))
 
 
@@ -139,18 +139,18 @@ def _verdict(rule: RuleResult) -> str:
 def _compared(rule: RuleResult) -> str:
     if rule.today == "same":
         return ""
-    said = _TODAY[rule.today]
+    difference = _TODAY[rule.today]
     if rule.matches_today is not None:
-        said += ", which matches" if rule.matches_today else ", which does not match"
-    return f" ({said})"
+        difference += "; today's version matches" if rule.matches_today else "; today's version does not match"
+    return f" ({difference})"
 
 
 def _delivery(each: DeliveryResult) -> list[object]:
-    stands = each.state if each.due_at is None else f"{each.state} {cell_text(each.due_at)}"
+    status = each.state if each.due_at is None else f"{each.state} {cell_text(each.due_at)}"
     if each.held:
-        stands = f"on hold: {each.held}"
+        status = f"on hold: {each.held}"
     replay = f" of replay {each.replay_id[:8]}" if each.replay_id else ""
-    return [f"{each.rule}/{each.target}", each.delivery_id, stands + replay, each.attempts, each.reason or ""]
+    return [f"{each.rule}/{each.target}", each.delivery_id, status + replay, each.attempts, each.reason or ""]
 
 
 def _step(each: Step) -> list[object]:
@@ -158,5 +158,5 @@ def _step(each: Step) -> list[object]:
     code = None if each.code is None else f"HTTP {each.code}"
     took = None if each.duration_ms is None else f"{each.duration_ms:,.0f} ms"
     reason = None if each.reason and (each.detail or "").startswith(each.reason) else each.reason
-    said = [part for part in (reason, code, each.detail, took) if part]
-    return [each.at, each.what, of, each.attempt, each.outcome or "", ", ".join(said), each.batch_id]
+    detail = [part for part in (reason, code, each.detail, took) if part]
+    return [each.at, each.what, of, each.attempt, each.outcome or "", ", ".join(detail), each.batch_id]

@@ -143,7 +143,7 @@ def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Se
             sending.publish(5)
             until(lambda: len(ids(sending)) == 15)
 
-    assert b"delivering the events of runner 'orders' as they come; Ctrl-C ends it" in said
+    assert b"delivering the events of runner 'orders' as they come; Ctrl-C stops it" in said
     assert b"another process has taken the lease of runner 'orders'" in said
     assert child.returncode != 0
     assert sending.runtime.ledger.batch(batch.batch_id).state == "committed"

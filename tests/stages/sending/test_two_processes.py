@@ -140,5 +140,5 @@ def test_a_streaming_task_says_how_many_deliveries_it_leaves_pending(sending: Se
     assert process.returncode == 143
     assert out.decode().splitlines() == [
         "stopped: 3 events in 1 batch committed",
-        "3 deliveries are pending; a later run sends what falls due",
+        "3 deliveries are pending; a later run sends what is due",
     ]

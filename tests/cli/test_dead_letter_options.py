@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_hides_no_other(
 
     assert {each["batch_id"] for each in result.json} == {newest_readable}
     assert result.code == 1
-    assert re.match(r"warning: dead letters were passed over: batch \S+ cannot be read: .*batch repair", result.err)
+    assert re.match(r"warning: dead letters were skipped: batch \S+ cannot be read: .*batch repair", result.err)
 
 
 def test_a_file_of_a_newer_version_hides_no_other(delivered: Any, eventbridge: Callable[..., Any]) -> None:
@@ -198,7 +198,7 @@ def test_a_file_that_the_disk_does_not_give_hides_no_other(
 
     assert len(result.json) == 8 - rows
     assert result.code == 1
-    assert "dead letters were passed over: Cannot read" in result.err
+    assert "dead letters were skipped: Cannot read" in result.err
 
 
 def test_what_can_be_read_is_shown_exported_and_redriven(

@@ -1,4 +1,4 @@
-"""The options by which commands choose dead letters."""
+"""The options that select dead letters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeadLetterOptions:
-    """Options that choose dead letters: all that fit every one that is given."""
+    """Options that select dead letters: those that meet all given options."""
 
     rule: Annotated[str | None, typer.Option(metavar="RULE", help="Only those of this rule.")] = None
     target: Annotated[str | None, typer.Option(metavar="TARGET", help="Only those of targets of this name.")] = None
@@ -28,7 +28,7 @@ class DeadLetterOptions:
         str | None, typer.Option(metavar="REASON", help="Only those with this reason, e.g. NonRetryable.")
     ] = None
     error: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only those whose detail or attempts' errors have it.")
+        str | None, typer.Option(metavar="TEXT", help="Only those whose detail, or an attempt's error, has TEXT.")
     ] = None
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only those last tried since: ISO 8601, or an age such as 2h.")
@@ -40,16 +40,16 @@ class DeadLetterOptions:
     ] = None
     sql: Annotated[
         str | None,
-        typer.Option(metavar="CONDITION", help="Only those that meet a condition in DuckDB's SQL on the records."),
+        typer.Option(metavar="CONDITION", help="Only those that meet a DuckDB SQL condition on the records."),
     ] = None
 
     @property
-    def any(self) -> bool:
-        """Whether one is given."""
+    def is_given(self) -> bool:
+        """Whether any option is given."""
         return any(value is not None and value != [] for value in vars(self).values())
 
     def selection(self, now: datetime) -> Selection:
-        """Return what they choose; raises UserError for what a person wrote wrong."""
+        """Return the selection; raises UserError for an option that cannot be used."""
         from eventbridge.stages.dead_letters.selection import WrittenSelection
 
         refuse_empty(vars(self))
@@ -58,31 +58,29 @@ class DeadLetterOptions:
 
 
 def refuse_empty(options: Mapping[str, object]) -> None:
-    """Raise UserError for an option that is given without text, by its name; values that are no text pass.
+    """Raise UserError, with its name, for an option with empty text; values that are not text pass.
 
-    A script's variable that is not set would choose more than was meant.
+    An unset variable of a script would otherwise select more than intended.
     """
     for option, value in options.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and not text.strip():
-                raise UserError(
-                    f"--{option} is empty, which would choose nothing, or everything. Leave it out, or say what"
-                )
+                raise UserError(f"--{option} is empty. Give it a value, or leave it out")
 
 
-def tell_passed_over(damaged: Damaged) -> None:
-    """Warn of each dead letter file that cannot be read and was passed over; ends with exit code 1 if there is one."""
+def warn_of_damage(damaged: Damaged) -> None:
+    """Warn of each unreadable dead letter file that was skipped; ends with exit code 1 if there is one."""
     for error in damaged.values():
-        warn(f"dead letters were passed over: {error}")
+        warn(f"dead letters were skipped: {error}")
     if damaged:
         raise typer.Exit(1)
 
 
 def refuse_unknown(runtime: Runtime, rule: str | None, target: str | None) -> None:
-    """Raise NotFoundError for the name of a rule or target that neither the rule files nor past batches have.
+    """Raise NotFoundError for a rule or target that neither the rule files nor past batches name.
 
-    A rule that was removed from the files has dead letters and is known. Nothing is refused while the files have
-    errors: dead letters can be read meanwhile.
+    A rule that was removed from the files may have dead letters, so it is known. Nothing is refused while the files
+    have errors, because dead letters can be read all the same.
     """
     from eventbridge.stages.operate.find import find_rule, find_target, find_target_of_any
 

@@ -1,4 +1,4 @@
-"""Notes in the ledger which command somebody runs that changes something, as the API notes its calls."""
+"""Records in the ledger each command that changes something, as the API records its calls."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def noted(runtime: Runtime) -> Iterator[None]:
-    """Note the command before what is within is done, and its exit code after; raises LedgerError: then do not do it.
+def recorded_action(runtime: Runtime) -> Iterator[None]:
+    """Record the command before the body runs, and its exit code after; raises LedgerError before the body runs.
 
-    Its words are noted, as they name files and things; what files hold is not.
+    The record holds the arguments, which name files and rules; it never holds the content of a file.
     """
     from eventbridge.stages.operate.actions import note_action
 
@@ -40,7 +40,7 @@ def noted(runtime: Runtime) -> Iterator[None]:
 
 
 def user() -> str:
-    """Return who runs this process."""
+    """Return the name of the user who runs this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
