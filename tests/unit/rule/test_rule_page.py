@@ -112,9 +112,13 @@ def test_example_of_errors_shows_what_is_really_said(tmp_path: Path) -> None:
 
 def test_glossary_defines_each_word_once() -> None:
     """A word has one definition; the words of the model's classes have one."""
-    words = re.findall(r"(?:^- |\. |; )\*\*([\w -]+)\*\*", (ROOT / "GLOSSARY.md").read_text(), re.MULTILINE)
+    text = (ROOT / "GLOSSARY.md").read_text()
+    words = re.findall(r"(?:^- |\. |; )\*\*([\w -]+)\*\*", text, re.MULTILINE)
+    entries = [line for line in text.splitlines() if line.startswith("- ")]
 
     lowered = [word.lower() for word in words]
     needed = {"rule", "rule set", "target", "transform", "retry policy", "event bus", "source", "batch", "delivery"}
     assert sorted(set(lowered)) == sorted(lowered)
     assert needed <= set(lowered)
+    assert len(entries) <= 60
+    assert [entry for entry in entries if not re.fullmatch(r"- \*\*[^*]+\*\*(?: \(\w+\))?: [^*]+[.\]]\.?", entry)] == []
