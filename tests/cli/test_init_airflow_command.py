@@ -32,7 +32,9 @@ def test_a_folder_that_is_missing_is_made_only_on_request(tmp_path: Path, eventb
     refused = eventbridge("init-airflow", str(tmp_path / "dgas"))
 
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err.startswith(f"error: the folder {tmp_path / 'dgas'} does not exist. Correct the name, or pass --create")
+    assert refused.err.startswith(
+        f"error: the folder {tmp_path / 'dgas'} does not exist. Correct the name, or pass --create"
+    )
     assert not (tmp_path / "dgas").exists()
     assert eventbridge("init-airflow", str(tmp_path / "dgas"), "--create").code == 0
     assert {file.name for file in (tmp_path / "dgas").iterdir()} == set(FILES)

@@ -397,9 +397,8 @@ def test_enabling_a_target_tells_what_holds_it_still(delivered: Any, eventbridge
 
     enabled = eventbridge("targets", "enable", "all-orders/archive")
 
-    assert (
-        "note: its deliveries still wait: target paused. Run `eventbridge targets resume all-orders/archive`"
-        in (enabled.err)
+    assert "note: its deliveries still wait: target paused. Run `eventbridge targets resume all-orders/archive`" in (
+        enabled.err
     )
 
 
