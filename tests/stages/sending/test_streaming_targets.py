@@ -12,7 +12,7 @@ from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.stages.operate.streaming_routing import StreamingRouting
 from eventbridge.stages.operate.streaming_targets import TargetQueues, http_loop
-from eventbridge.stages.operate.streaming_turns import Turns
+from eventbridge.stages.operate.streaming_turns import PoolTurns
 
 
 def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: RunningClock) -> None:
@@ -26,7 +26,7 @@ def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: R
         event = parse_event(sending.order(number), max_bytes=1 << 20)
         return FreshEvent(Q0, number, 0, event.id, event.source, sending.order(number))
 
-    turns = Turns(rules, None, runtime.ledger.overrides())
+    turns = PoolTurns(rules, None, runtime.ledger.overrides())
     with closing(http_loop()) as loop, closing(TargetQueues(runtime, batch, rules, loop, None, turns)) as partitions:
 
         def responses() -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.model.override import OperatorOverrides
 from eventbridge.rule import Rule, RuleSet
-from eventbridge.stages.operate.streaming_turns import Turns
+from eventbridge.stages.operate.streaming_turns import PoolTurns
 from eventbridge.targets.file.fields import FileFields
 
 SHUT = {"eventbridge.low": PoolSlots(slots=0, free=0), "crm": PoolSlots(slots=1, free=1)}
@@ -31,8 +31,8 @@ def rules(**fields: Any) -> RuleSet:
 def test_an_operators_priority_counts_in_turns() -> None:
     """One slot: the rule that was raised comes before the one that waits longer."""
     waiting = [("first", "one"), ("then", "one")]
-    of_file = Turns(rules(pool="crm"), SHUT, OperatorOverrides())
-    raised = Turns(rules(pool="crm"), SHUT, said("then", "high"))
+    of_file = PoolTurns(rules(pool="crm"), SHUT, OperatorOverrides())
+    raised = PoolTurns(rules(pool="crm"), SHUT, said("then", "high"))
 
     assert of_file.next(waiting, []) == ([("first", "one")], [])
     assert raised.next(waiting, []) == ([("then", "one")], [])
@@ -41,7 +41,7 @@ def test_an_operators_priority_counts_in_turns() -> None:
 
 def test_an_operators_priority_decides_which_shared_pool_holds_a_rule() -> None:
     """What was moved into a pool without slots is on hold, and what was moved out of it is not."""
-    assert Turns(rules(), SHUT, OperatorOverrides()).held == set()
-    assert Turns(rules(), SHUT, said("then", "low")).held == {"then"}
-    assert Turns(rules(priority="low"), SHUT, said("then", "high")).held == {"first"}
-    assert Turns(rules(), None, said("then", "low")).held == set()
+    assert PoolTurns(rules(), SHUT, OperatorOverrides()).held == set()
+    assert PoolTurns(rules(), SHUT, said("then", "low")).held == {"then"}
+    assert PoolTurns(rules(priority="low"), SHUT, said("then", "high")).held == {"first"}
+    assert PoolTurns(rules(), None, said("then", "low")).held == set()
