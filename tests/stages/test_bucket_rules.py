@@ -69,7 +69,7 @@ def test_errors_name_the_files_in_the_bucket(prefix: Prefix) -> None:
 
 def test_what_cannot_be_read_removes_no_rule(prefix: Prefix, s3_server: S3Server) -> None:
     """No files, or a server that refuses: an error, no empty set."""
-    with pytest.raises(UserError, match="No rule file lies below"):
+    with pytest.raises(UserError, match="There is no rule file below"):
         load_rule_files(prefix.uri, prefix.connections)
     prefix.put(buses=BUS)
     s3_server.refuse = lambda request: "AccessDenied"

@@ -69,7 +69,7 @@ def test_a_bus_made_again_stops_the_runner_though_it_holds_more(
     reported = str(stopped.value)
     assert f"'orders' stands at offset 2 of placed/0 of the bus 'orders' whose identity is {was}" in reported
     assert f"{(site.folder / 'bus' / 'orders.sqlite').as_uri()} has the identity {identity(site)}" in reported
-    assert re.search(r"Put the right log back.*Or.*a runner of a new name", reported)
+    assert re.search(r"Put the right log back.*Or.*a runner with a new name", reported)
     assert (site.runtime.ledger.consumer_offsets(), site.runtime.ledger.batches()) == (offsets, batches)
     with site.bus() as bus:
         assert bus.committed("orders") == {}
@@ -221,5 +221,5 @@ def test_a_log_without_identity_is_known_by_the_last_message(site: Any, clock: A
 
     reported = offset_gaps(bus, log, rows)
     assert set(reported) == {Q0, Q1}
-    assert "made again" in reported[Q0]
+    assert "recreated" in reported[Q0]
     assert [standing_offset(row, bus, log) for row in rows] == [0, 2]

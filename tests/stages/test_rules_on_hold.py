@@ -71,7 +71,7 @@ def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> No
 
     assert killing.shares == 3
     assert place.lines("CHEAP") == ["0", "1"]
-    assert "the Spark that had been there" in runtime.ledger.rules_on_hold()["costly"].reason
+    assert "the Spark that had worked" in runtime.ledger.rules_on_hold()["costly"].reason
     assert waiting(runtime) == [("RouteFailed", "on_hold", 2)]
     assert audit(runtime).differences == ()
 

@@ -348,6 +348,6 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
         write("1GiB")
         until(lambda: len(sending.requests()) == 9)
 
-    assert "1,024 are its quota" in look.owner_full
+    assert "its quota is 1,024" in look.owner_full
     assert between == ([], 8)
     assert audit(sending.runtime).differences == ()

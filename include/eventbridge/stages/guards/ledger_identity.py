@@ -30,10 +30,10 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
     except StoreFileMissing:
         if offsets:
             raise LedgerLostError(
-                f"The ledger knows how far runner {runner!r} has come, but {runtime.store.uri} has never seen it: "
+                f"The ledger has offsets of runner {runner!r}, but {runtime.store.uri} has no record of this runner: "
                 "the store was deleted or replaced, and with it the archive and the payloads of what is pending. "
                 "Restore it, or point EVENTBRIDGE_STORE_URI at the store that belongs to this ledger. "
-                "To begin again on purpose, name an empty ledger as well by EVENTBRIDGE_LEDGER_URL."
+                "To start over on purpose, name an empty ledger as well by EVENTBRIDGE_LEDGER_URL."
             ) from None
         if runtime.store.create(path, json.dumps(content).encode()):
             return
@@ -93,6 +93,6 @@ def _name_before(planned_at: datetime) -> str:
 def _remedy(runtime: Runtime) -> str:
     return (
         "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store, or restore its latest copy. "
-        "To begin again on purpose, which delivers again what start_at covers, name an empty store by "
+        "To start over on purpose, which delivers again what start_at covers, name an empty store by "
         "EVENTBRIDGE_STORE_URI."
     )

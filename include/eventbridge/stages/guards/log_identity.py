@@ -108,7 +108,7 @@ def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
 
 _REMEDY = (
     "Put the right log back in its place, and keep this one: it has what was published since. Or, to continue "
-    "with what is there now, give the runner's rules a runner of a new name: it starts at the bus's start_at, "
+    "with what is there now, give the runner's rules a runner with a new name: it starts at the bus's start_at, "
     "where that is latest at the earliest event."
 )
 
@@ -129,7 +129,7 @@ def _error_message(row: ConsumerOffset, source: LogSource, identity: str, end: i
 def _message_by_last_message(row: ConsumerOffset, source: LogSource) -> str:
     return (
         f"The runner {row.group!r} stands at offset {row.offset} of {_name(row)} of the bus {row.bus!r}, and "
-        f"{source.uri} has other messages below that offset than it took: the topic was deleted and made again, and "
+        f"{source.uri} has other messages below that offset than it took: the topic was deleted and recreated, and "
         f"what was published there since would be passed over. {_REMEDY}"
     )
 

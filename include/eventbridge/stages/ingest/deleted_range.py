@@ -62,6 +62,6 @@ def _report_deletion(bus: Bus, partition: Partition, offset: int, earliest: int)
     if bus.source.offset_reset == "fail":
         raise OffsetGapError(
             f"{what[:1].upper()}{what[1:]}, its offset_reset is fail. To continue, write offset_reset: earliest, which "
-            "takes what is left, or latest, which takes only what comes from now on; give the topic more retention"
+            "takes the remaining messages, or latest, which takes only new ones, and give the topic a longer retention"
         )
     log.error("ALARM: %s: a gap in the reconciliation; offset_reset is %s", what, bus.source.offset_reset)

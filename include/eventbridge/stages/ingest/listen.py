@@ -204,7 +204,7 @@ def _standing(runtime: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int
     if others:
         raise UserError(
             f"The runner {runner!r} has consumed the bus {others.pop()!r} until now and its rules name {bus.name!r}. "
-            f"Give the rules of {bus.name!r} a runner of another name: offsets of two buses cannot be told apart."
+            f"Give the rules of {bus.name!r} a runner with another name: offsets of two buses cannot be distinguished."
         )
     return runtime.ledger.committed_offsets(runner)
 

@@ -177,11 +177,11 @@ def _error_message(runner: str, arrival: Arrival, further: int) -> str:
     if arrival.old == runner:
         return (
             f"The {rules} came back to runner {runner!r}, which took {further:,} events without {them}: these would be "
-            f"missed. Give {them} a runner of a new name, which starts where this one left {them}"
+            f"missed. Give {them} a runner with a new name, which starts where this one left {them}"
         )
     return (
-        f"The {rules} moved from runner {arrival.old!r}, which delivers no more for {them}, to {runner!r}, which is "
-        f"{further:,} events further: these would be missed. Give {them} a runner of a new name, which misses none"
+        f"The {rules} moved from runner {arrival.old!r}, which no longer delivers for {them}, to {runner!r}, which is "
+        f"{further:,} events ahead: these would be missed. Give {them} a runner with a new name, which misses none"
     )
 
 

@@ -41,7 +41,7 @@ def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) ->
     store = open_store(str(folder), connections)  # it lists no hidden files
     paths = [path for path in store.list("") if path.endswith(SUFFIXES)]
     if not paths:
-        raise UserError(f"No rule file lies below {store.uri}. Put one there whose name ends in .yaml.")
+        raise UserError(f"There is no rule file below {store.uri}. Put one there whose name ends in .yaml.")
     with tempfile.TemporaryDirectory(prefix="eventbridge-rules-") as copies:
         for path in paths:
             copy = Path(copies, path)

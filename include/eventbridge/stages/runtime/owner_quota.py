@@ -75,7 +75,7 @@ def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
     held = stored_of(runtime, rules, bus.owner)
     if held < quota.stored_bytes:
         return ""
-    return f"the buses of {bus.owner} have {held:,} bytes in the store, and {quota.stored_bytes:,} are its quota"
+    return f"the buses of {bus.owner} have {held:,} bytes in the store, and its quota is {quota.stored_bytes:,}"
 
 
 def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
