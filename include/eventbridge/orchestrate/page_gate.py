@@ -86,8 +86,8 @@ class AirflowGate:
         if not await asyncio.to_thread(may.look):
             return ApiToken(found.get_name(), (), runtime.clock())
         seen = await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
-        operates = seen.replays if "/replays" in request.url.path else seen.operates
-        words = {READ: True, PAYLOADS: seen.payloads, OPERATE: operates}
+        operates = seen.can_replay if "/replays" in request.url.path else seen.can_operate
+        words = {READ: True, PAYLOADS: seen.can_see_payloads, OPERATE: operates}
         owners = seen.owners if request.method == "GET" else seen.acts_for
         # limited to no owner differs from not limited: no owner has an empty name
         limits = [] if owners is None else [f"{OWNER}{each}" for each in sorted(owners) or [""]]
@@ -133,11 +133,11 @@ class _Rights:
         return Viewer(
             self._user.get_name(),
             _form_key(self._user),
-            operates=acts,
-            replays=self._may("POST", DagAccessEntity.RUN, DagDetails(id=REPLAY_DAG)),
-            backtests=self._backtests(),
-            logs_out=False,
-            payloads=self._may("GET", DagAccessEntity.TASK_LOGS, DagDetails(id=REDRIVE_DAG)),
+            can_operate=acts,
+            can_replay=self._may("POST", DagAccessEntity.RUN, DagDetails(id=REPLAY_DAG)),
+            can_backtest=self._backtests(),
+            can_log_out=False,
+            can_see_payloads=self._may("GET", DagAccessEntity.TASK_LOGS, DagDetails(id=REDRIVE_DAG)),
             owners=self._owners("GET", owners),
             acts_for=self._owners("POST", owners) if acts else frozenset(),
         )

@@ -47,38 +47,38 @@ def backtest(request: Request, found: _Viewer, backtest_id: str) -> Response:
 
 
 @router.post("/rules/{name}/backtest")
-async def begin(request: Request, act: OperatorForm, name: str) -> Response:
+async def begin(request: Request, submitted: OperatorForm, name: str) -> Response:
     """Have Airflow run a rule over the archive, or compare it with a changed rule from the form."""
-    if not act.viewer.backtests:
+    if not submitted.viewer.can_backtest:
         raise CallRefused(
             HTTPStatus.FORBIDDEN,
-            f"{act.viewer.name} may not backtest: it needs Airflow, and the permission to trigger "
+            f"{submitted.viewer.name} may not backtest: it needs Airflow, and the permission to trigger "
             "eventbridge_backtest_rules. Use `eventbridge rules backtest` instead",
         )
     require_payloads(request)
 
     def page(runtime: Runtime) -> dict[str, Any]:
-        return {"viewer": act.viewer, "form": act} | views.rule(runtime, name, "hour")
+        return {"viewer": submitted.viewer, "form": submitted} | views.rule(runtime, name, "hour")
 
     def conf_of() -> dict[str, str]:
-        conf: dict[str, str] = run_form(request, lambda runtime: _conf(runtime, act, name), "rule", page)
+        conf: dict[str, str] = run_form(request, lambda runtime: _conf(runtime, submitted, name), "rule", page)
         return conf
 
     conf = await run_costly(request, conf_of)
     gate: Gate = request.app.state.gate
-    if error := await gate.backtest(conf, act.viewer.name):
+    if error := await gate.backtest(conf, submitted.viewer.name):
         raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, error)
     return redirect_to(request, "/backtests")
 
 
-def _conf(runtime: Runtime, act: SubmittedForm, name: str) -> dict[str, str]:
+def _conf(runtime: Runtime, submitted: SubmittedForm, name: str) -> dict[str, str]:
     """Return the parameters of the DAG; raises UserError for an invalid time and for a rule file with errors."""
     find_rule(runtime.rule_set(), name)
-    since, until = time_range(runtime.ledger.now(), act["since"], act["until"] or None)
+    since, until = time_range(runtime.ledger.now(), submitted["since"], submitted["until"] or None)
     times = {"from": since.isoformat(), "to": until.isoformat()}
-    if act["do"] != "compare":
+    if submitted["do"] != "compare":
         return {"candidate": name} | times
-    text = act["candidate"]
+    text = submitted["candidate"]
     if not text.startswith(("rules:", "buses:", "#")):  # any other text could name a file on the host
         raise UserError("the changed rule has to be a rule file, which begins with rules: or buses:")
     try:

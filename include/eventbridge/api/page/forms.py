@@ -73,19 +73,19 @@ async def submitted_form(request: Request) -> SubmittedForm:
 
 async def operator_form(request: Request) -> AsyncIterator[SubmittedForm]:
     """Yield a form of a user who may make changes, and record its result as an action; raises CallRefused."""
-    act = await submitted_form(request)
-    if not act.viewer.operates:
+    submitted = await submitted_form(request)
+    if not submitted.viewer.can_operate:
         raise CallRefused(
             HTTPStatus.FORBIDDEN,
-            f"{act.viewer.name} has read-only access: changes need the scope operate or, in Airflow, the permission to "
-            "trigger eventbridge_redrive_dead_letters. Nothing was changed",
+            f"{submitted.viewer.name} has read-only access: changes need the scope operate or, in Airflow, the "
+            "permission to trigger eventbridge_redrive_dead_letters. Nothing was changed",
         )
-    limit_to_owners(request, act.viewer.acts_for)
+    limit_to_owners(request, submitted.viewer.acts_for)
     call = f"{request.method} {request.url.path}"
-    note = partial(note_action, by=f"page, {act.viewer.name}", call=call, asked=act.fields)
+    note = partial(note_action, by=f"page, {submitted.viewer.name}", call=call, asked=submitted.fields)
     number = await asyncio.to_thread(run_for_caller, request, note)
     try:
-        yield act
+        yield submitted
     except Exception as error:
         await asyncio.to_thread(record_status, request, number, refusal_of(request, error).status)
         raise

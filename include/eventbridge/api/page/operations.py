@@ -44,9 +44,9 @@ _NEWEST_EVENTS = 8
 
 
 @router.post("/rules/{name}/operate")
-def operate_rule(request: Request, act: OperatorForm, name: str) -> Response:
+def operate_rule(request: Request, submitted: OperatorForm, name: str) -> Response:
     """Apply the action of a button to a rule, or to one of its targets."""
-    action, target = act["action"], act["target"]
+    action, target = submitted["action"], submitted["target"]
 
     def done(runtime: Runtime) -> None:
         if action == "enable target":
@@ -56,14 +56,16 @@ def operate_rule(request: Request, act: OperatorForm, name: str) -> Response:
             find_rule(runtime.rule_set(), name)
             release_rule(runtime, name)
         else:
-            operate(runtime, action, name, target, act["value"], by=act.viewer.name)
+            operate(runtime, action, name, target, submitted["value"], by=submitted.viewer.name)
 
-    on_target = act["back"] == "target" and target
+    on_target = submitted["back"] == "target" and target
 
     def page(runtime: Runtime) -> dict[str, Any]:
         if on_target:
-            return {"viewer": act.viewer, "rate": act["value"]} | views.target(runtime, request, name, target, "hour")
-        return {"viewer": act.viewer} | views.rule(runtime, name, "hour")
+            return {"viewer": submitted.viewer, "rate": submitted["value"]} | views.target(
+                runtime, request, name, target, "hour"
+            )
+        return {"viewer": submitted.viewer} | views.rule(runtime, name, "hour")
 
     run_form(request, done, "target" if on_target else "rule", page)
     rule = quote(name, safe="")
@@ -116,21 +118,23 @@ def form_to_test(
 
 
 @router.post("/rules/{name}/test")
-async def tested(request: Request, act: Annotated[SubmittedForm, Depends(submitted_form)], name: str) -> Response:
+async def tested(request: Request, submitted: Annotated[SubmittedForm, Depends(submitted_form)], name: str) -> Response:
     """Return which conditions an event meets, and what each target would be sent."""
-    written = {"pattern": act["pattern"], "body": act["body"]}
+    written = {"pattern": submitted["pattern"], "body": submitted["body"]}
 
     def tried(runtime: Runtime) -> dict[str, Any]:
         values = _of_rule(runtime, name)
         try:
             return values | {
-                "tried": try_pattern(runtime, name, act["pattern"], act["body"].encode("utf-8", "replace"))
+                "tried": try_pattern(runtime, name, submitted["pattern"], submitted["body"].encode("utf-8", "replace"))
             }
         except UserError as error:
             return values | {"message": str(error)}
 
     # rendered in that thread too, because a large pattern makes a large page
-    return await run_costly(request, lambda: _test(request, act.viewer, name, written | run_for_caller(request, tried)))
+    return await run_costly(
+        request, lambda: _test(request, submitted.viewer, name, written | run_for_caller(request, tried))
+    )
 
 
 def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) -> Response:

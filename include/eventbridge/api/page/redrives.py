@@ -86,25 +86,25 @@ def _preview(runtime: Runtime, request: Request, chosen: RedriveForm) -> dict[st
 
 
 @router.post("/redrive")
-async def begin(request: Request, act: OperatorForm) -> Response:
+async def begin(request: Request, submitted: OperatorForm) -> Response:
     """Record a redrive and, where Airflow mounts the page, have Airflow deliver it."""
-    chosen = RedriveForm(**{each.name: act[each.name] for each in fields(RedriveForm)})
+    chosen = RedriveForm(**{each.name: submitted[each.name] for each in fields(RedriveForm)})
     gate: Gate = request.app.state.gate
 
     def begun(runtime: Runtime) -> str:
         how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
-        run = f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}"
+        run = f"{gate.recorded}page, {submitted.viewer.name}, {uuid.uuid4()}"
         return begin_redrive(
             runtime, chosen.selection(runtime, request), run, rate=chosen.per_second(), **how
         ).redrive_id
 
     def page(runtime: Runtime) -> dict[str, Any]:
-        values = {"viewer": act.viewer} | _preview(runtime, request, chosen)
+        values = {"viewer": submitted.viewer} | _preview(runtime, request, chosen)
         values.pop("message", None)  # the refusal shows the same reason
         return values
 
     redrive_id: str = await run_costly(request, lambda: run_form(request, begun, "redrive", page))
-    error = await gate.carry_out("redrive", redrive_id, act.viewer.name)
+    error = await gate.carry_out("redrive", redrive_id, submitted.viewer.name)
     if error:
         raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {error}")
     return redirect_to(request, "/redrives")
@@ -126,7 +126,7 @@ def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
 
 @router.post("/redrives/{redrive_id}/cancel")
-def cancel(request: Request, act: OperatorForm, redrive_id: str) -> Response:
+def cancel(request: Request, submitted: OperatorForm, redrive_id: str) -> Response:
     """Cancel a redrive."""
 
     def done(runtime: Runtime) -> None:

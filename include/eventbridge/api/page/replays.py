@@ -51,9 +51,9 @@ class ReplayForm:
     rate: str = ""
 
     @classmethod
-    def of(cls, act: SubmittedForm) -> ReplayForm:
+    def of(cls, submitted: SubmittedForm) -> ReplayForm:
         """Return the form with the fields that were sent."""
-        return cls(**{each.name: act[each.name] for each in fields(cls)})
+        return cls(**{each.name: submitted[each.name] for each in fields(cls)})
 
     def replay_request(self) -> WrittenReplayRequest:
         """Return the request of the form; raises UserError for a malformed rate."""
@@ -100,25 +100,25 @@ def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
 
 
 @router.post("/replay")
-async def begin(request: Request, act: OperatorForm) -> Response:
+async def begin(request: Request, submitted: OperatorForm) -> Response:
     """Record a replay and, where Airflow mounts the page, have Airflow deliver it."""
-    _check(act)
-    form = ReplayForm.of(act)
+    _check(submitted)
+    form = ReplayForm.of(submitted)
     gate: Gate = request.app.state.gate
 
     def begun(runtime: Runtime) -> str:
         replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
         return begin_replay(
-            runtime, replay_request, f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}"
+            runtime, replay_request, f"{gate.recorded}page, {submitted.viewer.name}, {uuid.uuid4()}"
         ).replay_id
 
     def page(runtime: Runtime) -> dict[str, Any]:
-        values = {"viewer": act.viewer} | _preview(runtime, form)
+        values = {"viewer": submitted.viewer} | _preview(runtime, form)
         values.pop("message", None)  # the refusal shows the same reason
         return values
 
     replay_id: str = await run_costly(request, lambda: run_form(request, begun, "replay_form", page))
-    return await _carried_out(request, act, replay_id)
+    return await _carried_out(request, submitted, replay_id)
 
 
 @router.get("/replays")
@@ -141,9 +141,9 @@ def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
 
 
 @router.post("/replays/{replay_id}/{word}")
-async def change(request: Request, act: OperatorForm, replay_id: str, word: Word) -> Response:
+async def change(request: Request, submitted: OperatorForm, replay_id: str, word: Word) -> Response:
     """Pause, resume or cancel a replay; the batch in progress is finished."""
-    _check(act)
+    _check(submitted)
 
     def changed(runtime: Runtime) -> tuple[str, bool]:
         name = find_replay(runtime, replay_id).replay_id
@@ -152,22 +152,22 @@ async def change(request: Request, act: OperatorForm, replay_id: str, word: Word
 
     name, is_changed = await asyncio.to_thread(run_for_caller, request, changed)
     if word == "resume" and is_changed:
-        return await _carried_out(request, act, name)
+        return await _carried_out(request, submitted, name)
     return redirect_to(request, f"/replays/{name}")
 
 
-def _check(act: SubmittedForm) -> None:
-    if not act.viewer.replays:
+def _check(submitted: SubmittedForm) -> None:
+    if not submitted.viewer.can_replay:
         raise CallRefused(
             HTTPStatus.FORBIDDEN,
-            f"{act.viewer.name} may not replay: it needs the permission to trigger eventbridge_replay_events. "
+            f"{submitted.viewer.name} may not replay: it needs the permission to trigger eventbridge_replay_events. "
             "Nothing was changed",
         )
 
 
-async def _carried_out(request: Request, act: SubmittedForm, replay_id: str) -> Response:
+async def _carried_out(request: Request, submitted: SubmittedForm, replay_id: str) -> Response:
     gate: Gate = request.app.state.gate
-    error = await gate.carry_out("replay", replay_id, act.viewer.name)
+    error = await gate.carry_out("replay", replay_id, submitted.viewer.name)
     if error:
         raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The replay {replay_id} is recorded, but {error}")
     return redirect_to(request, f"/replays/{replay_id}")

@@ -39,18 +39,18 @@ class NotLoggedIn(Exception):
 class Viewer:
     """A user of the page; `form_key` is in each form, and unknown to other sites.
 
-    `replays`: may start replays, `backtests`: may start backtests. `logs_out`: the page keeps the login itself, and has
-    a button to log out. `owners`: whose rules and buses are shown, `acts_for`: whose may be changed; None: all.
-    `payloads`: may see events, requests and responses.
+    `can_replay`: may start replays, `can_backtest`: may start backtests. `can_log_out`: the page keeps the login, and
+    has a button to log out. `owners`: whose rules and buses are shown, `acts_for`: whose may be changed; None: all.
+    `can_see_payloads`: may see events, requests and responses.
     """
 
     name: str
     form_key: str
-    operates: bool = False
-    replays: bool = False
-    backtests: bool = False
-    logs_out: bool = True
-    payloads: bool = False
+    can_operate: bool = False
+    can_replay: bool = False
+    can_backtest: bool = False
+    can_log_out: bool = True
+    can_see_payloads: bool = False
     owners: frozenset[str] | None = None
     acts_for: frozenset[str] | None = None
 
@@ -122,7 +122,7 @@ class TokenGate:
         owners = None if token.owners is None else frozenset(token.owners)
         key = hashlib.sha256(f"form of {secret}".encode()).hexdigest()
         payloads = PAYLOADS in token.scopes
-        return Viewer(token.name, key, operates, operates, payloads=payloads, owners=owners, acts_for=owners)
+        return Viewer(token.name, key, operates, operates, can_see_payloads=payloads, owners=owners, acts_for=owners)
 
     async def user(self, request: Request) -> ApiToken | None:
         """Return None: this server has tokens only, no users."""
@@ -144,7 +144,7 @@ async def viewer(request: Request) -> Viewer:
     mark_authenticated(request)
     request.state.viewer = found
     limit_to_owners(request, found.owners)
-    set_payloads_right(request, found.payloads)
+    set_payloads_right(request, found.can_see_payloads)
     return found
 
 

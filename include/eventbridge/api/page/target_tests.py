@@ -36,15 +36,15 @@ def form(
 
 
 @router.post("/{rule}/{name}/try")
-def tried(request: Request, act: OperatorForm, rule: str, name: str) -> Response:
+def tried(request: Request, submitted: OperatorForm, rule: str, name: str) -> Response:
     """Check a target, or send it an event, and return the form with the result."""
 
     def done(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, name)
         try:
-            if act["do"] == "check":
+            if submitted["do"] == "check":
                 return {"reached": check_target(runtime, rule, name)}
-            response = send_event(runtime, rule, name, act["body"].encode("utf-8", "replace"))
+            response = send_event(runtime, rule, name, submitted["body"].encode("utf-8", "replace"))
         except UserError as error:
             return {"message": str(error)}
         except TransformFailed as error:
@@ -52,5 +52,5 @@ def tried(request: Request, act: OperatorForm, rule: str, name: str) -> Response
         head = response.response_head.decode("utf-8", "replace")
         return {"response": response, "head": visible_response_head(request, head)}
 
-    values = {"viewer": act.viewer, "rule": rule, "target": name, "body": act["body"]}
+    values = {"viewer": submitted.viewer, "rule": rule, "target": name, "body": submitted["body"]}
     return render(request, "try", values | run_for_caller(request, done))
