@@ -1,4 +1,4 @@
-"""Fixtures of the tests that import Airflow: a home of its own, set before anything of Airflow is imported."""
+"""Fixtures for tests that import Airflow. They set a separate home before Airflow is imported."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ rules:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set the product's home and a rule file with two runners of one bus; returns the home."""
+    """Set EventBridge's home and a rule file with two runners of one bus; returns the home."""
     from eventbridge.orchestrate import policy
 
-    policy._placements.cache_clear()  # it asks the ledger of the test before
+    policy._placements.cache_clear()  # it would read the ledger of the test before
     rules = tmp_path / "rules"
     rules.mkdir()
     (rules / "orders.yaml").write_text(RULES)
@@ -56,7 +56,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def dags(home: Path) -> dict[str, DAG]:
-    """Return the DAGs by id, as Airflow's own parser finds them."""
+    """Return the DAGs by id, from Airflow's own parser."""
     from airflow.dag_processing.dagbag import DagBag
     from orchestration.dag_files import DAGS
 

@@ -1,4 +1,4 @@
-"""The DAG files, which of their DAGs move batches, and the edges of one. Serves the tests that parse them."""
+"""The DAG files and the kinds of their DAGs, for tests that parse them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from airflow.sdk import DAG
 DAGS = Path(__file__).parents[2] / "dags"
 
 
-#: DAGs whose runs move no batch, and of those the ones that a person triggers to try rules.
-TRYING = {"eventbridge_backtest_rules", "eventbridge_diff_rules"}
+#: The DAGs that try rules over the archive.
+TRIALS = {"eventbridge_backtest_rules", "eventbridge_diff_rules"}
 
-
-ASKED = {
+#: The other DAGs without a batch that a person triggers.
+ON_REQUEST = {
     "eventbridge_operate_rules",
     "eventbridge_publish_events",
     "eventbridge_explain_event",
     "eventbridge_replay_archive",
 }
 
-
+#: The DAGs whose runs process no batch.
 WITHOUT_BATCH = (
-    ASKED
+    ON_REQUEST
     | {
         "eventbridge_maintain_store",
         "eventbridge_check_quality",
         "eventbridge_send_heartbeat",
         "eventbridge_start_waiting_runs",
     }
-    | TRYING
+    | TRIALS
 )
 
-
+#: The DAGs of every installation.
 ALWAYS_PRESENT = {
     "eventbridge_retry_deliveries",
     "eventbridge_redrive_dead_letters",
@@ -41,7 +41,7 @@ ALWAYS_PRESENT = {
 
 
 def of_batches(dags: dict[str, DAG]) -> list[DAG]:
-    """Return the DAGs whose runs move a batch."""
+    """Return the DAGs whose runs process a batch."""
     return [dag for name, dag in dags.items() if name not in WITHOUT_BATCH]
 
 

@@ -1,4 +1,4 @@
-"""Pools behind an HTTP server that responds as Airflow's API does. Serves the tests of what asks for pools."""
+"""A fake of Airflow's API for pools, for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from eventbridge.config.connection import Connection
 
 
 class FakeAirflow(ThreadingHTTPServer):
-    """Pools in memory behind Airflow's paths; pages of 100 at most; `raced` appear when somebody tries to make them."""
+    """Pools in memory, by Airflow's paths, at most 100 per page. Pools in `raced` exist by the time they are
+    created.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -24,12 +26,12 @@ class FakeAirflow(ThreadingHTTPServer):
         self.add("default_pool", 128)
 
     def add(self, name: str, slots: int, free: int | None = None) -> dict[str, Any]:
-        """Make a pool."""
+        """Create a pool."""
         self.pools[name] = {"name": name, "slots": slots, "open_slots": slots if free is None else free}
         return self.pools[name]
 
     def connection(self, password: str = "right") -> Connection:
-        """Return the connection to it."""
+        """Return the connection to this server."""
         return Connection("eventbridge_airflow", "http", "127.0.0.1", self.server_port, "admin", password, "http")
 
 
@@ -83,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving() -> Iterator[FakeAirflow]:
-    """Serve it for the block."""
+    """Serve the fake within the block."""
     with FakeAirflow() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -1,4 +1,4 @@
-"""A virtual environment with the wheel and without the checkout. Serves the tests of what is installed."""
+"""A virtual environment with the wheel and without the checkout, for tests of the installed package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: Runs Airflow's commands, each a list in JSON, one after the other in one process: its imports take five seconds.
+#: Runs several Airflow commands, each a list in JSON, in one process, as Airflow's imports take five seconds.
 _AIRFLOW = """
 import json, sys
 from airflow.__main__ import main
@@ -25,13 +25,13 @@ for command in json.loads(sys.argv[1]):
 
 @dataclass(frozen=True)
 class FreshVenv:
-    """The environment's folder, and where its processes work, keep Airflow's home and find rule files."""
+    """The environment's folder, and the working folder of its processes, with Airflow's home and rule files."""
 
     folder: Path
     workdir: Path
 
     def run(self, *command: str, fails: bool = False, **variables: str) -> str:
-        """Return what a command of this environment prints; `fails`: on standard error, when it fails."""
+        """Return the output of a command; `fails`: it must fail, and its standard error is returned."""
         kept = ("AIRFLOW", "EVENTBRIDGE", "PYTHON")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(kept)}
         environ |= {
@@ -48,13 +48,13 @@ class FreshVenv:
         return done.stderr if fails else done.stdout
 
     def airflow(self, *commands: str) -> list[str]:
-        """Return what each of Airflow's commands prints."""
+        """Return the output of each Airflow command."""
         printed = self.run("python", "-c", _AIRFLOW, json.dumps([command.split() for command in commands]))
         return printed.split("airflows\n")[1:]
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel by `make wheel` in a copy of what a release has of the checkout, where one was built before."""
+    """Build the wheel by `make wheel` in a copy of the checkout, with leftovers of an earlier build."""
     source = folder / "source"
     shutil.copytree(
         ROOT / "include" / "eventbridge",
@@ -73,7 +73,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def install_wheel(folder: Path, wheel: Path) -> FreshVenv:
-    """Install the wheel where every other package of these tests' environment is found, but not the checkout."""
+    """Install the wheel in an environment with all other packages of this one, but without the checkout."""
     venv = FreshVenv(folder / "venv", folder / "work")
     venv.workdir.mkdir()
     subprocess.run([sys.executable, "-m", "venv", str(venv.folder)], check=True, capture_output=True)

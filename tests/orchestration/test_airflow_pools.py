@@ -1,4 +1,4 @@
-"""The pools client against an HTTP server that responds as Airflow's API does; end to end it meets the real one."""
+"""The pools client against a fake of Airflow's API. The end-to-end tests use the real one."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ def rules(**pools: tuple[str | None, int | None]) -> RuleSet:
 
 
 def test_a_rules_own_pool_has_the_slots_of_its_file() -> None:
-    """`concurrency` makes pool eventbridge.rule.<rule>; a named pool without a size gets 8.
-
-    The shared ones are always wanted.
+    """`concurrency` gives pool eventbridge.rule.<rule> its slots; a named pool without a size gets 8. The shared pools
+    are always included.
     """
     wanted = wanted_pools(rules(big=(None, 3), small=(None, None), nightly=("movement", None), sized=("own", 5)))
 
@@ -43,7 +42,7 @@ def test_a_rules_own_pool_has_the_slots_of_its_file() -> None:
 
 
 def test_missing_pools_are_created_and_existing_ones_stay(airflow: FakeAirflow) -> None:
-    """An operator's slots win over the file's; all pools come back with their slots and free slots."""
+    """An operator's slots override the rule file's; all pools are returned with their slots and free slots."""
     airflow.add("eventbridge.rule.big", 0)
     airflow.add("eventbridge.rule.busy", 4, free=1)
     with AirflowPools(airflow.connection()) as client:
@@ -59,7 +58,7 @@ def test_missing_pools_are_created_and_existing_ones_stay(airflow: FakeAirflow) 
 
 
 def test_nothing_is_posted_if_all_pools_exist(airflow: FakeAirflow) -> None:
-    """The everyday case is one log-in and one page: it is on the way of every batch."""
+    """The normal case is one login and one page, as it adds to the latency of every batch."""
     with AirflowPools(airflow.connection()) as client:
         client.ensure({"default_pool": 1})
 
@@ -67,7 +66,7 @@ def test_nothing_is_posted_if_all_pools_exist(airflow: FakeAirflow) -> None:
 
 
 def test_pools_on_several_pages_are_all_read(airflow: FakeAirflow) -> None:
-    """250 pools come in three pages; none is taken for absent."""
+    """250 pools take three pages, and none counts as missing."""
     for number in range(250):
         airflow.add(f"p{number}", 1)
     with AirflowPools(airflow.connection()) as client:
@@ -79,28 +78,28 @@ def test_pools_on_several_pages_are_all_read(airflow: FakeAirflow) -> None:
 
 
 def test_a_pool_that_another_runner_created_meanwhile_is_used_as_it_is(airflow: FakeAirflow) -> None:
-    """Two listens that start at once both want the pool; the slower one sees the winner's slots."""
+    """Two concurrent `listen` tasks both create the pool; the slower one gets the other's slots."""
     airflow.raced.add("eventbridge.rule.new")
     with AirflowPools(airflow.connection()) as client:
         assert PoolSlots(99, 99) == client.ensure({"eventbridge.rule.new": 2})["eventbridge.rule.new"]
 
 
 def test_a_pool_without_limit_counts_as_large(airflow: FakeAirflow) -> None:
-    """Airflow says -1 slots and -1 open slots for no limit."""
+    """Airflow returns -1 slots and -1 open slots for no limit."""
     airflow.add("endless", -1, free=-1)
     with AirflowPools(airflow.connection()) as client:
         assert client.pools()["endless"].free > 1_000
 
 
 def test_an_overdrawn_pool_has_no_free_slot(airflow: FakeAirflow) -> None:
-    """A pool that was cut below what runs in it has negative open slots; none is free."""
+    """A pool that was reduced below its running tasks has negative open slots; none is free."""
     airflow.add("cut", 1, free=-3)
     with AirflowPools(airflow.connection()) as client:
         assert PoolSlots(1, 0) == client.pools()["cut"]
 
 
 def test_a_refused_login_names_the_connection(airflow: FakeAirflow) -> None:
-    """The error says what was asked, what was responded to, and which connection to fix; never the password."""
+    """The error has the request, the response and the connection to fix, but not the password."""
     with AirflowPools(airflow.connection("wrong-secret")) as client, pytest.raises(AirflowError) as error:
         client.pools()
 
@@ -110,7 +109,7 @@ def test_a_refused_login_names_the_connection(airflow: FakeAirflow) -> None:
 
 
 def test_an_unreachable_airflow_is_an_airflow_error(airflow: FakeAirflow) -> None:
-    """Refused connections are infrastructure, not tracebacks."""
+    """A refused connection is an infrastructure error."""
     airflow.server_close()
     with AirflowPools(airflow.connection(), timeout_seconds=1) as client, pytest.raises(AirflowError):
         client.pools()
@@ -119,7 +118,7 @@ def test_an_unreachable_airflow_is_an_airflow_error(airflow: FakeAirflow) -> Non
 def test_broken_rule_files_create_no_pool_and_stop_no_task(
     airflow: FakeAirflow, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A batch under way needs the pools there are, not today's rules; an alarm lists the errors."""
+    """A batch in progress needs only the existing pools; an alarm lists the errors in the rule files."""
     (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_AIRFLOW", f"http://admin:right@127.0.0.1:{airflow.server_port}/http")
     with stage() as runtime:
@@ -130,7 +129,7 @@ def test_broken_rule_files_create_no_pool_and_stop_no_task(
 
 
 def test_an_operators_slots_win_until_the_rule_file_changes(airflow: FakeAirflow, home: Path) -> None:
-    """Made by the file, changed by hand and kept, over a restart too; another number in the file counts again."""
+    """A pool from the rule file keeps a manual change, also after a restart, until the file has another number."""
     with stage() as runtime, AirflowPools(airflow.connection()) as client:
         apply_slots(runtime.ledger, client, rules(big=(None, 3)))
         airflow.add("eventbridge.rule.big", 7)
@@ -148,7 +147,7 @@ def test_an_operators_slots_win_until_the_rule_file_changes(airflow: FakeAirflow
 
 
 def test_a_pool_older_than_its_slots_in_the_rule_file_stays_the_operators(airflow: FakeAirflow, home: Path) -> None:
-    """Nobody knows who made it: it is left alone, until the file changes."""
+    """Its creator is unknown, so it is not resized until the rule file changes."""
     airflow.add("eventbridge.rule.big", 0)
     with stage() as runtime, AirflowPools(airflow.connection()) as client:
         assert apply_slots(runtime.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 0

@@ -1,5 +1,5 @@
-"""The DAGs `eventbridge_backtest_rules` and `eventbridge_diff_rules`: their tasks take the form, run over a real
-archive, and keep a report.
+"""The DAGs `eventbridge_backtest_rules` and `eventbridge_diff_rules`: their tasks use the form, run over a real
+archive, and write a report.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from eventbridge.store.open import open_store
 
 DAGS = Path(__file__).parents[2] / "dags"
 
-#: Another rule for the same bus, as somebody would paste it.
+#: Another rule for the same bus, to paste into the form.
 PASTED = """rules:
   big:
     bus: orders
@@ -67,7 +67,7 @@ def _event(number: int) -> bytes:
 
 
 def run(dag_id: str, **filled_in: Any) -> None:
-    """Run the task of a DAG with a form filled in."""
+    """Run the task of a DAG with a form."""
     dag = DagBag(DAGS).dags[dag_id]
     (task,) = dag.tasks
     form = {name: dag.params.get_param(name).value for name in dag.params} | {"from": "1h"} | filled_in
@@ -76,7 +76,7 @@ def run(dag_id: str, **filled_in: Any) -> None:
 
 
 def kept(settings: Settings, log: str) -> dict[str, Any]:
-    """Return the report that a log links, whose Markdown is there too."""
+    """Return the JSON report that a log links; its Markdown must exist as well."""
     store = open_store(settings.store_uri)
     uris = re.findall(r"report: (\S+)", log)
     texts = [store.get(uri.removeprefix(store.uri.rstrip("/") + "/")) for uri in uris]
@@ -87,7 +87,7 @@ def kept(settings: Settings, log: str) -> dict[str, Any]:
 
 
 def test_a_backtest_writes_its_report_to_the_store(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says what was matched, and links the report as JSON and as Markdown."""
+    """The log has the number of matches, and links the report as JSON and as Markdown."""
     with caplog.at_level(logging.INFO):
         run("eventbridge_backtest_rules", candidate="big")
 
@@ -97,7 +97,7 @@ def test_a_backtest_writes_its_report_to_the_store(archive: Settings, caplog: py
 
 
 def test_a_diff_compares_a_pasted_rule_file(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    """Who has only a browser pastes the rule; what it gains is told."""
+    """A rule can be pasted into the form; the report shows the events that it gains."""
     with caplog.at_level(logging.INFO):
         run("eventbridge_diff_rules", a="big", b=PASTED)
 
@@ -109,15 +109,15 @@ def test_a_diff_compares_a_pasted_rule_file(archive: Settings, caplog: pytest.Lo
 def test_an_invalid_form_fails_without_a_retry(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The task is not tried again, and says what to do."""
+    """The task is not retried, and its log says what to do."""
     monkeypatch.setattr(spark, "open_router", lambda runtime: InProcessRouter(runtime.store))
-    told = {
+    errors = {
         "Did you mean big?": {"candidate": "bigg"},
         "from is missing": {"candidate": "big", "from": None},
         "has no rules": {"candidate": "rules: {}"},
         "Did you mean orders?": {"candidate": "rules:\n  big: {bus: order}"},
     }
-    for said, filled_in in told.items():
+    for said, filled_in in errors.items():
         with pytest.raises(PlainFailure):
             run("eventbridge_backtest_rules", **filled_in)
 

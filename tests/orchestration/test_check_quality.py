@@ -1,4 +1,4 @@
-"""The task of the DAG `eventbridge_check_quality`: the hour before the run's, or the one that the form names."""
+"""The task of the DAG `eventbridge_check_quality`: it checks the hour before the run, or the form's hour."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning"
 
 @dataclass
 class _Run:
-    """What the task asks of its run."""
+    """The fields of a run that the task reads."""
 
     run_after: datetime
 
 
 class _Instance:
-    """What a task asks of its task instance."""
+    """The fields of a task instance that the task reads."""
 
     dag_id, run_id, task_id, map_index = "eventbridge_check_quality", "scheduled", "eventbridge_check_quality", -1
 
 
 def checked(home: Path) -> list[datetime]:
-    """Return the hours that were checked."""
+    """Return the checked hours."""
     ledger = Ledger.open(Settings.from_mapping(os.environ).ledger_url)
     try:
         return sorted(check.hour for check in ledger.quality_checks())
@@ -45,7 +45,7 @@ def checked(home: Path) -> list[datetime]:
 
 
 def test_the_task_checks_the_hour_before_its_run_however_often_it_runs(home: Path) -> None:
-    """A run that is hours late, and tried again, checks the hour that it was made for; a form may name another."""
+    """A late or retried run checks the hour for which it was created; a form may name another one."""
     task: Any = DagBag(DAGS).dags["eventbridge_check_quality"].get_task("check_quality")
     after = datetime.now(UTC) - timedelta(hours=5)
     for hour in (None, None, "2026-03-01T12:00:00+00:00"):

@@ -1,4 +1,4 @@
-"""What Airflow makes of the DAG files: ids, shape, trigger rules, policy."""
+"""The DAGs of the DAG files: ids, shape, trigger rules, policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID, _AI
 from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 from airflow.serialization.serialized_objects import DagSerialization
-from orchestration.dag_files import ALWAYS_PRESENT, TRYING, edges, of_batches
+from orchestration.dag_files import ALWAYS_PRESENT, TRIALS, edges, of_batches
 
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
@@ -24,19 +24,19 @@ from eventbridge.orchestrate.tasks import end_run
 
 
 def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:
-    """The DAG ids are those of the runners that the rule files name, and of the DAGs that every house has."""
+    """The DAG ids are those of the runners in the rule files, and those of every installation."""
     assert {"eventbridge_deliver_orders", "eventbridge_deliver_night"} | ALWAYS_PRESENT == set(dags)
 
 
 def test_the_package_defines_the_same_dags(dags: dict[str, DAG]) -> None:
-    """What one file in another Airflow's DAGs folder imports is what the DAG files of a checkout make."""
+    """One file in another Airflow's DAGs folder defines the same DAGs as the DAG files of a checkout."""
     assert {name: edges(dag) for name, dag in dags.items()} == {
         name: edges(dag) for name, dag in airflow_dags().items()
     }
 
 
 def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
-    """Commit's upstreams are route, write_dead_letters and schedule_retries, and not push."""
+    """The upstream tasks of commit are route, write_dead_letters and schedule_retries, not push."""
     expected = {
         ("listen", "buffer"),
         ("buffer", "route"),
@@ -52,10 +52,9 @@ def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
 
 
 def test_a_runner_in_streaming_mode_begins_with_a_streaming_task(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task `streaming` stands in place of `listen`; its run may last a streaming task longer, and it comes back
-    soon.
+    """The task `streaming` replaces `listen`. Its run may take longer by one streaming task, and a retry starts soon.
 
-    Where streaming tasks could take every slot its notes say so.
+    If streaming tasks could take every slot, the DAG's documentation has a warning.
     """
     with (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "runners.yaml").open("w") as file:
         file.write("runners:\n  orders: {mode: streaming, streaming: {task_duration: 5m}}\n")
@@ -80,7 +79,9 @@ def test_a_runner_in_streaming_mode_begins_with_a_streaming_task(home: Path, mon
 
 
 def test_a_task_of_a_streaming_run_defines_its_own_dag(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process reads no rule file: that it is `streaming` is enough; the other tasks find their batch either way."""
+    """Its process reads no rule file: the task id `streaming` is enough; the other tasks find their batch either
+    way.
+    """
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, "eventbridge_deliver_orders")
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_TASK_ID, "streaming")
 
@@ -92,7 +93,7 @@ def test_a_task_of_a_streaming_run_defines_its_own_dag(home: Path, monkeypatch: 
 
 
 def test_a_retry_batch_goes_through_the_stages_from_route_on(dags: dict[str, DAG]) -> None:
-    """A retry batch is planned, routed, pushed, settled, pending, committed; what runs left is seen to beside it."""
+    """A retry batch is planned, routed, pushed, settled and committed; other tasks process the work of dead runs."""
     expected = {
         ("plan_retries", "settle_stale"),
         ("plan_retries", "resume_replay"),
@@ -110,7 +111,7 @@ def test_a_retry_batch_goes_through_the_stages_from_route_on(dags: dict[str, DAG
 
 
 def test_a_redrive_batch_goes_through_the_stages_and_triggers_the_next(dags: dict[str, DAG]) -> None:
-    """A run plans and moves one batch, then triggers another run if some are left; nothing starts it by itself."""
+    """A run processes one batch, then triggers another run if dead letters are left; it has no schedule."""
     redrive = dags["eventbridge_redrive_dead_letters"]
     expected = {edge for edge in edges(dags["eventbridge_retry_deliveries"]) if "plan_retries" not in edge}
 
@@ -120,7 +121,7 @@ def test_a_redrive_batch_goes_through_the_stages_and_triggers_the_next(dags: dic
 
 
 def test_a_replay_batch_goes_through_the_stages_and_triggers_the_next(dags: dict[str, DAG]) -> None:
-    """As a redrive's, four replays at once, their pushes in the replay lane below all else."""
+    """Like a redrive, but up to four replays at once, and their pushes have the lowest weights."""
     replay = dags["eventbridge_replay_events"]
     expected = {edge for edge in edges(dags["eventbridge_retry_deliveries"]) if "plan_retries" not in edge}
     push = replay.get_task("push")
@@ -131,7 +132,7 @@ def test_a_replay_batch_goes_through_the_stages_and_triggers_the_next(dags: dict
 
 
 def test_hours_of_archive_are_replayed_only_by_backfill(dags: dict[str, DAG]) -> None:
-    """A backfill makes a run an hour, each with its hour; the scheduler never makes one; the form asks for no times."""
+    """A backfill creates a run per hour; the scheduler creates none; the form has no times."""
     archive = dags["eventbridge_replay_archive"]
     schedule = DagSerialization.from_dict(DagSerialization.to_dict(archive))
     hours = schedule.iter_dagrun_infos_between(
@@ -152,7 +153,7 @@ def test_hours_of_archive_are_replayed_only_by_backfill(dags: dict[str, DAG]) ->
 
 
 def test_each_hour_is_checked_after_its_end(dags: dict[str, DAG]) -> None:
-    """One task, ten minutes past every hour, one run at a time; the form may name another hour by a picker."""
+    """One task, ten minutes past every hour, one run at a time; the form has a picker for another hour."""
     check = dags["eventbridge_check_quality"]
 
     assert check.task_ids == ["check_quality"]
@@ -163,7 +164,7 @@ def test_each_hour_is_checked_after_its_end(dags: dict[str, DAG]) -> None:
 
 
 def test_a_batch_is_settled_even_if_pushes_fail(dags: dict[str, DAG]) -> None:
-    """Settling stages run when all before is done, commit when none of its upstreams failed, all else on success."""
+    """Settling tasks run once all upstream tasks are done, commit if none of them failed, the others on success."""
     for dag in of_batches(dags):
         rules = {task.task_id: task.trigger_rule for task in dag.tasks}
         late = {
@@ -181,7 +182,7 @@ def test_a_batch_is_settled_even_if_pushes_fail(dags: dict[str, DAG]) -> None:
 
 
 def test_a_run_that_waits_skips_all_tasks_but_the_one_that_continues(dags: dict[str, DAG]) -> None:
-    """Of a replay or a redrive whose next batch may not be planned yet: two tasks work, not seven."""
+    """If the next batch of a replay or redrive cannot be planned yet, two tasks run instead of seven."""
     for dag, first in (
         (dags["eventbridge_replay_events"], "plan_replay"),
         (dags["eventbridge_redrive_dead_letters"], "plan_redrive"),
@@ -194,7 +195,7 @@ def test_a_run_that_waits_skips_all_tasks_but_the_one_that_continues(dags: dict[
 
 
 def test_only_push_is_mapped_and_only_push_is_never_retried(dags: dict[str, DAG]) -> None:
-    """Stages are tried three more times by Airflow, pushes never: the settlement makes pending what they left."""
+    """Airflow retries stages three times, pushes never: the settlement makes their undelivered deliveries pending."""
     for dag in dags.values():
         for task in dag.tasks:
             assert (task.task_id == "push") == task.is_mapped
@@ -203,7 +204,7 @@ def test_only_push_is_mapped_and_only_push_is_never_retried(dags: dict[str, DAG]
 
 
 def test_tasks_of_the_slow_lane_have_a_lower_cpu_priority(dags: dict[str, DAG]) -> None:
-    """Those of old work, retention and quality checks lower their priority before they begin; no others do."""
+    """Only tasks of retries, old work, retention and quality checks lower their priority before they begin."""
     for dag in dags.values():
         hooks = [
             task.partial_kwargs.get("pre_execute") if task.is_mapped else task._pre_execute_hook for task in dag.tasks
@@ -215,13 +216,15 @@ def test_tasks_of_the_slow_lane_have_a_lower_cpu_priority(dags: dict[str, DAG]) 
         }
         old = (
             dag.dag_id
-            in {"eventbridge_replay_events", "eventbridge_replay_archive", "eventbridge_check_quality"} | TRYING
+            in {"eventbridge_replay_events", "eventbridge_replay_archive", "eventbridge_check_quality"} | TRIALS
         )
         assert hooks == [give_way if slow else give_way_as_old if old else None] * len(dag.tasks)
 
 
 def test_weights_are_absolute_and_stages_go_before_pushes(dags: dict[str, DAG]) -> None:
-    """A stage weighs more than any push (at most 750); retries weigh less than any (at least 100) and have a pool."""
+    """A stage weighs more than any push (at most 750); pushes of retries weigh less (below 100) and have their own
+    pool.
+    """
     for dag in dags.values():
         for task in dag.tasks:
             assert "absolute" in str(task.weight_rule)
@@ -233,7 +236,7 @@ def test_weights_are_absolute_and_stages_go_before_pushes(dags: dict[str, DAG]) 
 
 
 def test_every_dag_has_an_owner_and_documentation(dags: dict[str, DAG]) -> None:
-    """Policy: owner, tags, a guide and a description on each DAG; no task runs without an owner."""
+    """Each DAG has an owner, tags, documentation and a description; each task has an owner."""
     for dag in dags.values():
         assert "eventbridge" in dag.tags
         assert dag.doc_md
@@ -242,7 +245,7 @@ def test_every_dag_has_an_owner_and_documentation(dags: dict[str, DAG]) -> None:
 
 
 def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
-    """One active run a runner, four of retries, no catch-up, and a time-out of budgets and deadline plus a minute."""
+    """One active run per runner, four of retries, no catch-up, and a time-out of all budgets plus a minute."""
     deliver, retry = dags["eventbridge_deliver_orders"], dags["eventbridge_retry_deliveries"]
 
     assert (deliver.max_active_runs, retry.max_active_runs) == (1, 4)
@@ -252,7 +255,7 @@ def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
 
 
 def test_retention_runs_every_hour_and_ends_in_time(dags: dict[str, DAG]) -> None:
-    """One run at a time, which ends after its budget and what it had begun; a missed hour is not made up for."""
+    """One run at a time, with a time-out above its budget; missed hours are not repeated."""
     maintain = dags["eventbridge_maintain_store"]
 
     assert maintain.timetable.expression == "17 * * * *"  # type: ignore[attr-defined]
@@ -261,16 +264,16 @@ def test_retention_runs_every_hour_and_ends_in_time(dags: dict[str, DAG]) -> Non
 
 
 def test_only_the_archive_is_backfilled(dags: dict[str, DAG]) -> None:
-    """The watcher, the clock, a person and another DAG may start a run of any other DAG; no backfill is offered."""
+    """A run of any other DAG is started by the watcher, a schedule, a person or another DAG, but not by a backfill."""
     for dag in (dag for name, dag in dags.items() if name != "eventbridge_replay_archive"):
         assert dag.allowed_run_types == {"scheduled", "asset_triggered", "manual", "operator_triggered"}
 
 
 def test_a_run_starts_by_an_event_of_its_own_asset(dags: dict[str, DAG]) -> None:
-    """Each DAG of batches but redrives and replays waits for its asset, which the watcher watches, not for a time."""
+    """Each DAG that processes batches, except redrives and replays, is scheduled by its asset, which has a watcher."""
     subjects = set()
-    asked_for = ("eventbridge_redrive_dead_letters", "eventbridge_replay_events")
-    for dag in (dag for dag in of_batches(dags) if dag.dag_id not in asked_for):
+    without_asset = ("eventbridge_redrive_dead_letters", "eventbridge_replay_events")
+    for dag in (dag for dag in of_batches(dags) if dag.dag_id not in without_asset):
         assert isinstance(dag.timetable, AssetTriggeredTimetable)
         (asset,) = dag.timetable.asset_condition.objects  # type: ignore[attr-defined]
         (watcher,) = asset.watchers
@@ -281,7 +284,7 @@ def test_a_run_starts_by_an_event_of_its_own_asset(dags: dict[str, DAG]) -> None
 
 
 def test_the_fallback_runs_rarely_while_the_watcher_is_alive(home: Path, dags: dict[str, DAG]) -> None:
-    """Every ten minutes; each minute once the watcher has not looked for a minute, and before its first look."""
+    """Every ten minutes, but each minute if the watcher has not polled for a minute, or has never polled."""
     home.mkdir(exist_ok=True)
     url = Settings(home=home).ledger_url
     with closing(Ledger.open(url)) as ledger:
@@ -295,7 +298,7 @@ def test_the_fallback_runs_rarely_while_the_watcher_is_alive(home: Path, dags: d
 
 
 def test_reading_the_watchers_last_poll_creates_no_ledger(home: Path) -> None:
-    """Airflow parses DAG files as any user, before anything was delivered."""
+    """Airflow may parse DAG files before anything was delivered."""
     home.mkdir()
 
     assert fallback_cron(Settings(home=home).ledger_url) == "* * * * *"
@@ -304,5 +307,5 @@ def test_reading_the_watchers_last_poll_creates_no_ledger(home: Path) -> None:
 
 @pytest.mark.parametrize("dag_id", ["eventbridge_deliver_orders", "eventbridge_retry_deliveries"])
 def test_airflow_ends_a_push_that_does_not_stop_by_itself(dags: dict[str, DAG], dag_id: str) -> None:
-    """The budget of 20 s is the push's own; half a minute later Airflow ends it."""
+    """A push has a budget of 20 s; Airflow ends it 30 s later."""
     assert dags[dag_id].get_task("push").partial_kwargs["execution_timeout"] == timedelta(seconds=50)

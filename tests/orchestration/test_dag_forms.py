@@ -1,4 +1,4 @@
-"""The forms with which a person triggers DAGs: their fields, types, choices and proposals."""
+"""The forms of DAGs: their fields, types, choices and proposals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.stages.operate.overrides import Action
 
 
 def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
-    """Each field has a type, a title and help; times are picked, choices are listed; as it stands, it is valid."""
+    """Each field has a type, a title and a description; times have pickers; the defaults are valid."""
     params = dags["eventbridge_replay_events"].params
     schemas = {name: params.get_param(name) for name in params}
 
@@ -32,7 +32,7 @@ def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
 
 
 def test_a_replay_form_marks_required_fields_and_proposes_names(dags: dict[str, DAG]) -> None:
-    """Bus and rules are required, and all rules are a choice of their own; names of the rule files are proposed."""
+    """Bus and rules are required, `*` stands for all rules, and names from the rule files are proposed."""
     for name in ("eventbridge_replay_events", "eventbridge_replay_archive"):
         params = {each: dags[name].params.get_param(each).schema for each in dags[name].params}
 
@@ -44,7 +44,7 @@ def test_a_replay_form_marks_required_fields_and_proposes_names(dags: dict[str, 
 
 
 def test_a_dry_run_is_the_default_of_every_form_that_sends_again(dags: dict[str, DAG]) -> None:
-    """A person who only fills in what is required sees what would be taken."""
+    """By default a form only reports what it would take."""
     dry = {name: dag.params["dry_run"] for name, dag in dags.items() if "dry_run" in dag.params}
 
     assert dry == {
@@ -55,7 +55,7 @@ def test_a_dry_run_is_the_default_of_every_form_that_sends_again(dags: dict[str,
 
 
 def test_every_time_field_has_a_picker(dags: dict[str, DAG]) -> None:
-    """Each field that is a time has Airflow's picker."""
+    """Each time field has Airflow's picker."""
     times = {"from", "to", "hour"}
     fields = {(name, each) for name, dag in dags.items() for each in dag.params if each in times}
     picked = {(dag, each) for dag, each in fields if dags[dag].params.get_param(each).schema["format"] == "date-time"}
@@ -65,7 +65,7 @@ def test_every_time_field_has_a_picker(dags: dict[str, DAG]) -> None:
 
 
 def test_no_form_shows_null(dags: dict[str, DAG]) -> None:
-    """A choice of nothing has a label, and a list without values is empty."""
+    """An empty choice has a label, and the default of a list is empty."""
     for dag in dags.values():
         for name in dag.params:
             param = dag.params.get_param(name)
@@ -89,7 +89,7 @@ def test_no_form_shows_null(dags: dict[str, DAG]) -> None:
 def test_forms_propose_the_names_of_the_rule_files(
     dags: dict[str, DAG], dag_id: str, proposed: dict[str, list[str]]
 ) -> None:
-    """Every field of one bus, rule or target proposes names, and takes others."""
+    """Every field for a bus, rule or target proposes names."""
     params = dags[dag_id].params
     schemas = {name: params.get_param(name).schema for name in params}
 
@@ -97,7 +97,9 @@ def test_forms_propose_the_names_of_the_rule_files(
 
 
 def test_a_form_of_many_rules_proposes_none(home: Path) -> None:
-    """Airflow keeps a form in its database, and a cut list could not choose the rest: names are typed then."""
+    """Airflow stores the form in its database, and a truncated list would hide the other names, so none are
+    proposed.
+    """
     rules = "".join(
         f"  rule-{number}:\n    bus: orders\n    pattern: {{type: [a]}}\n"
         "    targets: {log: {type: file, path: /tmp/never-written.jsonl}}\n"
@@ -110,12 +112,12 @@ def test_a_form_of_many_rules_proposes_none(home: Path) -> None:
 
 
 def starred(dag: DAG) -> set[str]:
-    """Return the fields that Airflow shows as required."""
+    """Return the fields that Airflow marks as required."""
     return {name for name in dag.params if "null" not in dag.params.get_param(name).schema["type"]}
 
 
 def test_the_form_of_a_redrive_has_the_fields_of_a_selection(dags: dict[str, DAG]) -> None:
-    """Each field of a selection and each option is a typed parameter; as it stands, the form is valid."""
+    """Each field of a selection and each option is a typed parameter; the defaults are valid."""
     params = dags["eventbridge_redrive_dead_letters"].params
     times = {"since": "from", "until": "to"}
     fields = {times.get(each.name, each.name) for each in dataclasses.fields(Selection)} - {"payloads"}  # a permission
@@ -127,7 +129,7 @@ def test_the_form_of_a_redrive_has_the_fields_of_a_selection(dags: dict[str, DAG
 
 
 def test_the_form_of_operate_rules_has_every_action(dags: dict[str, DAG]) -> None:
-    """What can be said of rules and targets is a choice of the form, whose fields are typed."""
+    """Every action on rules and targets is a choice of the form, whose fields are typed."""
     params = dags["eventbridge_operate_rules"].params
 
     assert tuple(params.get_param("action").schema["enum"]) == (*get_args(Action), *REPAIRS)
@@ -136,7 +138,7 @@ def test_the_form_of_operate_rules_has_every_action(dags: dict[str, DAG]) -> Non
 
 
 def test_the_form_of_explain_event_is_typed(dags: dict[str, DAG]) -> None:
-    """An id is required; bus and times are not, and times are picked."""
+    """The id is required; bus and times are optional, and times have pickers."""
     params = dags["eventbridge_explain_event"].params
     schemas = {name: params.get_param(name).schema for name in params}
 
@@ -150,7 +152,7 @@ def test_the_form_of_explain_event_is_typed(dags: dict[str, DAG]) -> None:
     ("dag_id", "named"), [("eventbridge_backtest_rules", {"candidate"}), ("eventbridge_diff_rules", {"a", "b"})]
 )
 def test_the_form_of_a_backtest_is_typed(dags: dict[str, DAG], dag_id: str, named: set[str]) -> None:
-    """Each field has a type, a title and help; times are picked; what is compared must be named."""
+    """Each field has a type, a title and a description; times have pickers; candidates are required."""
     params = dags[dag_id].params
     schemas = {name: params.get_param(name) for name in params}
 

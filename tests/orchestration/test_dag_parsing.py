@@ -1,4 +1,4 @@
-"""What parsing a DAG file costs and touches, and how errors of rule files are shown."""
+"""The cost and side effects of parsing a DAG file, and how errors in rule files are shown."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from eventbridge.rule import load_rules
 
 @pytest.mark.parametrize("dag_id", ["eventbridge_deliver_night", "eventbridge_retry_deliveries", "somebody_elses"])
 def test_a_task_defines_only_its_own_dag(home: Path, dag_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One file has all DAGs; the process of a task pays for one."""
+    """In the process of a task, only the task's DAG is defined."""
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, dag_id)
 
     assert set(airflow_dags()) == {dag_id} - {"somebody_elses"}
 
 
 def test_the_shape_does_not_depend_on_the_number_of_rules(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred more rules of a runner change nothing that the scheduler has to look at."""
+    """A hundred more rules of a runner do not change the DAGs."""
     before = {dag_id: edges(dag) for dag_id, dag in DagBag(DAGS).dags.items()}
     rule = "  r{n}: {{bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: /tmp/never.jsonl}}}}}}\n"
     more = "rules:\n" + "".join(rule.format(n=n) for n in range(100))
@@ -38,7 +38,7 @@ def test_the_shape_does_not_depend_on_the_number_of_rules(home: Path, monkeypatc
 
 
 def test_errors_in_rule_files_are_an_import_error_in_airflow(home: Path) -> None:
-    """The UI shows every error with file, line and column: the text of `eventbridge rules check`."""
+    """The UI shows every error with file, line and column, like `eventbridge rules check`."""
     folder = Path(os.environ["EVENTBRIDGE_RULES_FOLDER"])
     (folder / "wrong.yaml").write_text("rules:\n  a: {bus: nowhere, patern: {}}\n  b: 7\n")
     with pytest.raises(RuleFileError) as errors:
@@ -51,9 +51,8 @@ def test_errors_in_rule_files_are_an_import_error_in_airflow(home: Path) -> None
     assert set(bag.dags) == ALWAYS_PRESENT
 
 
-# Parses DAG files, each in a fork as Airflow's processes do, in a home of its own, and prints what it opened, connected
-# to and imported meanwhile. What those processes have loaded by then is loaded here too: croniter, for one, runs `file`
-# when it is imported.
+# Parses DAG files, each in a fork as Airflow does and with its own home, and prints what each opened, connected to and
+# imported. It first loads what Airflow's processes have loaded by then: croniter, for one, runs `file` at its import.
 _WATCHED_PARSES = """
 import json, os, runpy, sys, time
 import airflow.sdk, airflow.sdk.definitions.asset, airflow.triggers.base, pydantic, croniter
@@ -80,26 +79,25 @@ for path in sys.argv[2:]:
 
 
 def watched_parses(*files: str, task_of: str = "-") -> list[dict[str, Any]]:
-    """Parse DAG files, each in a process of its own, as a task of DAG `task_of` does if one is given."""
+    """Parse DAG files, each in its own process; with `task_of`, as a task of that DAG does."""
     command = [sys.executable, "-c", _WATCHED_PARSES, task_of, *(str(DAGS / file) for file in files)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     return [json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("@@")]
 
 
 def touched(found: dict[str, Any]) -> list[list[str]]:
-    """Return what a parse touched beside source code."""
+    """Return what a parse accessed besides source code."""
     code = (".py", ".pyc", ".so")
     return [[name, what] for name, what in found["events"] if name != "open" or not what.endswith(code)]
 
 
-#: The DAG file that asks the ledger when the watcher looked last.
+#: The DAG file that reads the watcher's last poll from the ledger.
 _ASKS_THE_LEDGER = "eventbridge_start_waiting_runs.py"
 
 
 def test_parsing_reads_only_the_rule_files(home: Path) -> None:
-    """No connection, process, database, or file but the rules while a DAG file is parsed; no heavy import; quickly.
-
-    What files held is looked up in the rule cache.
+    """Parsing is fast, and opens no connection, process, database or file except rule files and the rule cache; no
+    heavy import.
     """
     files = ["eventbridge_deliver_events.py", *(f"{dag}.py" for dag in sorted(ALWAYS_PRESENT))]
     parses = dict(zip(files, watched_parses(*files), strict=True))
@@ -123,7 +121,7 @@ def test_parsing_reads_only_the_rule_files(home: Path) -> None:
 
 
 def test_a_task_parses_its_own_dag_without_the_rule_files(home: Path) -> None:
-    """While somebody edits the rules, and breaks them, the tasks of a batch under way go on."""
+    """If rule files are broken, the tasks of a batch in progress continue."""
     (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")
     (found,) = watched_parses("eventbridge_deliver_events.py", task_of="eventbridge_deliver_night")
 

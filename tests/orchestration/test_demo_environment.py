@@ -1,4 +1,4 @@
-"""The demo's environment: nothing of the user's, and nothing of another environment's."""
+"""The demo's environment is separate from the user's Airflow and from other environments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_services_see_nothing_of_the_users_airflow(tmp_path: Path) -> None:
-    """Settings of another Airflow or product are dropped; all paths lie below the folder; only loopback listens."""
+    """The user's settings are dropped, all paths are in the folder, and services listen only on loopback."""
     made = new_places(tmp_path / "demo")
     users = {"AIRFLOW__CORE__EXECUTOR": "Users", "AIRFLOW_HOME": "/users", "EVENTBRIDGE_HOME": "/users", "LANG": "C"}
     given = environment(made, users)
@@ -36,7 +36,7 @@ def test_the_services_see_nothing_of_the_users_airflow(tmp_path: Path) -> None:
 
 
 def test_saved_places_are_loaded_and_are_private(tmp_path: Path) -> None:
-    """What `make up` wrote down is what `load` reads; the folder holds a password."""
+    """`load` reads what `make up` saved; the folder is private, as it contains a password."""
     made = new_places(tmp_path / "demo")
     save(made)
 
@@ -47,7 +47,7 @@ def test_saved_places_are_loaded_and_are_private(tmp_path: Path) -> None:
 
 
 def test_the_summary_shows_the_address_of_the_page(tmp_path: Path) -> None:
-    """At its own environment's Airflow, with the user and the password that it asks for."""
+    """It is at the environment's own Airflow, with user and password."""
     made = new_places(tmp_path / "demo")
     lines = [line.split() for line in summary(made, 31.4).splitlines()]
 
@@ -56,19 +56,19 @@ def test_the_summary_shows_the_address_of_the_page(tmp_path: Path) -> None:
 
 
 def test_the_command_line_uses_the_demo_by_its_settings_file(tmp_path: Path) -> None:
-    """Sourcing settings.sh gives a shell the product's settings, quoted as a shell needs them."""
+    """settings.sh exports EventBridge's settings, with shell quoting."""
     made = new_places(tmp_path / "a demo")
     save(made)
     script = f"source '{made.folder}/settings.sh' && env -0"
-    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
-    shell = dict(line.split("=", 1) for line in told.split("\0") if line)
+    exported = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+    shell = dict(line.split("=", 1) for line in exported.split("\0") if line)
 
     assert {name: shell[name] for name in places.shell_settings(made)} == places.shell_settings(made)
     assert shell["EVENTBRIDGE_SPARK_REMOTE"] == made.spark_url
 
 
 def test_every_process_gets_the_settings_of_a_store_in_a_bucket(tmp_path: Path) -> None:
-    """STORE=s3: tasks, Spark's workers and the command line get URI and connection; by default there is none."""
+    """STORE=s3: tasks, Spark's workers and the command line get URI and connection; by default they get none."""
     made = new_places(tmp_path / "demo", store="s3")
     save(made)
     given = environment(made, {})
@@ -84,7 +84,8 @@ def test_every_process_gets_the_settings_of_a_store_in_a_bucket(tmp_path: Path) 
 
 
 def test_sparks_workers_get_the_connections_of_buses(tmp_path: Path) -> None:
-    """They land large batches themselves; what only tasks need, such as the receiver's secret, they are not given."""
+    """They land large batches, so they get the connections of buses, but not settings for tasks, such as the receiver's
+    secret."""
     broker = {"EVENTBRIDGE_CONN_BROKER": "kafka://127.0.0.1:9", "EVENTBRIDGE_BATCH_MAX_EVENTS": "9"}
     made = new_places(tmp_path / "demo", settings=broker)
 
@@ -92,7 +93,7 @@ def test_sparks_workers_get_the_connections_of_buses(tmp_path: Path) -> None:
 
 
 def test_every_process_gets_the_url_of_a_ledger_on_a_server(tmp_path: Path) -> None:
-    """LEDGER=postgresql: its URL, with the environment's own password; by default there is none."""
+    """LEDGER=postgresql: the URL has the environment's own password; by default there is none."""
     made = new_places(tmp_path / "demo", ledger="postgresql")
     url = f"postgresql://postgres:{made.password}@127.0.0.1:{made.ledger_port}/postgres"
 
@@ -103,7 +104,7 @@ def test_every_process_gets_the_url_of_a_ledger_on_a_server(tmp_path: Path) -> N
 
 
 def test_streaming_mode_is_two_lines_of_the_rules(tmp_path: Path) -> None:
-    """MODE=streaming: the shipped rules, all of which streaming mode delivers, with a runner in that mode."""
+    """MODE=streaming: the shipped rules, with their runner in streaming mode."""
     made, usual = new_places(tmp_path / "demo", mode="streaming"), new_places(tmp_path / "other")
     rules = load_rules(places.ROOT / made.rules_folder)
 
@@ -115,7 +116,7 @@ def test_streaming_mode_is_two_lines_of_the_rules(tmp_path: Path) -> None:
 
 
 def test_an_unknown_store_is_refused_before_anything_is_removed(tmp_path: Path) -> None:
-    """A typo in STORE is told, and what is there stays."""
+    """A typo in STORE is reported, and existing data stay."""
     made = new_places(tmp_path / "demo")
     with pytest.raises(DemoError, match="STORE is 'S3'; it must be file or s3"):
         new_places(tmp_path / "demo", store="S3")
@@ -124,7 +125,7 @@ def test_an_unknown_store_is_refused_before_anything_is_removed(tmp_path: Path) 
 
 
 def test_a_port_is_reserved_for_one_environment() -> None:
-    """Not to two that look before either has bound it, and not while somebody listens there."""
+    """A reserved port is not given to another environment, nor is a port on which a process listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -138,7 +139,7 @@ def test_a_port_is_reserved_for_one_environment() -> None:
 
 
 def test_a_port_is_free_again_once_its_environment_has_ended() -> None:
-    """Nothing has to be cleaned up after a process that was killed."""
+    """A killed process releases its ports."""
     code = "from demo.ports import reserve; import os, signal; print(reserve(), flush=True); os.kill(os.getpid(), 9)"
     killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     port = int(killed.stdout)
@@ -148,7 +149,7 @@ def test_a_port_is_free_again_once_its_environment_has_ended() -> None:
 
 
 def test_a_folder_is_locked_by_one_environment(tmp_path: Path) -> None:
-    """Of two that start in one checkout the second is told, and empties nothing."""
+    """If two environments start in one checkout, the second one fails, and removes nothing."""
     made = new_places(tmp_path / "demo")
     code = f"from demo.places import new_places; from pathlib import Path; new_places(Path({str(tmp_path / 'demo')!r}))"
     second = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -159,7 +160,7 @@ def test_a_folder_is_locked_by_one_environment(tmp_path: Path) -> None:
 
 
 def test_environments_share_no_port_and_no_file(tmp_path: Path) -> None:
-    """The shipped rules of one deliver to its own receiver and below its own home."""
+    """Each environment's rules deliver to its own receiver and below its own home."""
     one, other = new_places(tmp_path / "one"), new_places(tmp_path / "other")
     ports = [(made.airflow_port, made.spark_port, made.receiver_port) for made in (one, other)]
     shipped = set(destinations(load_rules(ROOT / places.RULES_FOLDER)))
@@ -175,7 +176,7 @@ def test_environments_share_no_port_and_no_file(tmp_path: Path) -> None:
 
 
 def test_an_environment_works_with_a_copy_of_the_shipped_rules(tmp_path: Path) -> None:
-    """A rule that you change or add while it runs changes no file of the checkout."""
+    """Changing or adding a rule changes no file of the checkout."""
     made = new_places(tmp_path / "demo")
 
     assert made.rules_folder == tmp_path / "demo" / "rules"
@@ -183,7 +184,7 @@ def test_an_environment_works_with_a_copy_of_the_shipped_rules(tmp_path: Path) -
 
 
 def test_a_restarted_environment_keeps_its_data(tmp_path: Path) -> None:
-    """Passwords, ports, ledger, archive, rules and Airflow's database stay; a folder without one has none to keep."""
+    """Passwords, ports, ledger, archive, rules and Airflow's database stay; an empty folder has no environment."""
     folder = tmp_path / "demo"
     assert existing_places(tmp_path / "new", {}) is None
     first = in_another_process(folder, "new_places(folder)")
@@ -201,7 +202,7 @@ def test_a_restarted_environment_keeps_its_data(tmp_path: Path) -> None:
 
 
 def test_other_options_for_an_existing_environment_are_refused(tmp_path: Path) -> None:
-    """STORE=s3 beside data that lie in a folder: an error that says which command removes them, and nothing is."""
+    """STORE=s3 with existing data in a folder is an error that names the command to remove them; nothing is removed."""
     folder = tmp_path / "demo"
     in_another_process(folder, "new_places(folder)")
     with pytest.raises(DemoError, match=r"has STORE=file, not s3\. `make clean-up` removes it"):
@@ -211,7 +212,7 @@ def test_other_options_for_an_existing_environment_are_refused(tmp_path: Path) -
 
 
 def test_an_environment_whose_port_is_taken_names_the_port(tmp_path: Path) -> None:
-    """Its rules name the receiver's port, so it does not start on another one."""
+    """Its rules have the receiver's port, so it cannot use another one."""
     folder = tmp_path / "demo"
     in_another_process(folder, "new_places(folder)")
     port = load(folder).receiver_port
@@ -241,7 +242,7 @@ def test_only_clean_up_removes_an_environment(tmp_path: Path, monkeypatch: pytes
 
 
 def in_another_process(folder: Path, code: str) -> str:
-    """Make an environment as an earlier command did, and return its password; its locks end with that process."""
+    """Create an environment in another process, which then ends and releases its locks; return its password."""
     imports = "from pathlib import Path; from demo.places import new_places, save"
     code = f"{imports}; folder = Path({str(folder)!r}); made = {code}"
     command = [sys.executable, "-c", f"{code}; save(made); print(made.password)"]
@@ -249,6 +250,6 @@ def in_another_process(folder: Path, code: str) -> str:
 
 
 def destinations(rules: RuleSet) -> list[str]:
-    """Return the URLs and files of all targets."""
+    """Return the URLs and paths of all targets."""
     targets = [target for rule in rules.rules.values() for target in rule.targets.values()]
     return [target.path if isinstance(target, FileFields) else target.url for target in targets]

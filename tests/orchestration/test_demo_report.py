@@ -1,4 +1,4 @@
-"""The demo's report: nothing that hides a loss."""
+"""The demo's report shows every loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_demo_waits_for_every_target_that_accepts_deliveries() -> None:
-    """Healthy, slow and flaky targets and files must have everything; those of /bad, /gone and /hang need not."""
+    """Healthy, slow and flaky targets and files must get all deliveries, those of /bad, /gone and /hang not."""
     rules = load_rules(ROOT / "include" / "rules")
     waited_for = {f"{rule}/{target}" for rule, target in targets_that_take_all(rules)}
     every = {f"{rule.name}/{target}" for rule in rules.enabled().values() for target in rule.targets}
@@ -60,7 +60,7 @@ def record(tmp_path: Path, *requests: tuple[str, int | None]) -> Path:
 
 
 def test_the_receivers_record_is_compared_id_by_id(rules: RuleSet, tmp_path: Path) -> None:
-    """A delivery too few or too many is told; a refusal, no response and a second acceptance are none."""
+    """A missing or an extra delivery is reported; a refusal, no response or a duplicate is not."""
     (tmp_path / "log.jsonl").write_text("{}\n{}\n")
     requests = [("a", 503), ("a", 200), ("a", 200), ("b", None), ("c", 200)]
     seen = read_record(record(tmp_path, *requests))
@@ -71,15 +71,16 @@ def test_the_receivers_record_is_compared_id_by_id(rules: RuleSet, tmp_path: Pat
     few, many = dict(compare(rules, lost, seen, tmp_path)), dict(compare(rules, extra, seen, tmp_path))
 
     assert dict(compare(rules, right, seen, tmp_path)) == {"r/web": "", "r/log": ""}
-    assert few["r/web"] == "1 delivered by the reconciliation, never accepted by the receiver, such as b"
+    assert few["r/web"] == "1 delivered according to the reconciliation, but not accepted by the receiver, such as b"
     assert few["r/log"].startswith("3 delivered, 2 lines")
-    assert many["r/web"] == "1 accepted by the receiver, not delivered by the reconciliation, such as c"
+    assert many["r/web"] == "1 accepted by the receiver, but not delivered according to the reconciliation, such as c"
     assert many["r/log"].startswith("1 delivered, 2 lines")
     assert duplicates(seen) == 1
 
 
 def test_the_final_states_of_targets_are_printed_and_compared() -> None:
-    """The one that hangs is degraded, the flaky one ok, the one that is gone disabled; few deliveries say nothing."""
+    """The target that hangs is degraded, the flaky one ok, the one that is gone disabled; with few deliveries any state
+    is accepted."""
     rules = load_rules(ROOT / "include" / "rules")
     at = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
     desk, rebooking, partner = [
@@ -100,15 +101,15 @@ def test_the_final_states_of_targets_are_printed_and_compared() -> None:
     assert lines[-1] == f"{len(targets_that_take_all(rules)) + 1} others: ok"
     assert list(unexpected_states(rules, right, matched)) == []
     assert sorted(unexpected_states(rules, wrong, matched)) == [
-        "diversions/desk is ok after 139 deliveries, and should be degraded",
-        "missed-connections/rebooking is degraded (slow) after 449 deliveries, and should be ok",
-        "pacific-codeshares/partner is ok after 189 deliveries, and should be disabled",
+        "diversions/desk is ok after 139 deliveries; expected degraded",
+        "missed-connections/rebooking is degraded (slow) after 449 deliveries; expected ok",
+        "pacific-codeshares/partner is ok after 189 deliveries; expected disabled",
     ]
     assert list(unexpected_states(rules, {}, {"diversions/desk": 5})) == []
 
 
 def test_quantiles_of_measured_times() -> None:
-    """The median and the 99th percentile of 100 times, and none of none."""
+    """The median and the 99th percentile of 100 times; None without times."""
     many = Tally(seconds=[float(number) for number in range(100, 0, -1)])
 
     assert (many.quantile(0.5), many.quantile(0.99), Tally().quantile(0.5)) == (51.0, 100.0, None)

@@ -1,4 +1,4 @@
-"""The demo's services: each starts, is known to the others, and ends with all that it started."""
+"""The demo's services start, know each other's addresses, and stop with their children."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ time.sleep(600)
 
 
 def test_services_that_ignore_sigterm_are_killed_with_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM first; what is left of the group after that is killed, a leader's children included."""
+    """First SIGTERM, then SIGKILL for the rest of the process group, including the children."""
     monkeypatch.setattr(services, "_GRACE_SECONDS", 0.4)
     leader = subprocess.Popen(
         [sys.executable, "-c", _STUBBORN], stdout=subprocess.PIPE, start_new_session=True, text=True
@@ -60,7 +60,7 @@ def test_services_that_ignore_sigterm_are_killed_with_their_children(monkeypatch
 
 
 def ended(pid: int) -> bool:
-    """Say whether a process has ended, buried or not."""
+    """Return whether a process has ended, also if it is a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -68,14 +68,14 @@ def ended(pid: int) -> bool:
 
 
 def test_stopping_an_ended_service_is_harmless() -> None:
-    """`make down` after a crash, or twice."""
+    """For example `make down` after a crash, or twice."""
     done = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
     done.wait()
     stop_groups({"gone": done.pid})
 
 
 def test_a_reused_process_id_is_ignored(tmp_path: Path) -> None:
-    """`make down` ends the processes it noted, known by id and start, and nobody else's."""
+    """`make down` stops only the recorded processes, identified by id and start time."""
     mine = psutil.Process()
     noted = {"mine": [mine.pid, mine.create_time()], "again": [mine.pid, 1.0], "gone": [2**22 - 3, 5.0]}
     (tmp_path / "pids.json").write_text(json.dumps(noted))
@@ -85,7 +85,7 @@ def test_a_reused_process_id_is_ignored(tmp_path: Path) -> None:
 
 
 def test_the_ledgers_server_requires_the_password_and_stops(tmp_path: Path) -> None:
-    """It takes the ledger once started, refuses whoever has no password, and is gone when the others are."""
+    """It holds the ledger, refuses a wrong password, and stops with the other services."""
     made = new_places(tmp_path / "demo", ledger="postgresql")
     running = services.Services(made)
     url = environment(made, {})["EVENTBRIDGE_LEDGER_URL"]
@@ -111,7 +111,9 @@ def test_the_ledgers_server_requires_the_password_and_stops(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("bus", ["kafka", "rocketmq"])
 def test_every_process_gets_the_connection_of_a_broker_which_stops_last(tmp_path: Path, bus: str) -> None:
-    """BUS=...: the copy of the rules names it, the connection leads to it, and it is gone when the others are."""
+    """BUS=...: the copy of the rules names it, all processes have its connection, and it stops with the other
+    services.
+    """
     made = new_places(tmp_path / "demo", bus=bus)
     running = services.Services(made)
     given = environment(made, {})
@@ -139,7 +141,7 @@ def test_every_process_gets_the_connection_of_a_broker_which_stops_last(tmp_path
 
 
 def test_the_s3_server_runs_until_it_is_stopped_last(tmp_path: Path) -> None:
-    """It is there with its bucket once started, stays when the others end, and can be read meanwhile."""
+    """It has its bucket once it is started, keeps running when the others stop, and can be read."""
     made = new_places(tmp_path / "demo", store="s3")
     running = services.Services(made)
     try:
@@ -158,7 +160,7 @@ def test_the_s3_server_runs_until_it_is_stopped_last(tmp_path: Path) -> None:
 
 
 def test_a_service_can_get_a_lower_cpu_priority() -> None:
-    """Its priority is lower, and that of its session, where Linux has one."""
+    """The priority of its process is lower, and that of its session if Linux has one."""
     sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     try:
         lower_priority(sleeper.pid)
@@ -171,7 +173,7 @@ def test_a_service_can_get_a_lower_cpu_priority() -> None:
 
 
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Ctrl-C while the services start: exit code 130, every process ended, in a demo folder of its own."""
+    """Ctrl-C while the services start: exit code 130, and every process has ended."""
     code = (
         "import sys; from pathlib import Path; import demo.run as run;"
         f"run.RUN_FOLDER = Path({str(tmp_path / 'demo')!r}); sys.exit(run.main())"

@@ -1,4 +1,4 @@
-"""Which of Airflow's executors a ledger goes with: a file goes with those of one host."""
+"""Which of Airflow's executors can use a ledger: a file can only be used on one host."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FILE = "sqlite:////var/lib/eventbridge/ledger.sqlite"
     ],
 )
 def test_executors_of_one_host_accept_a_ledger_in_a_file(configured: str) -> None:
-    """By name, by import path, by alias, for a team."""
+    """Executors are given by name, import path or alias, also for a team."""
     refuse_executors(configured, FILE)
 
 
 @pytest.mark.parametrize(
-    ("configured", "told"),
+    ("configured", "executor"),
     [
         ("CeleryExecutor", "CeleryExecutor"),
         ("LocalExecutor, KubernetesExecutor", "KubernetesExecutor"),
@@ -43,15 +43,15 @@ def test_executors_of_one_host_accept_a_ledger_in_a_file(configured: str) -> Non
         ("LocalExecutor;team1=CeleryExecutor", "CeleryExecutor"),
     ],
 )
-def test_executors_of_several_hosts_refuse_a_ledger_in_a_file(configured: str, told: str) -> None:
-    """The error names the executor, the ledger, and what to set."""
+def test_executors_of_several_hosts_refuse_a_ledger_in_a_file(configured: str, executor: str) -> None:
+    """The error names the executor, the ledger, and the settings to change."""
     remedies = r"EVENTBRIDGE_LEDGER_URL.*postgresql://.*AIRFLOW__CORE__EXECUTOR\) to LocalExecutor"
-    with pytest.raises(SettingsError, match=rf"by {told}, which.*{FILE}.*{remedies}"):
+    with pytest.raises(SettingsError, match=rf"by {executor}, which.*{FILE}.*{remedies}"):
         refuse_executors(configured, FILE)
 
 
 def test_the_ui_shows_a_refused_executor(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the import error of every DAG file, before anything runs."""
+    """The error is the import error of every DAG file, before any run."""
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
     bag = DagBag(DAGS)
 
@@ -61,7 +61,7 @@ def test_the_ui_shows_a_refused_executor(home: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_policy_of_the_page_sends_every_task_to_celery(dags: dict[str, DAG]) -> None:
-    """docs/deploy.md has it for who runs Kubernetes beside: also pushes, which are mapped, and refuse to be set."""
+    """The policy of docs/deploy.md, for Airflows with Kubernetes as well, also applies to pushes, which are mapped."""
     (policy,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     named: dict[str, Any] = {}
     exec(policy, named)  # as Airflow imports it

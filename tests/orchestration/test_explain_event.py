@@ -1,4 +1,4 @@
-"""The task of the DAG `eventbridge_explain_event`: it takes the form and logs the response as JSON."""
+"""The task of the DAG `eventbridge_explain_event`: it logs the result as JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def landed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(**filled_in: Any) -> None:
-    """Run the task with the form filled in."""
+    """Run the task with a form."""
     dag = DagBag(DAGS).dags["eventbridge_explain_event"]
     (task,) = dag.tasks
     form = {name: dag.params.get_param(name).value for name in dag.params} | filled_in
@@ -47,7 +47,7 @@ def run(**filled_in: Any) -> None:
 
 @pytest.mark.usefixtures("landed")
 def test_the_log_has_the_response(caplog: pytest.LogCaptureFixture) -> None:
-    """Where it lies and what each rule says, as `eventbridge why --json` has it."""
+    """Its offset and the result of each rule, like `eventbridge why --json`."""
     with caplog.at_level(logging.INFO):
         run(event_id="o-1")
 
@@ -59,7 +59,7 @@ def test_the_log_has_the_response(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.usefixtures("landed")
 def test_an_unknown_event_fails_the_task_without_a_retry(caplog: pytest.LogCaptureFixture) -> None:
-    """It says how far was looked, and is not tried again."""
+    """The error names the event, and the task is not retried."""
     with pytest.raises(PlainFailure):
         run(event_id="nobody")
     assert "no event 'nobody'" in caplog.messages[-1]

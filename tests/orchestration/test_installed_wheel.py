@@ -1,4 +1,4 @@
-"""The wheel in an Airflow of its own: entry points, configuration, connection types, DAGs; nothing of the checkout."""
+"""The wheel in a separate Airflow, without the checkout: entry points, configuration, connection types, DAGs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from orchestration.conftest import RULES
 from orchestration.fresh_venv import ROOT, FreshVenv, build_wheel, install_wheel
 
-#: Imports what the entry points and the stages name, and prints which files that loaded.
+#: Imports all modules and entry points, and prints the loaded files.
 _LOAD_ALL = """
 import json, pkgutil, sys
 import airflow.settings
@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> FreshVenv:
-    """Install the wheel, write a rule file, and let `eventbridge init-airflow` do its work."""
+    """Install the wheel, write a rule file, and run `eventbridge init-airflow`."""
     made = install_wheel(tmp_path_factory.mktemp("fresh"), wheel)
     (made.workdir / "rules").mkdir()
     (made.workdir / "rules" / "orders.yaml").write_text(RULES)
@@ -46,12 +46,12 @@ def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> FreshVenv:
 
 
 def listed(printed: str) -> Any:
-    """Return the JSON that an `airflow` command prints behind its warnings."""
+    """Return the JSON that an `airflow` command prints after its warnings."""
     return json.loads(printed.splitlines()[-1])
 
 
 def test_the_wheel_has_every_module_and_the_migrations(wheel: Path) -> None:
-    """What lies below include/eventbridge is in it, and nothing else of the checkout."""
+    """It contains everything below include/eventbridge, and nothing else of the checkout."""
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     source = ROOT / "include"
 
@@ -63,7 +63,7 @@ def test_the_wheel_has_every_module_and_the_migrations(wheel: Path) -> None:
 
 
 def test_nothing_comes_from_the_checkout(venv: FreshVenv) -> None:
-    """Every module of the package is imported in the fresh environment, and lies there; the policy is registered."""
+    """Every module is imported from the new environment, and the policy is registered."""
     found = json.loads(venv.run("python", "-c", _LOAD_ALL).splitlines()[-1])
     ours = [file for file in found["files"] if "/eventbridge/" in file]
 
@@ -75,7 +75,7 @@ def test_nothing_comes_from_the_checkout(venv: FreshVenv) -> None:
 
 
 def test_airflow_lists_provider_and_plugin(venv: FreshVenv) -> None:
-    """`airflow providers list` and `airflow plugins` know the package, once, in its version."""
+    """`airflow providers list` and `airflow plugins` list the package once, with its version."""
     providers, plugins = map(listed, venv.airflow("providers list -o json", "plugins -o json"))
     (provider,) = [each for each in providers if each["package_name"] == "eventbridge-airflow"]
     (plugin,) = [each for each in plugins if each["name"] == "eventbridge"]
@@ -85,7 +85,7 @@ def test_airflow_lists_provider_and_plugin(venv: FreshVenv) -> None:
 
 
 def test_airflow_has_a_section_for_the_settings(venv: FreshVenv) -> None:
-    """`airflow config` gives what a variable says, and the default of what nobody set; URLs with logins are hidden."""
+    """`airflow config` returns a variable's value, and the defaults of the other settings."""
     section, value = venv.airflow(
         "config list --section eventbridge --show-values", "config get-value eventbridge batch_max_events"
     )
@@ -96,7 +96,7 @@ def test_airflow_has_a_section_for_the_settings(venv: FreshVenv) -> None:
 
 
 def test_airflow_makes_the_dags_of_the_rule_files(venv: FreshVenv) -> None:
-    """After `init-airflow` an Airflow with a database of its own lists every DAG and no import error."""
+    """After `init-airflow`, Airflow lists every DAG and no import error."""
     commands = ("db migrate", "dags reserialize", "dags list -o json", "dags list-import-errors -o json")
     *_, dags, errors = venv.airflow(*commands)
     names = {each["dag_id"] for each in listed(dags)}
@@ -112,7 +112,7 @@ def test_airflow_makes_the_dags_of_the_rule_files(venv: FreshVenv) -> None:
 
 
 def test_events_are_published_without_airflow(venv: FreshVenv) -> None:
-    """The command line makes its ledger from the wheel's migrations, and takes its URL from a file."""
+    """The command line creates its ledger by the wheel's migrations, and reads its URL from a file."""
     (venv.workdir / "url").write_text(f"sqlite:///{venv.workdir}/mine.sqlite\n")
     (venv.workdir / "one.jsonl").write_text(
         '{"specversion": "1.0", "id": "1", "source": "/s", "type": "order.placed"}\n'

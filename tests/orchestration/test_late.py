@@ -1,4 +1,4 @@
-"""`batch is late` comes from the ledger: which batches are reported, and that no run of Airflow has a deadline."""
+"""Late batches are reported from the ledger, and no DAG has an Airflow deadline."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 def runtime(home: Path) -> Iterator[Runtime]:
-    """A runtime whose clock stands still."""
+    """A runtime with a fixed clock."""
     settings = Settings(home=home, rules_folder=home.parent / "rules", batch_late_after=90)
     with closing(Runtime.open(settings, connections_from_environment({}), lambda: NOW)) as runtime:
         yield runtime
 
 
 def planned(runtime: Runtime, runner: str, seconds_ago: float, state: BatchState = "planned") -> Batch:
-    """Plan a batch of no events, so long ago."""
+    """Plan an empty batch some seconds ago."""
     batch = Batch(f"of-{runner}", "normal", runner, "orders", state, "cafe", NOW - timedelta(seconds=seconds_ago))
     assert runtime.ledger.plan_batch(batch, [])
     return batch
@@ -42,7 +42,7 @@ def test_no_dag_has_a_deadline(dags: dict[str, DAG]) -> None:
 
 
 def test_a_late_batch_is_reported_once(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
-    """Only the batch that is older than the setting: an alarm in the log and one event `batch.late`."""
+    """Only a batch older than the setting gets an alarm in the log and one event `batch.late`."""
     planned(runtime, "slow", 91)
     planned(runtime, "quick", 89)
     with caplog.at_level(logging.ERROR):
@@ -65,7 +65,7 @@ def test_a_late_batch_is_reported_once(runtime: Runtime, caplog: pytest.LogCaptu
 
 
 def test_the_watcher_reports_late_batches(runtime: Runtime) -> None:
-    """It looks at the ledger anyway; a batch that is committed, or the open batch of a streaming task, is not late."""
+    """A committed batch, or the open batch of a streaming task, is not late."""
     planned(runtime, "orders", 91, "open")
     watch = Watch(runtime)
     watch.look()

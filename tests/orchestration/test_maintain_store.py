@@ -22,7 +22,7 @@ from eventbridge.store import layout
 
 @pytest.fixture
 def old(home: Path) -> Batch:
-    """A batch that was committed two years ago, and was not the last of its runner."""
+    """A batch that was committed two years ago and is not the last one of its runner."""
     runtime = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
     claim_runner(runtime, "orders")
     runtime.ledger.register_partitions("orders", "orders", {Partition("events", "", 0): 0})
@@ -42,7 +42,7 @@ def old(home: Path) -> Batch:
 def test_the_task_removes_and_logs_what_is_past_its_retention(
     home: Path, old: Batch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the settings of Airflow's environment."""
+    """It uses the settings of Airflow's environment."""
     with caplog.at_level(logging.INFO):
         maintain.function()
 
@@ -58,7 +58,7 @@ def test_the_task_removes_and_logs_what_is_past_its_retention(
 def test_a_ledger_of_another_store_fails_the_task_without_a_retry(
     home: Path, old: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It removes nothing, and is not tried again: a person must act."""
+    """It removes nothing, and is not retried, as a person must act."""
     monkeypatch.setenv("EVENTBRIDGE_STORE_URI", (tmp_path / "empty").as_uri())
 
     with pytest.raises(PlainFailure):

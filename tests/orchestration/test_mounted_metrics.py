@@ -1,4 +1,4 @@
-"""What Airflow's api-server responds with of ours: `/eventbridge/metrics`, with a token of ours and no session."""
+"""`/eventbridge/metrics` in Airflow's api-server, with an API token and without a session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ rules:
 
 @pytest.fixture
 def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A token of an installation that Airflow's processes are told of by their environment."""
+    """A token of an installation that the environment variables name."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "rules.yaml").write_text(RULES)
     environ = {"EVENTBRIDGE_HOME": str(tmp_path / "home"), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
@@ -53,7 +53,7 @@ def responses(*calls: dict[str, str], path: str = "/metrics") -> list[httpx.Resp
 
 
 def test_airflow_serves_metrics_to_an_api_token(token: str) -> None:
-    """No login of Airflow is asked for; without the token nothing is told."""
+    """It needs no login of Airflow, but a token."""
     refused, wrong, response = responses({}, {"authorization": "Bearer ebt_x"}, {"authorization": f"Bearer {token}"})
 
     assert (refused.status_code, wrong.status_code) == (401, 401)
@@ -63,7 +63,7 @@ def test_airflow_serves_metrics_to_an_api_token(token: str) -> None:
 
 
 def test_nothing_else_is_mounted(token: str) -> None:
-    """Events are published to `eventbridge serve` alone, and the login of the page is Airflow's."""
+    """Events can only be published to `eventbridge serve`, and the page uses Airflow's login."""
     header = {"authorization": f"Bearer {token}"}
     found = [responses(header, path=path)[0].status_code for path in ("/buses/orders/events", "/page/login")]
 

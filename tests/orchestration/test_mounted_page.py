@@ -1,4 +1,4 @@
-"""The page within Airflow's own application: Airflow's login and permissions decide who sees it."""
+"""The page within Airflow's own application: Airflow's login and permissions control access."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     (folder / "rules" / "rules.yaml").write_text(RULES)
     environ = {"EVENTBRIDGE_HOME": str(folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules")}
     opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
-    # All of Airflow's database that is asked: whether somebody has logged out.
+    # The only table of Airflow's database that is read: revoked tokens.
     RevokedToken.metadata.create_all(airflow_settings.get_engine(), [RevokedToken.__table__])
     (mounted,) = EventBridgePlugin.fastapi_apps
     mounted["app"].state.runtime = None  # of another test of this process
@@ -47,8 +47,8 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 @pytest.fixture(autouse=True)
-def told(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the environment name the installation, as that of Airflow's processes does."""
+def environment(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the environment variables of the installation."""
     monkeypatch.setenv("EVENTBRIDGE_HOME", str(runtime.settings.home))
     monkeypatch.setenv("EVENTBRIDGE_RULES_FOLDER", str(runtime.settings.rules_folder))
     monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "x" * 64)
@@ -68,7 +68,9 @@ def airflow(runtime: Runtime) -> FastAPI:
 
 
 def ask(app: FastAPI, role: str, method: str, path: str, team: str = "", **content: Any) -> httpx.Response:
-    """Return the response of Airflow's application to a user of a role of the simple auth manager; "": nobody."""
+    """Return the response of Airflow's application to a user with a role of the simple auth manager; "": without a
+    login.
+    """
     from airflow.api_fastapi.app import get_auth_manager
 
     async def call() -> httpx.Response:
@@ -84,7 +86,7 @@ def ask(app: FastAPI, role: str, method: str, path: str, team: str = "", **conte
 
 
 def test_airflows_user_sees_the_page(airflow: FastAPI) -> None:
-    """No login of ours is asked for; the page may be framed by Airflow, and follows its theme."""
+    """There is no other login; Airflow may frame the page, which follows its theme."""
     response = ask(airflow, "viewer", "GET", "/eventbridge/page")
 
     assert response.status_code == 200
@@ -94,7 +96,7 @@ def test_airflows_user_sees_the_page(airflow: FastAPI) -> None:
 
 
 def test_without_a_login_the_page_links_to_airflows_login(airflow: FastAPI) -> None:
-    """Nothing of the installation is shown, on no page."""
+    """No page shows anything of the installation."""
     responses = [ask(airflow, "", "GET", f"/eventbridge/page{path}") for path in ("", "/event?id=1", "/rules/all")]
 
     assert [response.status_code for response in responses] == [401] * 3
@@ -102,7 +104,7 @@ def test_without_a_login_the_page_links_to_airflows_login(airflow: FastAPI) -> N
 
 
 def test_links_have_the_base_path_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Airflow lies below a path, so do the links of the page."""
+    """If Airflow has a base path, the links of the page have it too."""
     monkeypatch.setattr("airflow.api_fastapi.app.API_ROOT_PATH", "/af/")  # read from `base_url` at the import
     response = ask(airflow_app(), "admin", "GET", "/af/eventbridge/page/rules")
 
@@ -111,7 +113,7 @@ def test_links_have_the_base_path_of_airflow(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_invalid_value_shows_an_error_page(airflow: FastAPI) -> None:
-    """A browser gets no bare JSON."""
+    """A browser gets an HTML page, not JSON."""
     unknown, wrong = (
         ask(airflow, "viewer", "GET", "/eventbridge/page/rules/none"),
         ask(airflow, "viewer", "GET", "/eventbridge/page/dead-letters?limit=x"),
@@ -123,7 +125,7 @@ def test_an_invalid_value_shows_an_error_page(airflow: FastAPI) -> None:
 
 
 def test_a_viewer_cannot_change_anything(airflow: FastAPI, runtime: Runtime) -> None:
-    """A role that may trigger our DAGs pauses a rule; one that may only look is refused, and so is another site."""
+    """A role that may trigger the DAGs can pause a rule; a role that may only read, or another site, is refused."""
     key = {
         role: key_of(ask(airflow, role, "GET", "/eventbridge/page/rules/all/test").text) for role in ("viewer", "user")
     }
@@ -142,7 +144,9 @@ def test_a_viewer_cannot_change_anything(airflow: FastAPI, runtime: Runtime) -> 
 
 
 def test_a_program_uses_airflows_bearer(airflow: FastAPI, runtime: Runtime) -> None:
-    """The API is there with the rights of the page, noted by Airflow's user; a cookie, which others send, is nobody."""
+    """The API accepts Airflow's bearer token with the permissions of the page, but no cookie, as other sites can send
+    it.
+    """
     from airflow.api_fastapi.app import get_auth_manager
 
     def call(role: str, method: str, path: str, **content: Any) -> httpx.Response:
@@ -157,16 +161,16 @@ def test_a_program_uses_airflows_bearer(airflow: FastAPI, runtime: Runtime) -> N
         call("user", "POST", "/eventbridge/operate", json=word).status_code,
         ask(airflow, "", "GET", "/eventbridge/status", headers={"authorization": "Bearer x"}).status_code,
     ]
-    said = [each.set_by for each in runtime.ledger.list_overrides() if each.target == "file" and each.rule == "all"]
+    set_by = [each.set_by for each in runtime.ledger.list_overrides() if each.target == "file" and each.rule == "all"]
     call("user", "POST", "/eventbridge/operate", json=word | {"action": "resume target"})
 
     assert statuses == [401, 200, 403, 200, 403]
-    assert said == ["user ann"]
+    assert set_by == ["user ann"]
     assert call("admin", "GET", "/eventbridge/actions").json()["actions"][0]["by"] == "user ann"
 
 
 def test_a_team_sees_and_touches_what_it_owns(airflow: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Airflow has teams, an owner is one: its users have its rules, others nothing, and who is admin all."""
+    """If Airflow has teams, an owner is a team: its users see its rules, other users none, and an admin all."""
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
     rules = "/eventbridge/page/rules"
     users = (("user", "shop"), ("user", "b"), ("admin", ""))
@@ -185,5 +189,5 @@ def test_a_team_sees_and_touches_what_it_owns(airflow: FastAPI, monkeypatch: pyt
 
 
 def key_of(page: str) -> str:
-    """Return what a form of a page shows of the login that it is for."""
+    """Return the key of the form on a page."""
     return page.partition('name="key" value="')[2].partition('"')[0]

@@ -1,4 +1,4 @@
-"""How a task ends that a person must act on; in a real Airflow the end-to-end tests read its log."""
+"""How a task fails if a person must act. The end-to-end tests read its log in a real Airflow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.orchestrate.tasks import stage
 
 
 def test_a_user_error_is_one_error_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The task exits: its runner logs no stack for that."""
+    """The task exits, for which its runner logs no stack."""
 
     @without_traceback
     def invalid() -> None:
@@ -32,14 +32,14 @@ def test_a_user_error_is_one_error_in_the_log(home: Path, caplog: pytest.LogCapt
 
 
 def test_only_plain_failures_are_not_retried() -> None:
-    """A fault of the infrastructure is tried again as the task says; a plain failure is not."""
+    """An infrastructure error is retried as the task says; a plain failure is not."""
     decided = [NO_RETRY_POLICY.evaluate(error, 1, 3).action for error in (PlainFailure(1), LedgerError("locked"))]
 
     assert decided == [RetryAction.FAIL, RetryAction.DEFAULT]
 
 
 def test_every_task_with_retries_has_the_policy(dags: dict[str, DAG]) -> None:
-    """Without it an exit would be tried again three times."""
+    """Without it, Airflow would retry an exit three times."""
     for dag in dags.values():
         for task in dag.tasks:
             if task.retries:
@@ -47,6 +47,6 @@ def test_every_task_with_retries_has_the_policy(dags: dict[str, DAG]) -> None:
 
 
 def test_a_users_own_task_fails_by_airflows_exception(home: Path) -> None:
-    """The hook runs in tasks without the policy: it raises what Airflow does not try again."""
+    """The hook runs in tasks without the policy, so it raises an exception that Airflow does not retry."""
     with pytest.raises(AirflowFailException, match="no bus"), stage():
         raise UserError("no bus: set `bus`")

@@ -1,4 +1,4 @@
-"""The cluster policy: pool and weight of a mapped push come from the ledger, in time, and nothing can make it raise."""
+"""The cluster policy: it reads pool and weight of a mapped push from the ledger, within its limit, and never raises."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 @dataclass
 class Instance:
-    """What the policy sees of a task instance."""
+    """The fields of a task instance that the policy reads."""
 
     dag_id: str = "eventbridge_deliver_orders"
     task_id: str = "push"
@@ -49,7 +49,7 @@ def ledger(home: Path) -> Iterator[Ledger]:
 
 
 def plan(ledger: Ledger, batch_id: str, runner: str, *pools: str) -> None:
-    """Route a normal batch of one chunk a pool, and a last one that is not handed out."""
+    """Route a normal batch with one chunk per pool, and one that is not handed out."""
     assert ledger.plan_batch(Batch(batch_id, "normal", runner, "orders", "planned", "cafe", NOW), [])
     assert ledger.move_batch(batch_id, "planned", "buffered")
     chunks = [Chunk(batch_id, n, pool, 700 + n, (), 1, 1, map_index=n) for n, pool in enumerate(pools)]
@@ -58,7 +58,7 @@ def plan(ledger: Ledger, batch_id: str, runner: str, *pools: str) -> None:
 
 
 def placed(**fields: object) -> Placement:
-    """Return where the policy puts a task instance."""
+    """Return the placement of a task instance by the policy."""
     instance = Instance(**fields)  # type: ignore[arg-type]
     place_push(instance)
     return Placement(instance.pool, instance.priority_weight)
@@ -70,7 +70,7 @@ def alarms(caplog: pytest.LogCaptureFixture) -> int:
 
 
 def test_a_push_gets_the_placement_of_the_chunk_with_its_map_index(ledger: Ledger) -> None:
-    """Each map index of a runner's routed batch has its own chunk's pool and weight; other runners' count nothing."""
+    """Each map index of a runner's routed batch gets its chunk's pool and weight, regardless of other runners."""
     plan(ledger, "b1", "orders", "eventbridge.rule.big", "eventbridge.high")
     plan(ledger, "b2", "night", "movement")
 
@@ -80,7 +80,7 @@ def test_a_push_gets_the_placement_of_the_chunk_with_its_map_index(ledger: Ledge
 
 
 def test_a_committed_batch_has_no_placements(ledger: Ledger) -> None:
-    """The places are those of the uncommitted batch: after its commit, those of the next one."""
+    """The placements are those of the uncommitted batch; after its commit, those of the next one."""
     plan(ledger, "b1", "orders", "eventbridge.rule.big")
     ledger.begin_settlement("b1")
     assert ledger.commit_batch("b1", "orders", [], NOW, "000000")
@@ -99,14 +99,14 @@ def test_a_committed_batch_has_no_placements(ledger: Ledger) -> None:
     ],
 )
 def test_everything_but_a_mapped_push_keeps_its_pool_and_weight(ledger: Ledger, fields: dict[str, object]) -> None:
-    """Other tasks, unmapped pushes and other DAGs keep what their DAG says."""
+    """Other tasks, unmapped pushes and other DAGs keep the values of their DAG."""
     plan(ledger, "b1", "orders", "eventbridge.rule.big")
 
     assert Placement("default_pool", 1) == placed(**fields)
 
 
 def test_an_expansion_asks_the_ledger_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow calls the policy twice for each of 64 pushes within milliseconds; one query serves them."""
+    """Airflow calls the policy twice for each of 64 pushes within milliseconds; one query serves all."""
     plan(ledger, "b1", "orders", *["eventbridge.high"] * 64)
     asked = []
     query = Placements._query
@@ -124,7 +124,9 @@ def test_an_expansion_asks_the_ledger_once(ledger: Ledger, monkeypatch: pytest.M
 
 
 def test_a_cleared_run_does_not_get_its_old_placement(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Placements are held for an expansion only: a run that is cleared and routes another batch is asked for again."""
+    """Placements are cached for one expansion only: if a run is cleared and routes another batch, they are read
+    again.
+    """
     plan(ledger, "b1", "orders", "eventbridge.rule.big")
     assert Placement("eventbridge.rule.big", 700) == placed()
     ledger.begin_settlement("b1")
@@ -138,7 +140,7 @@ def test_a_cleared_run_does_not_get_its_old_placement(ledger: Ledger, monkeypatc
 def test_without_a_batch_a_push_is_unplanned_and_an_alarm_is_logged(
     ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A push that no routed batch explains goes to eventbridge.unplanned, below every rule's weight."""
+    """A push without a routed batch goes to eventbridge.unplanned, below every rule's weight."""
     with caplog.at_level(logging.ERROR):
         assert placed() == UNPLANNED
 
@@ -147,14 +149,14 @@ def test_without_a_batch_a_push_is_unplanned_and_an_alarm_is_logged(
 
 
 def test_a_map_index_without_a_chunk_is_unplanned(ledger: Ledger) -> None:
-    """More pushes than chunks handed out: the ones too many are unplanned."""
+    """If there are more pushes than chunks handed out, the others are unplanned."""
     plan(ledger, "b1", "orders", "eventbridge.rule.big")
 
     assert placed(map_index=1) == UNPLANNED
 
 
 def test_the_policy_creates_no_ledger(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Asking for places never makes a ledger: an empty one would look like a first start."""
+    """Reading placements never creates a ledger: an empty one would look like a first start."""
     policy._placements.cache_clear()
     home.mkdir()
 
@@ -166,7 +168,7 @@ def test_the_policy_creates_no_ledger(home: Path, caplog: pytest.LogCaptureFixtu
 def test_a_locked_ledger_blocks_the_scheduler_for_half_a_second_at_most(
     ledger: Ledger, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A ledger that does not respond holds the scheduler up for 500 ms once, not once a push."""
+    """A ledger that does not respond blocks the scheduler for 500 ms once, not once per push."""
     plan(ledger, "b1", "orders", *["eventbridge.high"] * 20)
     ledger.close()
     with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as holder:
@@ -177,7 +179,7 @@ def test_a_locked_ledger_blocks_the_scheduler_for_half_a_second_at_most(
         took = time.monotonic() - began
 
     assert {UNPLANNED} == places
-    assert 0.4 < took < 10 * policy.LIMIT_SECONDS, "20 times that, if each push had asked"
+    assert 0.4 < took < 10 * policy.LIMIT_SECONDS, "20 times that, if each push had read it"
     assert alarms(caplog) == 1
 
 
@@ -193,11 +195,11 @@ sys.stdin.read()
 
 
 def test_nothing_is_open_once_the_policy_has_given_up(ledger: Ledger, home: Path) -> None:
-    """A worker that the scheduler forks next must not inherit the ledger's file open: its locks would be void."""
+    """A worker that the scheduler forks next must not inherit an open ledger file: its locks would be void."""
     plan(ledger, "b1", "orders", "eventbridge.high")
     ledger.close()
     before = asking()
-    # In another process: SQLite keeps a file open as long as anybody in its own process holds a lock on it.
+    # In another process: SQLite keeps a file open as long as its own process has a lock on it.
     with subprocess.Popen(
         [sys.executable, "-c", _LOCK, str(home / "ledger.sqlite")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -212,12 +214,12 @@ def test_nothing_is_open_once_the_policy_has_given_up(ledger: Ledger, home: Path
 
 
 def asking() -> set[threading.Thread]:
-    """Return the threads in which the policy asks a ledger, of whichever test."""
+    """Return the threads in which the policy reads a ledger, of all tests."""
     return {each for each in threading.enumerate() if each.name == "eventbridge-policy"}
 
 
 def test_a_call_that_hangs_is_abandoned() -> None:
-    """The limit holds for whatever the driver does: connecting to a host that drops packets, for one."""
+    """The limit applies to everything that the driver does, such as connecting to a host that drops packets."""
     before, over = asking(), threading.Event()
 
     def hangs() -> dict[int, Placement]:
@@ -234,7 +236,7 @@ def test_a_call_that_hangs_is_abandoned() -> None:
 
 
 def test_nothing_makes_the_policy_raise(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It runs in the scheduler's transaction: a settings error, or an object without fields, is an alarm only."""
+    """It runs in the scheduler's transaction: a settings error, or an object without fields, only logs an alarm."""
     policy._placements.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVENTBRIDGE_NO_SUCH_SETTING", "1")
