@@ -128,7 +128,7 @@ class _StreamingLoop:
         return self._done
 
     def _deliver(self) -> None:
-        while self._former is not None or not self._lease.over:
+        while self._former is not None or not self._lease.is_over:
             try:
                 self._run_batch()
             except InfrastructureError as error:  # the next listen closes its open batch
@@ -143,7 +143,7 @@ class _StreamingLoop:
         if batch is None:
             return
         on_large = self._committer.start if Committer.can_reconcile(self._runtime, batch) else None
-        if self._http.failed:
+        if self._http.has_failed:
             self._http = http_loop()
         open_batch = StreamingBatch(
             self._runtime, batch, self._lease, self._bus, self._http, self._pools, former, on_large
@@ -164,7 +164,7 @@ class _StreamingLoop:
             return
         if self._lease.has_standby:
             self._hand_over_lease(open_batch)
-        if open_batch.events and not self._lease.over:
+        if open_batch.events and not self._lease.is_over:
             self._following = self._opened_behind(open_batch.batch, open_batch.ends)
         if self._following is None:
             self._end(open_batch)
@@ -195,10 +195,10 @@ class _StreamingLoop:
                 self._lease.finish()
                 return None
             self._close(self._runtime, batch.batch_id, self._lease.stop)
-            self._lease.came()  # the time to finish it does not count as idle
+            self._lease.note_events()  # the time to finish it does not count as idle
             return None
         if not self._done.batches:
-            self._lease.came()  # the time to begin does not count as idle
+            self._lease.note_events()  # the time to begin does not count as idle
         return batch
 
     def _listened(self) -> Batch | None:
@@ -251,12 +251,12 @@ class _StreamingLoop:
             self._close_batch(open_batch)
             repeat_bus_commits(self._runtime, self._runner)
         self._taken.pop(open_batch.batch.batch_id, None)
-        self._is_behind = not self._lease.over and self._is_backlog()
+        self._is_behind = not self._lease.is_over and self._is_backlog()
 
     def _close_batch(self, open_batch: StreamingBatch) -> None:
         """Reconcile a batch, and send for some seconds what was left to its close; the rest is pending, due now."""
         batch = open_batch.batch
-        left = left_to_close(self._runtime.rules_of(batch)) if open_batch.waits else None
+        left = left_to_close(self._runtime.rules_of(batch)) if open_batch.has_left else None
         if left:
             self._close(self._short_runtime, batch.batch_id, self._lease.stop, left)
         elif (
@@ -293,7 +293,7 @@ class _StreamingLoop:
             self._pools = self._lease.bounds.pools()
 
     def _retry(self) -> None:
-        while not self._ended.wait(_RETRY_SECONDS) and not self._lease.over:
+        while not self._ended.wait(_RETRY_SECONDS) and not self._lease.is_over:
             try:
                 if not anything_waits_for_retry(self._runtime, self._runner):
                     continue

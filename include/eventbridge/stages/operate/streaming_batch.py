@@ -149,9 +149,9 @@ class StreamingBatch:
         return max(self.events, self._responded) >= _LARGE_RATE * self._seconds
 
     @property
-    def waits(self) -> bool:
+    def has_left(self) -> bool:
         """Whether events that it does not send wait for its close."""
-        return self._routing.waits
+        return self._routing.has_left
 
     def _follows(self) -> bool:
         """Deliver until the former batch is closed; False: another process has this batch now.
@@ -173,7 +173,7 @@ class StreamingBatch:
         began = self._begun_at = came = time.monotonic()
         first: float | None = None
         polls = BusPolls(source, self.targets)
-        while not (self.lease.over or self._full or self._has_gap):
+        while not (self.lease.is_over or self._full or self._has_gap):
             now, mark = time.monotonic(), time.thread_time()
             if self._is_over(now, began, first):
                 break
@@ -184,7 +184,7 @@ class StreamingBatch:
                 self.targets.offer(routing.pieces(fresh))
             if self.events > before:
                 first, came = first or now, now
-                self.lease.came()
+                self.lease.note_events()
             self.targets.poll()
             if not self._segment_if_due():
                 return False
@@ -195,7 +195,7 @@ class StreamingBatch:
             if self.on_large is not None and self.is_large:
                 on_large, self.on_large = self.on_large, None
                 on_large()
-            polls.rest(self.events - before, 0.0 if self.targets.busy else now - came, left=left)
+            polls.rest(self.events - before, 0.0 if self.targets.is_busy else now - came, left=left)
             if self.events > before or self.targets.responses != responses:
                 self._cpu += time.thread_time() - mark
         return True
@@ -205,7 +205,7 @@ class StreamingBatch:
         fresh: list[FreshEvent] = []
         left = False
         for partition, end in source.ends().items():
-            if not (self.lease.over or self._full) and partition in self._ends and end > self._ends[partition]:
+            if not (self.lease.is_over or self._full) and partition in self._ends and end > self._ends[partition]:
                 fresh += self._take(landing, partition, min(end, self._ends[partition] + _AT_ONCE))
                 left = left or self._ends[partition] < end
         return fresh, left
@@ -217,12 +217,12 @@ class StreamingBatch:
             return now - began >= _IDLE_BATCH_SECONDS
         if self._must_grow:
             return False
-        return batch_is_over(now - first, self.events, self._seconds, waits=self._routing.waits)
+        return batch_is_over(now - first, self.events, self._seconds, waits=self._routing.has_left)
 
     @property
     def _must_grow(self) -> bool:
         """Whether the former batch is still being closed: to end now would mean to wait for that without reading."""
-        return self.former is not None and not self.former.done
+        return self.former is not None and not self.former.is_done
 
     @property
     def _full(self) -> bool:
@@ -269,7 +269,7 @@ class StreamingBatch:
 
     def _waits_until(self, end: float) -> bool:
         gives_up = self.lease.lost.is_set() or self.lease.stop.is_over()
-        return self.targets.busy and time.monotonic() < end and not gives_up
+        return self.targets.is_busy and time.monotonic() < end and not gives_up
 
     def _carry_on(self) -> bool:
         """Deliver for a moment; False: another process has the batch now."""

@@ -23,7 +23,7 @@ class BatchClose:
         threading.Thread(target=self._run, name="close", daemon=True).start()
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether it has ended, with or without an error."""
         return self._end.done()
 

@@ -70,7 +70,7 @@ class Handoff:
 class LeaseKeeper:
     """A runner's streaming lease, renewed by its own thread.
 
-    `over` is True once the lease is lost, handed over or stopped, or at its bounds.
+    `is_over` is True once the lease is lost, handed over or stopped, or at its bounds.
     """
 
     def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
@@ -91,7 +91,7 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._renew, name="streaming lease", daemon=True)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether nothing more may be begun."""
         if self._finished or self._handed_over or self.stop.is_set() or self.lost.is_set():
             return True
@@ -103,9 +103,9 @@ class LeaseKeeper:
     @property
     def has_standby(self) -> bool:
         """Whether there is a standby to hand over to."""
-        return self._standby is not None and not self.over
+        return self._standby is not None and not self.is_over
 
-    def came(self) -> None:
+    def note_events(self) -> None:
         """Note that events came: the streaming task is not idle."""
         self._came = time.monotonic()
 

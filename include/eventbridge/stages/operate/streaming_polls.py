@@ -36,7 +36,7 @@ class BusPolls:
         if found:
             self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
         self._waited = False
-        if self._announcements is None or self._unannounced >= _MOST_UNANNOUNCED or self._targets.waits:
+        if self._announcements is None or self._unannounced >= _MOST_UNANNOUNCED or self._targets.has_waiting:
             self._targets.run_for(look_seconds(found, since))
             return
         if found and self._targets.run_for(

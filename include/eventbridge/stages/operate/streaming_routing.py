@@ -32,7 +32,7 @@ _JOB_SECONDS = 1.0
 class StreamingRouting:
     """Routes the events of one batch, except for rules whose pool is closed and targets that the close sends to.
 
-    `waits`: something waits for the close.
+    `has_left`: something waits for the close.
     """
 
     def __init__(self, runtime: Runtime, batch: Batch, rules: RuleSet, held: Collection[str]) -> None:
@@ -41,7 +41,7 @@ class StreamingRouting:
         self._job = job_of(runtime, batch)
         self._known_at = time.monotonic()
         self._left = left_to_close(rules)
-        self.waits = False
+        self.has_left = False
 
     def pieces(self, fresh: Sequence[FreshEvent]) -> Iterator[ReadPiece]:
         """Yield the matches that may be sent now; events that cannot be routed are left to the close, which splits
@@ -56,12 +56,12 @@ class StreamingRouting:
         except Exception:  # if an event breaks the engine, the stages find out which one
             log.exception("runner %s: events are left to the close of their batch", self._batch.runner)
             return
-        self.waits = self.waits or found.has_others
+        self.has_left = self.has_left or found.has_others
         for each in found.deliveries:
             if each.rule in self._held:
                 continue
             if (each.rule, each.target) in self._left:
-                self.waits = True
+                self.has_left = True
             else:
                 yield _piece(each)
 

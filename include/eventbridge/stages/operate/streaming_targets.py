@@ -84,7 +84,7 @@ class TargetQueues:
         return not self._closed and (key in self._runs or key in self._waiting)
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether anything waits to be sent or for a response."""
         return bool(self._runs or self._waiting)
 
@@ -137,7 +137,7 @@ class TargetQueues:
             self._reported_at = time.monotonic()
 
     @property
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether deliveries wait for a target's run to end."""
         return bool(self._waiting)
 

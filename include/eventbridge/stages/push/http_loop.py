@@ -68,7 +68,7 @@ class HttpLoop:
         self._has_left = False
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether it runs nothing any more because of its own error."""
         return self._error is not None
 

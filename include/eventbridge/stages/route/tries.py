@@ -1,9 +1,9 @@
 """Counts tries of route before they are made, and decides with a canary whose fault a failure is.
 
 A task that fails while a canary routes on the same Spark before and after it is proved to fail. If Spark is gone after
-a try, the task may have killed it, or something else did, and the two cannot be distinguished. Such a coincidence counts
-only if Spark worked before the try - a canary routes before every try after the first - and only several of them are a
-verdict. Without Spark nothing is counted beyond that first try.
+a try, the task may have killed it, or something else did, and the two cannot be distinguished. Such a coincidence
+counts only if Spark worked before the try - a canary routes before every try after the first - and only several of them
+are a verdict. Without Spark nothing is counted beyond that first try.
 """
 
 from __future__ import annotations
