@@ -1,4 +1,4 @@
-"""An installation of the examples of the brokers' pages. Serves the tests of buses and targets on a broker."""
+"""An installation with the examples of the brokers' pages, for the tests of buses and targets on a broker."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ DOCS = Path(__file__).parents[2] / "docs" / "connectors"
 
 
 def example_of(kind: str, block: str) -> str:
-    """Return the example of a kind of broker's page that stands in a block of such a name."""
+    """Return the example on a broker's page in the block with this name."""
     page = (DOCS / f"{kind}.md").read_text()
     (example,) = re.findall(rf"^```yaml {block}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return str(example)
 
 
 def connection_name(broker: Broker) -> str:
-    """Return the name of the setting that has the connection of the examples."""
+    """Return the name of the setting with the connection of the examples."""
     return f"EVENTBRIDGE_CONN_SHOP_{broker.kind.upper()}"
 
 
 def connect(site: Any, broker: Broker) -> None:
-    """Give the connection of the examples to a broker."""
+    """Set the connection of the examples to a broker."""
     site.environ[connection_name(broker)] = broker.server.connection
 
 
 def shop_on(site: Any, broker: Broker, folder: Path) -> Any:
-    """Return the installation of the page's example, its topic made just now, with three partitions."""
+    """Return the installation of the page's example, with a new topic of three partitions."""
     broker.make_topics("orders", partitions=3)
     connect(site, broker)
     site.write_rules(example_of(broker.kind, "rules").replace("path: orders/", f"path: {folder}/"))

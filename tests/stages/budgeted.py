@@ -1,4 +1,4 @@
-"""What the tests of budgeted rules share: a rule whose program a file holds, small budgets, and what it received."""
+"""Helpers for the tests of budgeted rules: a rule whose program is in a file, small budgets, and what it received."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BUDGETS = {"route_rule_cpu_budget": 0.2, "route_deferred_cpu_budget": 0.4}
 
 @dataclass(frozen=True)
 class BudgetedRuntime(Runtime):
-    """A runtime whose rule `costly` has transforms of the form JSONATA, with a program that a file holds."""
+    """A runtime whose rule `costly` has JSONATA transforms with a program from a file."""
 
     def rule_files(self) -> RuleSet:
         """Return today's rules."""
@@ -64,7 +64,7 @@ class BudgetedRuntime(Runtime):
 
 
 class Place:
-    """One installation with a cheap and a budgeted rule, and what their targets have received."""
+    """One installation with a cheap and a budgeted rule, and the lines that their targets received."""
 
     def __init__(self, site: Any) -> None:
         self.site = site
@@ -89,7 +89,7 @@ class Place:
         return BudgetedRuntime(**vars(self.site.reopen(**BUDGETS)))
 
     def publish(self, order: Order, *amounts: float, poison: Sequence[int] = ()) -> None:
-        """Publish an order of each amount, numbered from 0; those at the places `poison` are poisoned."""
+        """Publish an order for each amount, numbered from 0; those with an index in `poison` are poisoned."""
         subjects = [POISONED if number in poison else "good" for number in range(len(amounts))]
         self.site.publish(
             *[order(number, amount, subject=subjects[number]) for number, amount in enumerate(amounts)], key="k"
@@ -102,7 +102,7 @@ class Place:
 
 
 def router(runtime: Runtime) -> InProcessRouter:
-    """Return a router whose budgeted rules run programs."""
+    """Return a router that runs the programs of budgeted rules."""
     return InProcessRouter(runtime.store, route_with_poison)
 
 
@@ -114,19 +114,19 @@ def landed(runtime: Runtime) -> str:
 
 
 def settled(runtime: Runtime, batch_id: str) -> None:
-    """Settle and commit a batch that nobody pushed."""
+    """Settle and commit a batch that was not pushed."""
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
     assert commit(runtime, batch_id)
 
 
 def waiting(runtime: Runtime) -> list[tuple[str, str, int]]:
-    """Return reason, state and number of events of the deferred matches that wait."""
+    """Return reason, state and number of events of the waiting deferred matches."""
     return [(each.reason, each.state, each.count) for each in runtime.ledger.waiting_deferred_matches()]
 
 
 class Crashing(InProcessRouter):
-    """A router whose worker dies of every share of the rule `costly`, until it is fixed."""
+    """A router whose worker dies on every share of the rule `costly`, until it is fixed."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime.store, route_with_poison)

@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Note whether a story held a streaming task."""
+    """Note whether a test ran a streaming task."""
     before = TOLD.streaming_tasks
     yield
     if TOLD.streaming_tasks > before:
@@ -105,12 +105,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class Killed(BaseException):
-    """The process died here; no handler of errors sees it."""
+    """The process died here; no error handler sees it."""
 
 
 @contextmanager
 def dying_at(point: str, fatal: int) -> Iterator[list[str]]:
-    """Let the process die when it reaches a point for the n-th time; a point that is never reached kills nobody."""
+    """Kill the process when it reaches a point for the n-th time; a point that is never reached kills nothing."""
     reached = 0
     died: list[str] = []
 
@@ -129,7 +129,7 @@ def dying_at(point: str, fatal: int) -> Iterator[list[str]]:
 
 @dataclass
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until it is advanced."""
 
     now: datetime = field(default_factory=lambda: datetime(2026, 3, 1, 12, 0, tzinfo=UTC))
 
@@ -137,13 +137,13 @@ class Clock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the clock."""
         self.now += timedelta(seconds=seconds)
 
 
 @dataclass
 class Site:
-    """One installation on a folder: opened, copied, and opened again as a new process would."""
+    """One installation in a folder, which can be opened, copied, and reopened as by a new process."""
 
     folder: Path
     clock: Clock
@@ -167,13 +167,13 @@ class Site:
         return self.works[-1]
 
     def copy(self, folder: Path) -> Site:
-        """Return the same installation, as it stands, in another folder."""
+        """Return a copy of the installation in another folder."""
         self.close()
         shutil.copytree(self.folder, folder)
         return Site(folder, self.clock, self.environ)
 
     def write_rules(self, text: str) -> None:
-        """Replace the rule files by one of this content."""
+        """Replace the rule files by one with this content."""
         (self.folder / "rules").mkdir(parents=True, exist_ok=True)
         (self.folder / "rules" / "rules.yaml").write_text(text)
 
@@ -183,7 +183,7 @@ class Site:
         return EmbeddedBus(self.folder / "bus", name, topics=topics, partitions=partitions, clock=self.clock)
 
     def publish(self, *bodies: bytes, topic: str = "placed", key: str | None = None) -> list[tuple[Partition, int]]:
-        """Publish messages to the bus `orders`; without a key they take turns over its two partitions."""
+        """Publish messages to the bus `orders`; messages without a key alternate between its two partitions."""
         with self.bus(topics=(topic,)) as bus:
             return bus.publish([(body, key) for body in bodies])
 

@@ -1,6 +1,6 @@
-"""Two schedulers and eight workers, a process each, of one installation. Serves the tests of stages on a server.
+"""Two schedulers and eight workers of one installation, each in a process. For the tests of stages on a server.
 
-What Airflow's database does for them - a run has one scheduler, a task one worker - a folder of claims and a queue do.
+A folder of claims and a queue stand in for Airflow's database: a run has one scheduler, a task one worker.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LANES: Final = {SLOW_LANE_POOL: PoolSlots(WORKERS, WORKERS)}
 
 @dataclass(frozen=True)
 class Task:
-    """One stage of a batch for a worker to run; `chunk_id` is said of a push alone."""
+    """One stage of a batch for a worker to run; only a push has a `chunk_id`."""
 
     scheduler: int
     stage: str
@@ -62,7 +62,7 @@ STAGES: Final[dict[str, Callable[[Runtime, Task], Any]]] = {
 
 
 class Crowd:
-    """The processes: they begin at one moment, and end once no runner has anything left that is due."""
+    """The processes: they begin at one moment, and end once no runner has due work left."""
 
     def __init__(self, site: Any, settings: Mapping[str, object], runners: Sequence[str], claims: Path) -> None:
         self._site = site
@@ -75,7 +75,7 @@ class Crowd:
         self._told: Any = _FORK.Queue()
 
     def run(self) -> tuple[Counter[int], Counter[str]]:
-        """Return how many batches each scheduler ran, and how often each stage was run; raises what went wrong."""
+        """Return how many batches each scheduler ran, and how often each stage ran; raises the first error."""
         self._claims.mkdir()
         children = [_FORK.Process(target=self._live, args=(self._schedule, me)) for me in range(SCHEDULERS)]
         children += [_FORK.Process(target=self._live, args=(self._work, None)) for _ in range(WORKERS)]
@@ -102,7 +102,7 @@ class Crowd:
         return found
 
     def _live(self, what: Callable[[Runtime, Any], Any], me: int | None) -> None:
-        """Do it with a runtime of one's own, in a child, and tell what came of it."""
+        """Run in a child with its own runtime, and report the result."""
         try:
             runtime = self._site.reopen(**self._settings)
             runtime.ledger.batches()
@@ -124,7 +124,7 @@ class Crowd:
         return ran
 
     def _schedule(self, runtime: Runtime, me: int) -> tuple[int, int]:
-        """Plan for every runner whenever none of its runs is one's own, and hand out the tasks of one's runs."""
+        """Plan for every runner that has no run here, and hand out the tasks of this scheduler's runs."""
         runs: dict[tuple[str, str], tuple[Timeline, set[Task]]] = {}
         count, plan_at = 0, 0.0
         while True:
@@ -151,7 +151,7 @@ class Crowd:
             yield "retry", batch_id
 
     def _claim(self, batch_id: str) -> bool:
-        """Return whether the run of a batch is this scheduler's: both hear of a batch that is planned."""
+        """Return whether this scheduler has the run of a batch: both hear of a batch that is planned."""
         try:
             (self._claims / batch_id).touch(exist_ok=False)
         except FileExistsError:

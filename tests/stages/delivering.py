@@ -1,4 +1,4 @@
-"""What the tests of push, settle, retry and commit share: a clock that runs, a rule with HTTP targets, the stages."""
+"""Helpers for the tests of push, settle, retry and commit: a running clock, a rule with HTTP targets, the stages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REFUSED = "http://127.0.0.1:1/refused"
 
 @dataclass
 class RunningClock:
-    """The machine's clock, which a test may put forward."""
+    """The machine's clock, which a test may advance."""
 
     ahead: timedelta = field(default_factory=timedelta)
 
@@ -45,7 +45,7 @@ class RunningClock:
         return datetime.now(UTC) + self.ahead
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the clock."""
         self.ahead += timedelta(seconds=seconds)
 
 
@@ -84,7 +84,7 @@ def http(url: str, **fields: object) -> str:
 
 @dataclass(frozen=True)
 class Received:
-    """A receiver as one test sees it: without what came before."""
+    """A receiver as one test sees it: without earlier requests."""
 
     server: Receiver
     before: int
@@ -100,7 +100,7 @@ class Received:
 
 @dataclass
 class Sending:
-    """An installation with one rule `orders` for every order, and the receiver that its targets name by path."""
+    """An installation with one rule `orders` for every order, and the receiver, whose paths its targets name."""
 
     site: Any
     receiver: Received
@@ -122,7 +122,7 @@ class Sending:
         return runtime
 
     def routed(self, *orders: int | bytes, settings: Mapping[str, object] | None = None, **targets: str) -> Batch:
-        """Do what `begin` does, then listen, buffer and route; return the batch, which is now to be pushed."""
+        """Like `begin`, then listen, buffer and route; return the batch, which is ready to be pushed."""
         return routed(self.begin(*orders, settings=settings, **targets))
 
     def rules(self, **targets: str) -> None:
@@ -134,15 +134,15 @@ class Sending:
         self.write(rules(targets, enabled="false"))
 
     def remove(self) -> None:
-        """Replace the rule files by some that do not name the rule."""
+        """Replace the rule files by others without the rule."""
         self.write(rules({"crm": "http://127.0.0.1:1/never"}, rule="other"))
 
     def write(self, text: str) -> None:
-        """Replace the rule files by one of this content."""
+        """Replace the rule files by one with this content."""
         self.site.write_rules(text.replace('url: "/', f'url: "{self.receiver.url("/")}'))
 
     def publish(self, *orders: int | bytes) -> None:
-        """Publish so many further orders, or these messages."""
+        """Publish `count` further orders, or these messages."""
         for each in orders:
             if isinstance(each, int):
                 numbers = range(self._published + 1, self._published + each + 1)
@@ -173,7 +173,7 @@ class Sending:
             push(self.runtime, batch.batch_id, chunk.chunk_id)
 
     def settle(self, batch: Batch) -> None:
-        """Settle a batch and make pending what is to be tried again: all that comes before its commit."""
+        """Settle a batch and make its retries pending: everything before its commit."""
         write_dead_letters(self.runtime, batch.batch_id)
         schedule_retries(self.runtime, batch.batch_id)
 

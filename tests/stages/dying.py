@@ -1,4 +1,4 @@
-"""A push in a process of its own that ends at its n-th call of some, as if it was killed there."""
+"""A push in its own process that ends at its n-th call of certain functions, as if it was killed there."""
 
 from __future__ import annotations
 

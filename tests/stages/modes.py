@@ -1,6 +1,4 @@
-"""How the stories of tests/stages deliver, in stages or in streaming tasks, and which of them only one mode can
-tell.
-"""
+"""How the tests of tests/stages deliver, in stages or in streaming tasks, and which of them only one mode supports."""
 
 from __future__ import annotations
 
@@ -125,5 +123,5 @@ def run_streaming_task(runtime: Runtime, runner: str, idle_seconds: float = 0.0)
 
 
 def why_left_out(story: str) -> str | None:
-    """Return why a story, such as `sending/test_push.py::test_a`, is told in stages only; None: in both modes."""
+    """Return why a test, such as `sending/test_push.py::test_a`, runs in batch mode only; None: in both modes."""
     return ONLY_IN_BATCH_MODE.get(story.partition("[")[0], ONLY_IN_BATCH_MODE.get(story.partition("::")[0]))

@@ -1,4 +1,4 @@
-"""What the tests of ordered targets share: orders of customers, a target that records them, rules."""
+"""Helpers for the tests of ordered targets: orders of customers, a target that records them, rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventbridge.testing.targets import InMemoryTarget, accept
 
 
 def keyed(number: int, customer: str | None, at: datetime | None = None) -> bytes:
-    """Return the order `number` of a customer, which says `at` when it is to be sent."""
+    """Return the order `number` of a customer, with the time `at` when it is to be sent."""
     data: dict[str, Any] = {"number": number} | ({"customer": customer} if customer is not None else {})
     data |= {"at": at.isoformat()} if at is not None else {}
     event = {"specversion": "1.0", "id": f"{customer}-{number}", "source": "/shop", "type": "order.placed"}
@@ -25,7 +25,7 @@ def keyed(number: int, customer: str | None, at: datetime | None = None) -> byte
 
 
 def number_of(request: Request) -> tuple[str, int]:
-    """Return the customer and the number of an order as a target gets it."""
+    """Return the customer and the number of an order as a target receives it."""
     data = json.loads(request.payload)["data"]
     return data.get("customer"), data["number"]
 

@@ -15,7 +15,7 @@ def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:
 
 
 def settled(sending: Sending) -> Batch:
-    """Return a settled batch: four deliveries that came, four dead, four pending."""
+    """Return a settled batch: four delivered, four dead and four pending deliveries."""
     batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
     sending.push(batch)
     sending.settle(batch)

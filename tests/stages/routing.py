@@ -1,4 +1,4 @@
-"""What the tests of route share: a batch that is landed, routed in this process, and what became of it."""
+"""Helpers for the tests of route: a landed batch, routed in this process, and its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streaming tasks in streaming mode for tests: in a thread or a process, with batches that are soon closed."""
+"""Streaming tasks for tests: in a thread or a process, with batches that are closed soon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMMAND = "import sys; from eventbridge.cli import main; sys.exit(main())"
 
 
 def until(reached: Callable[[], Any], seconds: float = 60) -> None:
-    """Wait for something to be so."""
+    """Wait until a condition is true."""
     end = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < end, "it never came"

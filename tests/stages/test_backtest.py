@@ -1,4 +1,4 @@
-"""Backtest: candidates run over the archive, and over nothing else; two are compared in one pass."""
+"""Backtest: candidates run over the archive only; two candidates are compared in one pass."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ rules:
 
 
 class Counting(InProcessRouter):
-    """A router that notes what it was asked."""
+    """A router that records its jobs."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime.store)
@@ -53,7 +53,7 @@ class Counting(InProcessRouter):
 
 
 def land(site: Any, settle: Callable[[Runtime, str], None], *bodies: bytes) -> None:
-    """Have events landed and their batch committed."""
+    """Land events and commit their batch."""
     site.publish(*bodies)
     settle(site.runtime, budgeted.landed(site.runtime))
 
@@ -91,9 +91,7 @@ def written(site: Any, text: str, name: str = "candidate.yaml") -> str:
 
 
 def test_a_rule_is_counted_by_hour_and_minute(archive: Any) -> None:
-    """All events of the archive are looked at; matches, rate, largest minute, hours, failures and samples are
-    reported.
-    """
+    """All archived events are read; matches, rate, busiest minute, hours, failures and samples are reported."""
     report = backtest(archive, "big")
 
     (rule,) = report.rules
@@ -151,14 +149,14 @@ def test_only_the_first_job_renders_samples_of_what_matches_often(
 
 
 def test_only_the_time_asked_for_is_looked_at(archive: Any) -> None:
-    """The range is that of the batches' planning, its end excluded."""
+    """The range applies to the times at which batches were planned; its end is excluded."""
     report = backtest(archive, "everything", "2026-03-01T12:01:00", until="2026-03-01T13:01:00")
 
     assert (report.events, report.rules[0].matched) == (2, 2)
 
 
 def test_a_disabled_rule_is_run_and_the_version_is_its_own(archive: Any) -> None:
-    """Who looks at a rule before it is enabled gets the response that it will give."""
+    """A backtest before a rule is enabled shows what it will do."""
     (rule,) = backtest(archive, "sleeping").rules
 
     assert (rule.matched, rule.version) == (6, archive.runtime.rule_files().rules["sleeping"].version)
@@ -172,7 +170,7 @@ def test_every_rule_of_a_file_is_run(archive: Any) -> None:
 
 
 def test_nothing_is_delivered_planned_or_left(archive: Any) -> None:
-    """The store has only a frozen rule set more, the ledger no batch more."""
+    """The store gains only a frozen rule set, the ledger no batch."""
     before = set(archive.runtime.store.list(""))
     batches = archive.runtime.ledger.batches()
 
@@ -242,7 +240,7 @@ def test_two_rules_are_compared(archive: Any) -> None:
 
 
 def test_what_fails_by_a_and_not_by_b_is_a_change(archive: Any) -> None:
-    """A failure and an output are different."""
+    """A failure and an output differ."""
     report = diff(archive, "big", written(archive, LOWER), samples=100)
 
     (found,) = [each for each in report.pairs[0].targets[1].samples if each.of.event_id == "2"]
@@ -304,7 +302,7 @@ def test_a_budgeted_rule_is_run_within_its_budget(costly_place: budgeted.Place) 
 
 
 def test_what_a_budget_does_not_reach_is_left_out(costly_place: budgeted.Place) -> None:
-    """An event that loops takes all; it and what follows are in no other number, and the report says why."""
+    """A looping event uses the whole budget; it and later events are in no other number, and the report says why."""
     costly_place.program("loop")
     runtime = costly_place.runtime()
 

@@ -47,7 +47,7 @@ def test_the_pages_example_delivers(shop: Any, order: Order, tmp_path: Path) -> 
 def test_a_stage_that_dies_reading_is_finished_by_the_next(
     shop: Any, order: Order, dying_everywhere: Callable[..., Iterator[Any]]
 ) -> None:
-    """Wherever listen or buffer stops, the next run reads the same ranges: nothing is missing, nothing comes twice."""
+    """Wherever listen or buffer stops, the next run reads the same ranges: nothing is lost or repeated."""
     publish(shop, *(order(number) for number in range(7)), b"no event")
 
     def land(runtime: Runtime) -> None:
@@ -65,7 +65,7 @@ def test_a_stage_that_dies_reading_is_finished_by_the_next(
 def test_what_was_dropped_before_it_was_taken_is_a_gap(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, policy: str, taken: list[str]
 ) -> None:
-    """The runner continues as `offset_reset` says, and the reconciliation has the offsets that are gone."""
+    """The runner continues as `offset_reset` says, and the reconciliation includes the missing offsets."""
     broker.make_topics("orders")
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, offset_reset: fail"))
@@ -93,7 +93,7 @@ def test_what_was_dropped_before_it_was_taken_is_a_gap(
 def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_open_batch: bool
 ) -> None:
-    """What comes later is sent, and is in the reconciliation, in another one; what was passed over is not sent."""
+    """Later events are sent and reconciled in another batch; events that were passed over are not sent."""
     broker.make_topics("orders")
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, offset_reset: latest"))

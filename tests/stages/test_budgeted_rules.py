@@ -49,7 +49,7 @@ def test_a_budgeted_rule_within_its_budget_is_delivered_like_any_other(place: Pl
 
 
 def test_a_program_that_loops_delays_no_other_rule(place: Place, order: Order) -> None:
-    """The other rules' events go out in the same batch; what the looping one did not get to is a deferred match."""
+    """The other rules' events are delivered in the same batch; the rest of the looping rule is a deferred match."""
     place.program("loop")
     place.publish(order, *[10] * 30, poison=[12])
     runtime = place.runtime()
@@ -217,7 +217,7 @@ def test_deferred_matches_taken_up_by_a_run_that_died_come_back(place: Place, or
 
 
 def test_a_rule_that_gets_nowhere_waits_longer_each_time(place: Place, order: Order, clock: Any) -> None:
-    """Each batch that comes to nothing but an event that took its whole budget doubles the wait."""
+    """Each batch without progress, except for an event that used its whole budget, doubles the wait."""
     place.program("loop")
     place.publish(order, *[10] * 4, poison=range(4))
     runtime = place.runtime()
@@ -234,7 +234,7 @@ def test_a_rule_that_gets_nowhere_waits_longer_each_time(place: Place, order: Or
 
 
 def test_a_batch_without_one_deferred_event_is_not_reconciled(place: Place, order: Order) -> None:
-    """A deferred match that does not name all that was left stops the commit."""
+    """A deferred match that lacks one of the remaining events stops the commit."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
     runtime = place.runtime()
@@ -282,7 +282,7 @@ def test_route_of_a_budgeted_rule_may_die_anywhere(
 
 
 def test_a_rule_with_sql_is_refused_without_spark(site: Any, order: Order) -> None:
-    """The router of this process cannot evaluate `where`: it says so, and what to do, and records nothing."""
+    """The router of this process cannot evaluate `where`: its error says what to do, and nothing is recorded."""
     site.write_rules(RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'"))
     site.publish(order(0, 10), key="k")
     runtime = site.reopen()
@@ -294,7 +294,7 @@ def test_a_rule_with_sql_is_refused_without_spark(site: Any, order: Order) -> No
 
 
 class SqlResultsRouter(InProcessRouter):
-    """A router that responds for Spark SQL: `where` of every rule keeps events of even rows; or it lies."""
+    """A router with results of Spark SQL: `where` of every rule keeps events of even rows; or it lies."""
 
     def __init__(self, runtime: Runtime, *, lies: bool = False) -> None:
         super().__init__(runtime.store)
@@ -319,7 +319,7 @@ WITH_WHERE = RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: 
 
 
 def test_events_that_where_rejected_are_in_the_reconciliation(site: Any, order: Order) -> None:
-    """What its rule routed is what there are deliveries of and what it rejected: in the manifest, and audited."""
+    """Routed events have deliveries or were rejected: in the manifest, and audited."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
     runtime = site.reopen()
@@ -338,7 +338,7 @@ def test_events_that_where_rejected_are_in_the_reconciliation(site: Any, order: 
 
 
 def test_a_batch_is_not_reconciled_if_an_event_is_neither(site: Any, order: Order) -> None:
-    """A rule that has routed events of which there are no deliveries, and that were not rejected, lost them."""
+    """A rule with routed events that have no deliveries and were not rejected has lost them."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
     runtime = site.reopen()

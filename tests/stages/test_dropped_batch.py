@@ -1,4 +1,4 @@
-"""A broker drops what an open batch in streaming mode has sent, before the reconciliation of it is done."""
+"""A broker drops messages that an open batch in streaming mode has sent, before its reconciliation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Order = Callable[..., bytes]
 
 @pytest.fixture
 def clock() -> RunningClock:
-    """The machine's clock: who probes a target waits by it."""
+    """The machine's clock: probes of a target wait by it."""
     return RunningClock()
 
 
@@ -79,7 +79,7 @@ def retry(shop: Any) -> None:
 def test_what_a_batch_has_taken_is_in_its_reconciliation(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    """What its target refused is tried again, and nothing of it is a gap: it is kept in memory until it is landed."""
+    """Refused deliveries are retried, and none is a gap: messages are kept in memory until they are landed."""
     shop.reopen(buffer_range_events=2)
     offset_reset(shop, policy)
 
@@ -109,7 +109,7 @@ def test_what_a_batch_has_taken_is_in_its_reconciliation(
 def test_a_reconciliation_that_failed_is_done_from_memory_as_well(
     site: Any, kafka: Kafka, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The streaming task tries again what it could not write, and has what it took until then."""
+    """The streaming task retries failed writes, and keeps the messages until then."""
     broker = OnKafka(kafka)
     shop = away_on(site, broker, tmp_path)
     failures = [StoreError("the disk is away")]
@@ -141,7 +141,7 @@ def test_a_reconciliation_that_failed_is_done_from_memory_as_well(
 def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with `offset_reset: latest`: what was responded to is not passed over. Of the rest nobody knows any more."""
+    """Also with `offset_reset: latest`: messages with a response are not passed over. The rest is lost."""
     offset_reset(shop, "latest")
     publish(shop, order("gone", 5000))
     dropping = broker.dropper("orders")

@@ -1,4 +1,4 @@
-"""What queues hand out is a log: durable and recorded before it is acknowledged, wherever a process dies."""
+"""Messages of queues become a log: durable and recorded before they are acknowledged, wherever a process dies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def queue(clock: Any) -> InMemoryQueue:
-    """An empty queue by the clock of the installation."""
+    """An empty queue that uses the clock of the installation."""
     return InMemoryQueue(clock=clock, invisible=INVISIBLE)
 
 
@@ -40,14 +40,14 @@ def inbox(runtime: Any, queue: InMemoryQueue) -> Callable[[], Inbox]:
 
 
 def bodies(inbox: Inbox) -> list[bytes]:
-    """Return all that the inbox holds."""
+    """Return all messages in the inbox."""
     return [
         row["body"] for block in inbox.read(TOPIC, inbox.earliest(TOPIC), inbox.end(TOPIC)) for row in block.to_pylist()
     ]
 
 
 def test_what_is_taken_in_is_read_by_offsets(inbox: Callable[[], Inbox], queue: InMemoryQueue) -> None:
-    """In the order in which it came, from any offset to any other, again and again."""
+    """In order of arrival, from any offset to any other, repeatedly."""
     queue.publish([b"1", b"2"])
     assert inbox().ends() == {TOPIC: 2}
     assert inbox().take_in(10) == 2
@@ -63,7 +63,7 @@ def test_what_is_taken_in_is_read_by_offsets(inbox: Callable[[], Inbox], queue: 
 
 
 def points_of(act: Callable[[], object]) -> int:
-    """Return how many fault points an act reaches."""
+    """Return how many fault points an action reaches."""
     reached: list[str] = []
     fault_points.install(reached.append)
     act()
@@ -102,7 +102,7 @@ def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
 def test_what_comes_again_is_counted_and_not_landed_twice(
     runtime: Any, inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
-    """An acknowledgement that was refused: the messages come once more, are known by their ids, and go then."""
+    """After a refused acknowledgement the messages come again, are recognised by their ids, and are acknowledged."""
     queue.publish([b"1", b"2"])
     queue.switches.fail("acknowledge")
     with pytest.raises(Exception, match="acknowledge"):
@@ -122,7 +122,7 @@ def test_what_comes_again_is_counted_and_not_landed_twice(
 
 
 def test_who_stood_still_records_nothing_twice(inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any) -> None:
-    """Its messages were handed to another process meanwhile, which recorded them: only what that had not is new."""
+    """Another process received and recorded its messages meanwhile: only those that it lacks are new."""
     queue.publish([b"1", b"2"])
 
     def stand_still(point: str) -> None:
@@ -166,7 +166,7 @@ def test_a_slow_store_does_not_let_messages_come_again(
 def test_what_every_runner_has_taken_is_removed(
     runtime: Any, inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
-    """Old files below the lowest offset go, from ledger and store; offsets stay as they were."""
+    """Old files below the lowest offset are removed from ledger and store; offsets stay as they were."""
     for body in (b"1", b"2", b"3"):
         queue.publish([body])
         inbox().take_in(1)

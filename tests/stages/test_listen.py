@@ -141,7 +141,7 @@ def test_a_partition_that_appears_later_starts_at_its_beginning(site: Any, order
 def test_of_a_broker_that_was_away_latest_is_when_the_runner_came(
     site: Any, clock: Any, order: Callable[..., bytes]
 ) -> None:
-    """What was there before, but for some minutes by which clocks may differ, is passed over; nothing later is."""
+    """Earlier events are passed over, except for some minutes by which clocks may differ; later ones are not."""
     site.write_rules(RULES_AT.format(topics="[placed]", start_at="latest"))
     bus = site.runtime.rule_set().buses["orders"]
     log = InMemoryLog(topics=["placed"], partitions=0, clock=clock)
@@ -158,7 +158,7 @@ def test_of_a_broker_that_was_away_latest_is_when_the_runner_came(
 def test_a_topic_that_is_no_longer_named_is_let_be(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
-    """A topic taken out of the file is not consumed, is no gap, and where the group stands in it is kept."""
+    """A topic removed from the file is not consumed and is no gap; the group's offset in it is kept."""
     site.write_rules(RULES_AT.format(topics="[placed, paid]", start_at="earliest"))
     site.publish(order(1), topic="paid")
     settle_by_ledger(site.runtime, listen(site.runtime, "orders") or "")
@@ -289,7 +289,9 @@ def test_a_bus_that_stays_deaf_does_not_stop_the_runner(
     settle_by_ledger: Callable[[Runtime, str], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The ledger is the truth: the next batch is planned, with a warning, and the commit stays to be repeated."""
+    """The ledger is the source of truth: the next batch is planned, with a warning, and the commit is repeated
+    later.
+    """
     runtime = site.runtime
     site.publish(order(1), order(2))
     settle_by_ledger(runtime, listen(runtime, "orders") or "")
@@ -317,7 +319,7 @@ def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) 
 def test_what_was_committed_meanwhile_is_not_planned_again(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
-    """Who looked at the bus, and stood still until another had planned and committed that, adds no batch of it."""
+    """A process that read the bus and stood still until another one committed those events plans no batch of them."""
     site.publish(*[order(number) for number in range(6)])
     done = listen(site.runtime, "orders")
     settle_by_ledger(site.runtime, done)

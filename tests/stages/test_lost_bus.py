@@ -1,4 +1,4 @@
-"""A bus that was deleted or replaced, however many events its successor holds, is never taken for the one it was."""
+"""A deleted or replaced bus is never mistaken for the original one, however many events the new one has."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_with_the_right_bus_back_the_runner_continues(site: Any, order: Order, s
 def test_a_runner_of_a_new_name_takes_all_that_the_new_bus_holds(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
-    """The remedy: though its bus starts at latest, no event of a bus that the rules have never seen is passed over."""
+    """The remedy: although its bus starts at latest, no event of a bus that the rules have not seen is passed over."""
     committed(site, order, settle_by_ledger)
     lose_bus(site)
     site.publish(*(order(number) for number in range(100, 110)))
@@ -108,7 +108,7 @@ def test_a_runner_of_a_new_name_takes_all_that_the_new_bus_holds(
 def test_a_rule_that_has_not_seen_the_new_bus_is_refused_by_a_runner_that_has(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
-    """A runner that began on the new bus, and is past some of its events, does not take the rule over in silence."""
+    """A runner that is past some events of the new bus does not silently take the rule over."""
     committed(site, order, settle_by_ledger)
     lose_bus(site)
     site.publish(*(order(number) for number in range(100, 104)))
@@ -200,9 +200,8 @@ class NamelessLog(InMemoryLog):
 
 
 def test_a_log_without_identity_is_known_by_the_last_message(site: Any, clock: Any, order: Order) -> None:
-    """One made again is reported, for all partitions of its topic.
-
-    Where that message was dropped, or never noted, nothing.
+    """A recreated log is reported for all partitions of its topic, unless that message was dropped or never
+    recorded.
     """
     bus = site.runtime.rule_set().buses["orders"]
     log = NamelessLog(topics=["placed"], partitions=2, clock=clock)

@@ -1,4 +1,4 @@
-"""A batch that cannot be routed as a whole is split: all but the one event continues, and nobody is blamed wrongly."""
+"""A batch that cannot be routed as a whole is split: all events but one are delivered, and no other is blamed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Order = Callable[..., bytes]
 
 
 class Watched:
-    """A router of this process that notes what it is asked for, and may lose its Spark after so many jobs."""
+    """A router of this process that records its jobs, and may lose its Spark after some of them."""
 
     def __init__(self, runtime: Runtime, jobs: int = 1_000_000) -> None:
         self._inner = InProcessRouter(runtime.store, route_with_poison)

@@ -1,4 +1,4 @@
-"""All budgeted rules of a batch together have a total; who has no turn before that goes to the slow lane."""
+"""All budgeted rules of a batch together have a total; rules without a turn by then go to the slow lane."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def received(runtime: Runtime, name: str) -> int:
 
 
 def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> None:
-    """Who began before that has its budget, all others are deferred whole; fixed, each delivers everything, once."""
+    """Rules that began before have their budget, all others are deferred unseen; fixed, each delivers
+    everything, once.
+    """
     deliver_batch(runtime, "orders", router(runtime), Stop())
 
     found = reasons(runtime)
@@ -106,7 +108,7 @@ def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> Non
 
 
 def test_who_had_no_turn_is_taken_up_before_who_used_up_its_budget(runtime: Looping) -> None:
-    """Nothing is known against it; the deferred matches of a batch are of the same age."""
+    """Nothing speaks against it; the deferred matches of a batch are of the same age."""
     deliver_batch(runtime, "orders", router(runtime), Stop())
     crowded = reasons(runtime)["Crowded"]
     fixed = Fixed(**vars(runtime))
