@@ -198,7 +198,7 @@ def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
         ("nowhere.yaml", "1h", "the file cannot be read"),
         ("big", "soon", "from 'soon' is not a time"),
         ("big", "", "from is missing"),
-        (" ", "1h", "no candidate is named"),
+        (" ", "1h", "no candidate given"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(site: Any, candidate: str, since: str, said: str) -> None:

@@ -91,7 +91,7 @@ def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Orde
     ]
     assert RAISING in records[0]["event"]
     assert "RuntimeError: poisoned" in records[0]["detail"]
-    assert subject_of(records[0]) == "orders/placed/0/7"
+    assert subject_of(records[0]) == "orders/placed/1/7"
     assert audit(runtime).differences == ()
 
 

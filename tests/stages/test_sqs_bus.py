@@ -138,7 +138,7 @@ def test_a_queue_that_does_not_exist_is_reported(endpoint: str) -> None:
     """With its name, and what to do."""
     with (
         closing(SqsQueue(access(endpoint), "nowhere", 30.0)) as queue,
-        pytest.raises(BusError, match=r"'nowhere'.*Make"),
+        pytest.raises(BusError, match=r"'nowhere'.*Create"),
     ):
         queue.receive(1)
 

@@ -79,7 +79,7 @@ def test_a_disk_that_hangs_holds_nobody_of_another() -> None:
     threads = Threads("test", 4, first=1, spare=flushes)
     threads.add_all(map(flushes.job, runs))
     until_ended(threads, runs[1:])
-    assert not runs[0].ended
+    assert not runs[0].has_ended
     goes_on.set()
     until_ended(threads, runs)
 
