@@ -1,4 +1,4 @@
-"""Airflow's own pages in a real browser, as an operator has them: log in, click, type, take a picture."""
+"""Airflow's pages in a real browser: log in, click, type, take a screenshot."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from demo.places import USER, Places
 from playwright.sync_api import Page, expect, sync_playwright
 
-#: Milliseconds that a page may take to show something on a busy machine.
+#: The longest time in milliseconds for a page to load on a busy machine.
 _PATIENCE = 60_000
 
-#: A folder that keeps the pictures: `make screenshots` names that of the docs.
+#: The folder of the screenshots; `make screenshots` sets that of the docs.
 _KEEP = "TEST_SCREENSHOTS"
 
 
@@ -39,36 +39,36 @@ class Browser:
         self.page.goto(f"{self._places.url}/{path}")
 
     def picture(self, name: str) -> Path:
-        """Take a picture of what is shown now."""
+        """Take a screenshot."""
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{name}.png"
         self.page.screenshot(path=file, animations="disabled")
         return file
 
     def trigger_form(self, dag_id: str) -> None:
-        """Open the form by which a DAG is triggered."""
+        """Open the trigger form of a DAG."""
         self.open(f"dags/{dag_id}")
         self.page.get_by_role("button", name="Trigger").first.click()
         expect(self.page.get_by_text("Run Parameters")).to_be_visible()
 
     def backfill_form(self, dag_id: str) -> None:
-        """Open the form by which a DAG is run for a range of times."""
+        """Open the backfill form of a DAG."""
         self.open(f"dags/{dag_id}")
         self.page.get_by_role("button", name="Trigger").first.click()
         self.page.get_by_text("Run this Dag for a range of dates").click()
         expect(self.page.get_by_text("Reprocess Behavior")).to_be_visible()
 
     def backfill(self) -> None:
-        """Press the button of the backfill's form, and wait until the form has gone."""
+        """Submit the backfill form, and wait until it has closed."""
         self.page.get_by_role("button", name="Run Backfill").click()
         expect(self.page.get_by_text("Reprocess Behavior")).to_be_hidden()
 
     def fill(self, field: str, value: str) -> None:
-        """Type into a field of the form that is open; `field` is the parameter's name."""
+        """Type into a field of the open form; `field` is the parameter's name."""
         self.page.locator(f"#element_{field}").fill(value)
 
     def choose(self, field: str, *values: str) -> None:
-        """Choose values of a field with several, by typing each; `field` is the parameter's name."""
+        """Choose several values of a field, by typing each; `field` is the parameter's name."""
         for value in values:
             self.page.locator(f"#element_{field} input[role=combobox]").fill(value)
             self.page.get_by_role("option", name=value, exact=True).click()
@@ -78,7 +78,7 @@ class Browser:
         self.page.locator(f"label:has(input[name='element_{field}'])").click()
 
     def fill_time(self, label: str, day: str, time: str) -> None:
-        """Choose a moment (YYYY/MM/DD and HH:MM, UTC) in a date field of the form that is open."""
+        """Choose a time (YYYY/MM/DD and HH:MM, UTC) in a date field of the open form."""
         # Airflow's date field is a button that opens a small dialog; its label is the text beside it.
         field = self.page.get_by_text(label, exact=True).locator(
             "xpath=ancestor::*[.//*[@data-testid='datetime-input']][1]"
@@ -90,12 +90,12 @@ class Browser:
         self.page.get_by_placeholder("HH:mm").last.press("Enter")
 
     def trigger(self) -> None:
-        """Press the form's button, and wait until the form has gone."""
+        """Submit the form, and wait until it has closed."""
         self.page.get_by_test_id("trigger-dag-submit").click()
         expect(self.page.get_by_test_id("trigger-dag-submit")).to_be_hidden()
 
     def set_slots(self, pool: str, slots: int) -> None:
-        """Change the slots of a pool on the page of pools, as it is open."""
+        """Change the slots of a pool on the open page of pools."""
         self.page.get_by_text(f"{pool} (").locator("..").get_by_label("Edit Pool").click()
         dialog = self.page.get_by_role("dialog")
         dialog.locator("input[type=number]").fill(str(slots))
@@ -110,7 +110,7 @@ def browsing(places: Places, folder: Path) -> Iterator[Browser]:
     assert program is not None, "Chromium is missing: sudo apt-get install -y chromium"
     expect.set_options(timeout=_PATIENCE)
     with sync_playwright() as playwright:
-        # A container has no user namespaces for Chromium's own sandbox, and the only pages are our own.
+        # A container has no user namespaces for Chromium's sandbox, and all pages are local.
         chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(_PATIENCE)

@@ -1,4 +1,4 @@
-"""Real environments for the end-to-end tests, one a module: what it takes to start is paid once."""
+"""Real environments for the end-to-end tests, one per module, as a start takes minutes."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 _RULES = Path(__file__).with_name("rules")
 
-#: Small enough that a closed pool, which costs its runner all of them and 60 s, is waited for in a test.
+#: Short time-outs: a test waits for all of them and 60 s when a pool is closed.
 _SETTINGS = {
     "EVENTBRIDGE_PREPARE_TIMEOUT": "20",
     "EVENTBRIDGE_BATCH_TIMEOUT": "12",
     "EVENTBRIDGE_PUSH_TIMEOUT": "6",
     "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "100",
     "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
-    "EVENTBRIDGE_SEGMENT_INTERVAL": "1",  # in a bucket too: a test looks for the first responses of a push
+    "EVENTBRIDGE_SEGMENT_INTERVAL": "1",  # also in a bucket: a test waits for the first responses of a push
     **GUARDED,
 }
 
-#: Where nothing changes which DAGs there are: to read their files again each 30 s is a tenth of a processor.
-_SELDOM_PARSED = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120"}
+#: For environments whose DAGs do not change: parsing DAG files every 30 s takes a tenth of a CPU.
+_RARELY_PARSED = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120"}
 
-#: So few at a time that a backlog takes several batches, of which a test can tell which came first.
+#: Small chunks, so that a backlog takes several batches, whose order a test can check.
 _SMALL_CHUNKS = {"EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "40"}
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start Airflow, Spark and the receiver in a folder of their own, and end every process however the tests end."""
+    """Start Airflow, Spark and the receiver in a temporary folder; stop every process at the end."""
     with _environment(
         tmp_path_factory.mktemp("environment") / "demo", _RULES / "surviving", "file", _SETTINGS
     ) as running:
@@ -51,7 +51,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, MortalServer]]:
-    """Start the same with a bucket for a store, on an S3 server of its own, and a target's server that can die."""
+    """Start an environment with its own S3 server for the store, and a target's server that can be killed."""
     folder = tmp_path_factory.mktemp("environment")
     port = reserve()
     rules = folder / "rules"
@@ -59,7 +59,7 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
     for file in (_RULES / "healing").glob("*.yaml"):
         (rules / file.name).write_text(file.read_text().replace(f"127.0.0.1:{MORTAL_PORT}", f"127.0.0.1:{port}"))
     with (
-        _environment(folder / "demo", rules, "s3", {**_SETTINGS, **_SMALL_CHUNKS, **_SELDOM_PARSED}) as running,
+        _environment(folder / "demo", rules, "s3", {**_SETTINGS, **_SMALL_CHUNKS, **_RARELY_PARSED}) as running,
         closing(MortalServer(port, running.places.received)) as mortal,
     ):
         mortal.start()
@@ -68,17 +68,17 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
 
 @pytest.fixture(scope="module")
 def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start the same with rules of which nothing fails, for what operators do in Airflow's pages."""
+    """Start an environment with targets that do not fail, for operators' actions in Airflow's pages."""
     with _environment(
-        tmp_path_factory.mktemp("environment") / "demo", _RULES / "operating", "file", {**_SETTINGS, **_SELDOM_PARSED}
+        tmp_path_factory.mktemp("environment") / "demo", _RULES / "operating", "file", {**_SETTINGS, **_RARELY_PARSED}
     ) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start the same with batches that count as late after 6 s, a target that takes 15, and a quota."""
-    settings = {**_SELDOM_PARSED, "EVENTBRIDGE_BATCH_LATE_AFTER": "6", "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
+    """Start an environment with batches that are late after 6 s, a target that takes 15 s, and a quota."""
+    settings = {**_RARELY_PARSED, "EVENTBRIDGE_BATCH_LATE_AFTER": "6", "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     settings["EVENTBRIDGE_STORE_MAX_SIZE"] = str(QUOTA)
     with _environment(
         tmp_path_factory.mktemp("environment") / "demo", _RULES / "directed", "file", settings
@@ -88,15 +88,15 @@ def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def heaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start the same with a runner in streaming mode to which few events are a backlog."""
-    settings = {**_SELDOM_PARSED, "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
+    """Start an environment with a streaming runner and a small backlog limit."""
+    settings = {**_RARELY_PARSED, "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "heaped", "file", settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start what `make up` starts, with the shipped rules and the settings that it has."""
+    """Start the environment of `make up`, with the shipped rules and its settings."""
     settings = {"EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     with _environment(tmp_path_factory.mktemp("environment") / "demo", RULES_FOLDER, "file", settings) as running:
         yield running
@@ -105,7 +105,9 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @contextmanager
 def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, str]) -> Iterator[Running]:
     services = Services(new_places(folder, rules_folder=rules, settings=dict(settings), store=store))
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended takes its services along
+    before = signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # a test run that is terminated stops its services
     try:
         services.start()
         given = product_settings(services.places)

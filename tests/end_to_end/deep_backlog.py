@@ -1,5 +1,5 @@
-"""A backlog of a streaming runner on Airflow: handed to Spark and mapped pushes as one batch, then a streaming task
-again.
+"""A backlog of a streaming runner on Airflow: delivered as one batch by Spark and mapped pushes, followed by a
+streaming task.
 
 Part of `make test-deep`.
 """
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.timeout(900)
 HEAP = "heap"
 DAG_ID = f"eventbridge_deliver_{HEAP}"
 PATHS = ("/healthy/heap", "/healthy/heap-archive")
-#: More than the 2,000 that are the runner's `backlog`, and less than a batch takes.
+#: More than the runner's `backlog` of 2,000, and less than a batch takes.
 _BACKLOG = 6_000
 _MINUTES = 300.0
 
 
 def test_a_backlog_is_one_batch_of_the_stages_and_then_events_stream_again(heaped: Running) -> None:
-    """Before and after it a streaming task delivers, whose runs start no other task; every event comes once to each
-    target.
+    """Before and after it a streaming task delivers, and its runs start no other task; each target gets every event
+    once.
     """
     heaped.publish(HEAP, range(1))
     heaped.until("a streaming task delivers", lambda: took(heaped, 1))
@@ -55,24 +55,24 @@ def test_a_backlog_is_one_batch_of_the_stages_and_then_events_stream_again(heape
 
 
 def took(heaped: Running, count: int) -> bool:
-    """Say whether both targets took so many events."""
+    """Return whether both targets accepted this number of events."""
     return all(len(set(heaped.requests(path))) >= count for path in PATHS)
 
 
 def size(heaped: Running, batch: Any) -> int:
-    """Return how many events a batch has taken up."""
+    """Return the number of events of a batch."""
     return sum(part.end - part.start for part in heaped.runtime.ledger.ranges(batch.batch_id))
 
 
 def at_work(heaped: Running) -> list[Any]:
-    """Return the tasks that run, or are about to: one that has a streaming task would take what comes."""
+    """Return the running and queued tasks; a running streaming task would take new events."""
     path = f"/dags/{DAG_ID}/dagRuns/~/taskInstances"
     found: list[Any] = heaped.airflow.call("GET", path, params={"limit": 1_000})["task_instances"]
     return [each for each in found if each["state"] in ("running", "queued")]
 
 
 def done_by(heaped: Running, run: dict[str, Any]) -> list[str]:
-    """Return the tasks of a run that were done, each as often as it was mapped."""
+    """Return the successful tasks of a run, mapped ones once per instance."""
     path = f"/dags/{DAG_ID}/dagRuns/{run['dag_run_id']}/taskInstances"
     found = heaped.airflow.call("GET", path, params={"limit": 100})["task_instances"]
     return [each["task_id"] for each in found if each["state"] == "success"]

@@ -10,5 +10,5 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.mark.parametrize("mode", ["batch", "streaming"])
 def test_the_demo_is_reconciled_on_kafka(mode: str) -> None:
-    """Every flight is accounted for, by the receiver too."""
+    """Every flight is accounted for, also by the receiver."""
     assert "Every flight is accounted for." in deliver(BUS="kafka", MODE=mode)

@@ -1,4 +1,4 @@
-"""What a run that has nothing to deliver costs a real Airflow: the tasks that start, the others are skipped."""
+"""Runs without deliveries in a real Airflow start few tasks; the others are skipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_run_that_finds_nothing_starts_one_task(directed: Running) -> None:
-    """Of a runner, in batch or streaming mode, and of the retries."""
+    """This applies to runs of a runner, in batch or streaming mode, and of the retries."""
     directed.publish("orders", range(3))
     directed.until("they are delivered", lambda: takes(directed, "/healthy/accounts", 3))
     directed.until_settled()
@@ -29,14 +29,15 @@ def test_a_run_that_finds_nothing_starts_one_task(directed: Running) -> None:
 
 
 def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: Running) -> None:
-    """What plans and what goes on; while the store is at its quota runs follow each other, then one delivers."""
+    """The task that plans and the one that triggers the next run. While the store is at its quota, run follows run;
+    then one delivers."""
     ledger = directed.runtime.ledger
     before = len(directed.requests("/healthy/accounts"))
     ledger.set_store_count(QUOTA, ledger.now())
     form = {"bus": "orders", "from": (datetime.now(UTC) - timedelta(hours=1)).isoformat(), "rules": ["accounts"]}
     form["dry_run"] = False
     first = directed.trigger("eventbridge_replay_events", form)
-    directed.until("a second run goes on with it", lambda: len(directed.runs("eventbridge_replay_events")) > 1)
+    directed.until("a second run continues it", lambda: len(directed.runs("eventbridge_replay_events")) > 1)
     waiting = states(directed, "eventbridge_replay_events", first)
 
     ledger.set_store_count(0, ledger.now())

@@ -31,14 +31,14 @@ _START_SECONDS = 300
 
 @dataclass(frozen=True)
 class Site:
-    """An Airflow whose users are called as their roles are; so are their passwords. Outsider reads no task logs."""
+    """An Airflow whose users and passwords are named like their roles. Outsider may not read task logs."""
 
     url: str
     chromium: Browser
 
     @contextmanager
     def window(self, role: str, path: str) -> Iterator[Page]:
-        """Open a window on a page, by way of the login that it asks for."""
+        """Log in and open a window on a page."""
         with closing(self.chromium.new_context(viewport={"width": 1280, "height": 900})) as context:
             page = context.new_page()
             page.set_default_timeout(_PATIENCE_MS)
@@ -46,7 +46,7 @@ class Site:
             page.locator("input#username").fill(role)
             page.locator("input#password").fill(role)
             page.locator("input[type=submit]").click()
-            page.wait_for_url(lambda url: "/auth/" not in url)  # else what follows overtakes the login
+            page.wait_for_url(lambda url: "/auth/" not in url)  # otherwise the next request may come before the login
             page.goto(f"{self.url}{path}")
             yield page
 
@@ -58,7 +58,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (folder / "rules").mkdir()
     (folder / "rules" / "rules.yaml").write_text(RULES)
     (folder / "dags").mkdir()
-    # FAB refuses more than a few logins at a time
+    # FAB limits the rate of logins
     (folder / "webserver_config.py").write_text("AUTH_TYPE = 1\nAUTH_RATE_LIMITED = False\nRATELIMIT_ENABLED = False\n")
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
@@ -107,7 +107,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def wait_for(url: str, log: Path) -> None:
-    """Wait until a server responds; fails with what it said."""
+    """Wait until a server responds; fails with its log."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         try:
@@ -134,7 +134,7 @@ def test_an_admin_uses_the_page_in_airflows_frame(site: Site) -> None:
 
 
 def test_a_user_may_act_and_a_viewer_may_only_look_at_the_pages_own_address(site: Site) -> None:
-    """FAB shows neither of them what plug-ins add to the menu."""
+    """FAB shows neither of them the menu items of plug-ins."""
     with site.window("User", "/eventbridge/page/rules/all") as page:
         page.get_by_role("button", name="Pause", exact=True).click()
         expect(page.get_by_text("by User")).to_be_visible()
@@ -154,7 +154,7 @@ def test_a_user_may_act_and_a_viewer_may_only_look_at_the_pages_own_address(site
 
 
 def test_payloads_need_the_permission_to_read_task_logs(site: Site) -> None:
-    """A role that sees runs and no logs sees the page, and no event; a viewer is only told that there is none."""
+    """A role that may see runs but not logs sees the page but no event; a viewer gets the result."""
     for role, said in (("Outsider", "the permission to read task logs"), ("Viewer", "o1")):
         with site.window(role, "/eventbridge/page/rules") as page:
             expect(page.get_by_role("heading", name="Rules")).to_be_visible()
@@ -163,7 +163,7 @@ def test_payloads_need_the_permission_to_read_task_logs(site: Site) -> None:
 
 
 def test_without_a_login_the_page_shows_nothing_and_links_to_fabs_login(site: Site) -> None:
-    """Its form leads back to the page."""
+    """FAB's login form leads back to the page."""
     with closing(site.chromium.new_context()) as context:
         page = context.new_page()
         page.goto(f"{site.url}/eventbridge/page/rules/all")

@@ -1,8 +1,7 @@
-"""Who takes a streaming task over in a real Airflow, and how soon: at a change, after kill -9, from one that stood
-still.
+"""Handovers of streaming tasks in a real Airflow: at the end of a task, after kill -9, and from a suspended task.
 
-Part of `make test-deep`: a streaming task lasts for a minute. Each test tells what it measured beside the goal, and
-fails for lost events, wrong reconciliation, or what takes many times as long: how soon is the machine's affair.
+Part of `make test-deep`, as a streaming task takes a minute. Each test prints its measurement with the goal, and fails
+only for lost events, a wrong reconciliation, or a time far above the goal, as times depend on the machine.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ pytestmark = pytest.mark.timeout(900)
 
 QUICK = "quick"
 PATH = "/healthy/quick"
-#: An event of such a number goes to a target of its own too, which responds after three seconds.
+#: Events with this number or a larger one also go to a separate target, which responds after three seconds.
 SLOW = 1_000_000
 SLOW_PATH = "/delay/3000"
 
-#: Goals, in seconds: the latest response at a change, the next one after the task died, and after its supervisor did.
+#: Goals in seconds: the latest response at a handover, and the next one after the death of the task or its supervisor.
 CHANGE, TASK, SUPERVISOR = 0.3, 3.0, 8.0
 
 _SECONDS = 150.0
 _ROUNDS = 5
-#: A DAG run that begins when the former one has ended takes two seconds; what the change itself takes is told.
+#: A DAG run that starts after the former one has ended takes two seconds; a handover must be faster.
 _MOST_SECONDS = 1.5
-#: Longer than Airflow takes to see that a supervisor is gone.
+#: Longer than Airflow takes to notice a dead supervisor.
 _TOO_LONG_SECONDS = 25.0
 
 
 def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) -> None:
-    """Twice at least, each event once, none later than a fraction of what the start of a DAG run takes."""
+    """At least two handovers; each event is delivered once, and faster than a DAG run starts."""
     holders: dict[str, float] = {}
     began, number = time.monotonic(), 0
     while time.monotonic() - began < _SECONDS:
@@ -59,7 +58,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) ->
         f"{len(runs)} runs; p50 {late[len(late) // 2] * 1e3:.0f} ms, the latest ten "
         f"{[round(each * 1e3) for each in late[-10:]]} ms\n"
     )
-    tell("latest response over handovers", late[-1:], CHANGE)
+    print_measurement("latest response over handovers", late[-1:], CHANGE)
     assert len(holders) >= 3
     assert len(set(directed.requests(PATH))) == len(directed.requests(PATH)) == number
     assert late[-1] <= _MOST_SECONDS
@@ -67,9 +66,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) ->
 
 
 def _late(directed: Running) -> list[float]:
-    """Return how long after its publishing each event got a response, but for those that the first streaming task began
-    with.
-    """
+    """Return the latency of each event, except for those of the first 20 s."""
     runtime, found = directed.runtime, []
     for batch in runtime.ledger.batches(limit=None, runner=QUICK):
         for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
@@ -79,27 +76,27 @@ def _late(directed: Running) -> list[float]:
 
 
 def test_a_killed_task_is_replaced_at_once(directed: Running) -> None:
-    """The watcher starts a run as soon as the process is gone, or Airflow its task again; nothing is lost."""
+    """The watcher starts a run as soon as the process is gone, or Airflow retries the task; nothing is lost."""
     took = [after_kill(directed, 100_000 + 10 * number, supervisor=False) for number in range(_ROUNDS)]
 
-    tell("next response after kill -9 of the task", took, TASK)
+    print_measurement("next response after kill -9 of the task", took, TASK)
     assert max(took) < _TOO_LONG_SECONDS
     until_reconciled(directed)
     assert directed.differences() == []
 
 
 def test_a_task_that_is_killed_with_its_supervisor_is_replaced(directed: Running) -> None:
-    """A second run begins long before Airflow sees that the first one is dead."""
+    """A second run starts long before Airflow notices that the first one is dead."""
     took = [after_kill(directed, 200_000 + 10 * number, supervisor=True) for number in range(2)]
 
-    tell("next response after kill -9 of task and supervisor", took, SUPERVISOR)
+    print_measurement("next response after kill -9 of task and supervisor", took, SUPERVISOR)
     assert max(took) < _TOO_LONG_SECONDS
     until_reconciled(directed)
     assert directed.differences() == []
 
 
 def test_only_one_of_two_concurrent_runs_delivers(directed: Running) -> None:
-    """A run that is triggered beside a streaming task takes nothing from it, and ends; each event comes once."""
+    """A run that is triggered beside a streaming task takes no events and ends; each event is delivered once."""
     task = at_work(directed, 300_000)
     requests = len(directed.requests(PATH))
     before = distinct(directed)
@@ -112,7 +109,7 @@ def test_only_one_of_two_concurrent_runs_delivers(directed: Running) -> None:
     directed.until("all are delivered", lambda: distinct(directed) >= before + number - 300_001)
 
     assert state == "success"
-    assert holder(directed) == task.pid, "who had the lease has it still"
+    assert holder(directed) == task.pid, "the first task still has the lease"
     sent = len(directed.requests(PATH)) - requests
     assert sent == distinct(directed) - before == number - 300_001, warnings(directed)
     until_reconciled(directed)
@@ -120,7 +117,7 @@ def test_only_one_of_two_concurrent_runs_delivers(directed: Running) -> None:
 
 
 def test_a_task_that_was_suspended_during_a_push_has_lost_its_lease(directed: Running) -> None:
-    """Another run goes on without it; awake, it changes nothing, and only what was on its way comes twice."""
+    """Another run continues; the resumed task changes nothing, and only requests in flight are repeated."""
     task = at_work(directed, 400_000)
     before = distinct(directed)
     directed.publish(QUICK, range(SLOW, SLOW + 3))
@@ -134,12 +131,12 @@ def test_a_task_that_was_suspended_during_a_push_has_lost_its_lease(directed: Ru
     task.send_signal(signal.SIGCONT)
     task.wait(60)
     directed.publish(QUICK, range(400_002, 400_012))
-    directed.until("the other one goes on", lambda: distinct(directed) >= before + 14)
+    directed.until("the other run continues", lambda: distinct(directed) >= before + 14)
     until_reconciled(directed)
 
     late = directed.requests(SLOW_PATH)
-    tell("next response after a task stood still", [took], SUPERVISOR)
-    sys.stdout.write(f"of 3 deliveries on their way {len(late) - len(set(late))} came twice\n")
+    print_measurement("next response after a task was suspended", [took], SUPERVISOR)
+    sys.stdout.write(f"{len(late) - len(set(late))} of 3 deliveries in flight were repeated\n")
     assert other != task.pid
     assert len(set(late)) == 3
     assert len(late) <= 6
@@ -147,7 +144,7 @@ def test_a_task_that_was_suspended_during_a_push_has_lost_its_lease(directed: Ru
 
 
 def after_kill(directed: Running, number: int, *, supervisor: bool) -> float:
-    """Kill who delivers, and return after how many seconds the next event got a response."""
+    """Kill the streaming task, and return the seconds until the next event is delivered."""
     task = at_work(directed, number)
     watched = [parent] if supervisor and (parent := task.parent()) is not None else []
     seen = distinct(directed)
@@ -162,7 +159,7 @@ def after_kill(directed: Running, number: int, *, supervisor: bool) -> float:
 
 
 def at_work(directed: Running, number: int) -> psutil.Process:
-    """Publish an event, wait until it is delivered, and return the process that has the lease."""
+    """Publish an event, wait until it is delivered, and return the process with the lease."""
     seen = distinct(directed)
     directed.publish(QUICK, range(number, number + 1))
     directed.until("a streaming task delivers", lambda: distinct(directed) > seen)
@@ -171,18 +168,18 @@ def at_work(directed: Running, number: int) -> psutil.Process:
 
 
 def holder(directed: Running) -> int:
-    """Return the number of the process that has the lease."""
-    lease = directed.until("somebody has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
+    """Return the id of the process with the lease."""
+    lease = directed.until("a process has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
     return int(lease.holder.split(":")[1])
 
 
 def distinct(directed: Running) -> int:
-    """Return how many events the quick target was sent, each counted once."""
+    """Return the number of distinct events that the quick target got."""
     return len(set(directed.requests(PATH)))
 
 
 def warnings(directed: Running) -> list[str]:
-    """Return what tasks of the runner warned of: why something came twice."""
+    """Return the warnings in the logs of the runner's tasks, which explain duplicates."""
     logs = (directed.places.airflow_home / "logs").glob("dag_id=eventbridge_deliver_quick/*/task_id=streaming/*.log")
     found = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     return [line[:400] for line in found if '"level":"warning"' in line or '"level":"error"' in line]
@@ -194,14 +191,14 @@ def run_of(directed: Running, run_id: str) -> str:
 
 
 def until_reconciled(directed: Running) -> None:
-    """Wait until the streaming task has ended, as nothing comes, and its batches are committed."""
+    """Wait until the streaming task has ended without events, and its batches are committed."""
     directed.until("its streaming task ends", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None)
     directed.until("it is reconciled", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
     directed.until_settled()
 
 
-def tell(what: str, took: Sequence[float], goal: float) -> None:
-    """Print what was measured, with the goal and the load."""
-    verdict = "kept" if max(took) <= goal else "NOT KEPT"
+def print_measurement(what: str, took: Sequence[float], goal: float) -> None:
+    """Print a measurement with the goal and the load."""
+    verdict = "met" if max(took) <= goal else "NOT MET"
     times = ", ".join(f"{each:.2f}" for each in took)
     sys.stdout.write(f"{what}: {times} s; goal {goal:g}: {verdict}; load {os.getloadavg()[0]:.1f}\n")

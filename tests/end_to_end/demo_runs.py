@@ -10,7 +10,7 @@ from demo.places import ROOT
 
 
 def deliver(**chosen: str) -> str:
-    """Return what the demo says, with what is chosen of BUS and MODE; fails unless it is reconciled."""
+    """Return the output of the demo with this BUS and MODE; fails unless it is reconciled."""
     usual = {"STORE": "s3", "LEDGER": "postgresql", "EVENTS": "1000"}
     demo = subprocess.run(
         [sys.executable, "-m", "demo.run"],

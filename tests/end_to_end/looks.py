@@ -1,4 +1,4 @@
-"""What tests look for in a running environment, until it is there."""
+"""Conditions of a running environment, for which tests wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.store.parquet import read_table
 
 
 def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk | None:
-    """Return a chunk of the runner that is being pushed and has some responses written down; with `rule`, one of it."""
+    """Return a chunk of the runner that is being pushed and has recorded responses; with `rule`, one of this rule."""
     unfinished = running.runtime.ledger.unfinished_batch(runner)
     for chunk in running.runtime.ledger.chunks(unfinished.batch_id) if unfinished is not None else []:
         of_rule = rule is None or any(piece.rule == rule for piece in chunk.pieces)
@@ -28,7 +28,7 @@ def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk 
 
 
 def responded(running: Running, chunk: Chunk, outcome: str | None = None) -> set[str]:
-    """Return the webhook-ids of the chunk's deliveries whose responses, or those of one outcome, are written down."""
+    """Return the webhook-ids of the chunk's deliveries with recorded responses, or with those of one outcome."""
     files = [file.path for file in segments(running.runtime, chunk.batch_id, [chunk.chunk_id]) if file.path is not None]
     tables = (read_table(running.runtime.store, path, columns=["delivery_id", "outcome"]) for path in files)
     rows = [row for table in tables for row in table.to_pylist() if outcome in (None, row["outcome"])]
@@ -36,7 +36,7 @@ def responded(running: Running, chunk: Chunk, outcome: str | None = None) -> set
 
 
 def takes(running: Running, path: str, count: int) -> bool:
-    """Say whether the receiver took that many deliveries on a path."""
+    """Return whether the receiver accepted this number of deliveries on a path."""
     return len(set(running.requests(path))) >= count
 
 
@@ -47,7 +47,7 @@ def run_state(running: Running, dag_id: str, run_id: str) -> str:
 
 @contextmanager
 def earlier(running: Running, hours: int) -> Iterator[tuple[datetime, datetime]]:
-    """Have the archive's batches be planned hours earlier, as what is over is looked at; gives their hours."""
+    """Move the planning times of the archive's batches some hours back, for tests of past hours; yields their hours."""
     moved = sql.update(batch).where(batch.c.kind == "normal")
     ago = timedelta(hours=hours)
     engine, store = sql.create_engine(running.runtime.settings.ledger_url), running.runtime.store

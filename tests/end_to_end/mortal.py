@@ -1,4 +1,4 @@
-"""A target's own server, which a test kills and starts again; it notes what it gets in the environment's record."""
+"""A target's own server, which a test kills and restarts. It writes its requests to the environment's record."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: The port by which rule files name it; the copy that runs names the one it was given.
+#: Its port in the rule files; the copy of the environment has the real port.
 MORTAL_PORT = 8766
 
 _END_SECONDS = 30.0
 
 
 class MortalServer:
-    """A receiver in a process of its own on a fixed port; it ends with the process of the tests at the latest."""
+    """A receiver in its own process on a fixed port. It ends with the test process at the latest."""
 
     def __init__(self, port: int, record: Path) -> None:
         self._port = port
@@ -29,7 +29,7 @@ class MortalServer:
         assert self._process.stdout.readline().strip() == str(self._port)
 
     def kill(self) -> None:
-        """kill -9: from now on nobody listens."""
+        """Kill it by SIGKILL: nothing listens on its port afterwards."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(_END_SECONDS)
@@ -39,6 +39,6 @@ class MortalServer:
         self._process = None
 
     def close(self) -> None:
-        """End it if it runs."""
+        """Stop it if it runs."""
         if self._process is not None:
             self.kill()

@@ -1,4 +1,4 @@
-"""A real Airflow, Spark Connect and receiver, started as `make up` starts them, and what a test asks of them."""
+"""A real Airflow, Spark Connect and receiver, started as by `make up`, with helpers for tests."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: What a wait may take on a machine that others use too; it ends as soon as its condition holds.
+#: The longest wait for a condition on a busy machine.
 PATIENCE_SECONDS = 120.0
 
-#: Of the store where it has one, in bytes: more than a test writes.
+#: The store's quota in bytes: more than a test writes.
 QUOTA = 1 << 40
 
 _LOOK_SECONDS = 0.1
@@ -52,12 +52,11 @@ class Running:
         return self.services.places
 
     def publish(self, bus: str, numbers: range) -> None:
-        """Publish one CloudEvent a number, all durable on return; the number is in its id, its subject and data.n."""
-        # by the files alone: a test may have taken the ledger away
+        """Publish one CloudEvent per number, durably; the number is in its id, its subject and data.n."""
+        # from the rule files only: a test may have removed the ledger
         source = self.runtime.rule_files().buses[bus].source
         assert isinstance(source, EmbeddedFields)
-        # whoever opens it first makes it: with more partitions than its rules say, order would be promised within each
-        # only
+        # the first process to open it creates it, so it must have the number of partitions of its rules
         with EmbeddedBus(
             self.runtime.settings.bus_folder, bus, partitions=source.partitions, clock=self.runtime.clock
         ) as log:
@@ -65,23 +64,23 @@ class Running:
                 log.publish([(_event(bus, number), f"customer-{number}") for number in numbers[start : start + 1_000]])
 
     def until(self, what: str, look: Callable[[], Found], seconds: float = PATIENCE_SECONDS) -> Found:
-        """Return what `look` returns once that is true; fails with what the services said when the time is up.
+        """Return the result of `look` once it is true; fails with a diagnosis after the time-out.
 
-        A look that finds ledger or store busy, or not there, is repeated.
+        If the ledger or the store is busy or missing, `look` is repeated.
         """
         end = time.monotonic() + seconds
-        trouble = ""
+        last_error = ""
         while True:
             self.services.check()
             try:
                 found = look()
-                trouble = ""
+                last_error = ""
             except EventBridgeError as error:
-                found, trouble = None, str(error)  # type: ignore[assignment]
+                found, last_error = None, str(error)  # type: ignore[assignment]
             if found:
                 return found
             if time.monotonic() > end:
-                raise AssertionError(f"After {seconds:g} s still not: {what}. {trouble}\n{self.diagnosis()}")
+                raise AssertionError(f"After {seconds:g} s still not: {what}. {last_error}\n{self.diagnosis()}")
             time.sleep(_LOOK_SECONDS)
 
     def until_settled(self, seconds: float = PATIENCE_SECONDS) -> None:
@@ -89,7 +88,7 @@ class Running:
         self.until("everything is settled", lambda: not self.unsettled(), seconds)
 
     def unsettled(self) -> list[str]:
-        """Say what still waits: events, open batches, pending deliveries."""
+        """Return what is not settled: waiting events, open batches, pending deliveries."""
         held = [f"pending: {row}" for row in self.runtime.ledger.pending_counts() if row.state == "on_hold"]
         return [*unsettled(self.runtime), *held]
 
@@ -98,10 +97,10 @@ class Running:
         return [batch for batch in self.runtime.ledger.batches(limit=None) if batch.state != "committed"]
 
     def requests(self, path: str) -> list[str]:
-        """Return the webhook-id of every request the receiver took on a path, in order."""
+        """Return the webhook-id of every request that the receiver got on a path, in order."""
         if not self.places.received.exists():
             return []
-        lines = self.places.received.read_bytes().split(b"\n")[:-1]  # the last one is being written
+        lines = self.places.received.read_bytes().split(b"\n")[:-1]  # the last line may be incomplete
         return [line["webhook_id"] for line in map(json.loads, lines) if line["path"] == path]
 
     def differences(self) -> list[str]:
@@ -118,16 +117,16 @@ class Running:
         return runs
 
     def trigger(self, dag_id: str, conf: Mapping[str, object] | None = None) -> str:
-        """Start a run of a DAG, as the UI's button does with what its form holds, and return its id."""
+        """Start a run of a DAG like the UI does with a form, and return its id."""
         body = {"logical_date": None, "conf": dict(conf or {})}
         run = self.airflow.call("POST", f"/dags/{dag_id}/dagRuns", json=body)
         return str(run["dag_run_id"])
 
     def backfill(self, dag_id: str, hours: tuple[datetime, datetime], more: Mapping[str, object]) -> None:
-        """Run a DAG for a range of times, as the UI's form does, once the backfill before is over.
+        """Run a DAG for a range of times like the UI's form, once the backfill before has ended.
 
-        On SQLite Airflow may respond with 500 with a backfill half made. A second call then conflicts with the first:
-        that is right where its runs go on, and where it has none Airflow ends it after 2 min.
+        On SQLite Airflow may respond with 500 for a backfill that is partly created. A second call then conflicts with
+        the first, which is fine if its runs continue; if it has none, Airflow ends it after 2 min.
         """
         body = {"dag_id": dag_id, "from_date": hours[0].isoformat(), "to_date": hours[1].isoformat(), **more}
 
@@ -149,19 +148,19 @@ class Running:
         self.until("the backfill begins", begins, seconds=2 * PATIENCE_SECONDS)
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
-        """Return what the last try of a task, or of one of its mapped instances, wrote into its log."""
+        """Return the log of the last try of a task, or of one of its mapped instances."""
         task = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
         tries = self.airflow.call("GET", task if map_index < 0 else f"{task}/{map_index}")["try_number"]
         log = {"params": {"map_index": map_index}, "headers": {"Accept": "application/json"}}
         return json.dumps(self.airflow.call("GET", f"{task}/logs/{tries}", **log))
 
     def reparse(self, dag_id: str) -> None:
-        """Have Airflow read a DAG's file now and not at its next turn."""
+        """Make Airflow parse a DAG file now."""
         token = self.airflow.call("GET", f"/dags/{dag_id}")["file_token"]
         self.airflow.call("PUT", f"/parseDagFile/{token}")
 
     def diagnosis(self) -> str:
-        """Return what may explain a wait that ran out: what is not settled, runs, and the ends of the newest logs."""
+        """Return the likely reasons for a time-out: unsettled work, runs, and the ends of the newest logs."""
         parts = [_section("not settled", _or_error(self.unsettled))]
         parts.append(_section("newest runs", _or_error(self._newest_runs)))
         logs = [*self.places.logs.glob("*.log"), *(self.places.airflow_home / "logs").rglob("attempt=*.log")]
@@ -175,12 +174,12 @@ class Running:
 
 
 def source_of(number: int) -> str:
-    """Return the source of the event of a number."""
+    """Return the source of the event with a number."""
     return f"/shops/{number % 7}"
 
 
 def delivery_of(bus: str, number: int, rule: str, target: str) -> str:
-    """Return the webhook-id under which a target gets the event of a number."""
+    """Return the webhook-id of a target's delivery of the event with a number."""
     return delivery_id_text(delivery_id(bus, source_of(number), f"{bus}-{number}", rule, target))
 
 
@@ -203,7 +202,7 @@ def _section(title: str, lines: Sequence[object]) -> str:
 def _or_error(look: Callable[[], Sequence[Any]]) -> Sequence[Any]:
     try:
         return look()
-    except Exception as error:  # a diagnosis must not hide what it explains
+    except Exception as error:  # a diagnosis must not hide the original failure
         return [f"{type(error).__name__}: {error}"]
 
 

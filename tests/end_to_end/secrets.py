@@ -1,4 +1,4 @@
-"""A connection with secrets for targets of the stories, and where in an environment a secret is written down."""
+"""A connection with secrets for targets of the tests, and a search for secrets in the files of an environment."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _CONNECTION = json.dumps(
     }
 )
 
-#: What an environment is started with, so that Airflow and the command line know the connection `guarded`.
+#: The variables with which Airflow and the command line have the connection `guarded`.
 GUARDED = {"AIRFLOW_CONN_GUARDED": _CONNECTION, "EVENTBRIDGE_CONN_GUARDED": _CONNECTION}
 
-#: What is sent of the login and the password.
+#: Login and password as they are sent.
 _BASIC = base64.b64encode(f"shop:{_PASSWORD}".encode()).decode()
 _SECRETS = (_PASSWORD, _BASIC, _HMAC, _ED25519, ACCESS_KEY, SECRET_KEY)
 
-#: Files that hold connections because they are where connections are held; and what the S3 server keeps for itself.
+#: The files in which connections are stored, and the S3 server's own file.
 _HOLD_THEM = {"places.json", "settings.sh", "s3.journal", "spark/worker-secrets.json"}
 
 
 def written_secrets(running: Running) -> list[tuple[str, str]]:
-    """Return in which file of the environment, or of its bucket, which secret stands."""
+    """Return (file, secret) for each secret in the files of the environment or in its bucket."""
     return [(name, each) for name, text in _written(running) for each in _SECRETS if each.encode() in text]
 
 
 def airflow_logs(running: Running) -> bytes:
-    """Return all that Airflow's tasks have logged."""
+    """Return the logs of all Airflow tasks."""
     return b"\n".join(text for _, text in texts(running.places.airflow_home / "logs"))
 
 

@@ -17,7 +17,9 @@ PAGE = ROOT / "docs" / "operations.md"
 
 
 def test_a_day_of_operations_runs_as_documented(day: Running, tmp_path: Path) -> None:
-    """Every command responses as printed: an arrival, a dead target, pause, fix, redrive, a wrong rule, a replay."""
+    """Every command prints what the page shows: an arrival, a dead target, pause, fix, redrive, a wrong rule, a
+    replay.
+    """
     began = f"```sh\ncd '{ROOT}'\nsource '{day.places.folder}/settings.sh'\n```\n"
     walk = PAGE.read_text().replace("```console elsewhere\n", "```console\n")
 

@@ -1,4 +1,6 @@
-"""Real Airflow, Spark Connect and receiver: every delivery arrives, whatever is killed, closed, broken or lost."""
+"""Real Airflow, Spark Connect and receiver: every delivery arrives, even if processes, pools, rules or the ledger
+fail.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,19 @@ pytestmark = pytest.mark.timeout(420)
 
 
 def test_published_events_are_delivered_retried_or_dead_lettered(running: Running) -> None:
-    """From the bus through the DAGs to the targets: taken at once, after two retries, or never and written down."""
+    """Events go from the bus through the DAGs to the targets: delivered at once, after two retries, or
+    dead-lettered.
+    """
     running.publish("orders", range(300))
     running.until_settled()
 
     assert len(set(running.requests("/healthy/invoices"))) == 300
     assert Counter(running.requests("/flaky/recovering")).most_common()[-1][1] == 3
     assert len(set(running.requests("/flaky/recovering"))) == 3
-    given_up = list(dead_letters(running.runtime, Selection(rule="refused"), whole=True))
-    assert {letter["reason"] for letter in given_up} == {"MaximumRetryAttempts"}
-    assert {delivery_id_text(letter["delivery_id"]) for letter in given_up} == set(running.requests("/status/503"))
-    assert len(given_up) == 4
+    dead_lettered = list(dead_letters(running.runtime, Selection(rule="refused"), whole=True))
+    assert {letter["reason"] for letter in dead_lettered} == {"MaximumRetryAttempts"}
+    assert {delivery_id_text(letter["delivery_id"]) for letter in dead_lettered} == set(running.requests("/status/503"))
+    assert len(dead_lettered) == 4
     assert Counter(running.requests("/status/503")).total() == 8
     assert running.differences() == []
     assert "success" in {run["state"] for run in running.runs("eventbridge_deliver_orders")}
@@ -52,11 +56,11 @@ def test_published_events_are_delivered_retried_or_dead_lettered(running: Runnin
 
 @pytest.mark.parametrize("victim", ["task", "supervisor"])
 def test_a_killed_push_loses_nothing(running: Running, victim: str) -> None:
-    """kill -9 of a push, or of the executor's worker above it, in the middle: only what was in flight comes twice."""
+    """After kill -9 of a push, or of the executor's worker above it, only requests in flight are repeated."""
     before = len(set(running.requests("/slow/tracking")))
     first = {"task": 0, "supervisor": 1_000}[victim]
     running.publish("parcels", range(first, first + 100))
-    chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, "parcels"))
+    chunk = running.until("a push is within its chunk", lambda: delivering(running, "parcels"))
     kill(running, push_process(chunk), victim)
     written_down = responded(running, chunk)
     running.until_settled()
@@ -68,15 +72,15 @@ def test_a_killed_push_loses_nothing(running: Running, victim: str) -> None:
 
 
 def test_a_push_that_airflow_ends_stops_cleanly(running: Running) -> None:
-    """Its task is set failed while it runs: on_kill stops it, it ends its chunk, nothing comes twice."""
+    """Its running task is marked failed: on_kill stops it, it ends its chunk, and no delivery is repeated."""
     before = set(running.requests("/slow/tracking"))
     running.publish("parcels", range(2_000, 2_100))
-    chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, "parcels"))
+    chunk = running.until("a push is within its chunk", lambda: delivering(running, "parcels"))
     (run,) = [run["dag_run_id"] for run in running.runs("eventbridge_deliver_parcels") if run["state"] == "running"]
     task = f"/dags/eventbridge_deliver_parcels/dagRuns/{run}/taskInstances/{PUSH}/{chunk.map_index}"
     running.airflow.call("PATCH", task, json={"new_state": "failed"})
     report = "Airflow asked the push to stop; unsent deliveries are tried again later"
-    told = running.until("the push says what it did", lambda: says(push_log(running, run, chunk), report))
+    told = running.until("the push logs what it did", lambda: says(push_log(running, run, chunk), report))
     running.until_settled()
 
     assert "the task shouldn't be running anymore" in told, "it was Airflow that ended it"
@@ -92,7 +96,7 @@ def test_a_push_that_airflow_ends_stops_cleanly(running: Running) -> None:
 
 
 def test_a_spark_server_killed_while_it_routes_loses_nothing(running: Running) -> None:
-    """kill -9 of Spark Connect in the middle of route, started again on its port: the same batch is finished."""
+    """After kill -9 of Spark Connect within route and a restart on its port, the same batch is finished."""
     running.publish("readings", range(40_000))
     batch_id = running.until("Spark has written some deliveries", lambda: routing(running, "readings"))
     os.killpg(running.services.groups["spark"], signal.SIGKILL)
@@ -107,7 +111,9 @@ def test_a_spark_server_killed_while_it_routes_loses_nothing(running: Running) -
 
 
 def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running) -> None:
-    """A pool cut to 0 slots: the runner's other rules go on after `dagrun_timeout`; reopened, nothing is missing."""
+    """With 0 slots in a pool, the runner's other rules continue after `dagrun_timeout`; once it is reopened, nothing is
+    missing.
+    """
     limit = run_limit(running.runtime.settings).total_seconds()
     running.publish("stock", range(200))
     first = running.until("one chunk runs and one waits", lambda: one_of_two_waits(running))
@@ -117,12 +123,14 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
         running.publish("stock", range(200, 230))
         running.until("the other rule has the later events", lambda: takes(running, "/healthy/wide", 230), limit + 60)
         took = time.monotonic() - began
-        running.until("what the closed pool keeps is on hold", lambda: held(running, "narrow") == not_taken(running))
+        running.until(
+            "the deliveries of the closed pool are on hold", lambda: held(running, "narrow") == not_taken(running)
+        )
         kept = not_taken(running)
         states = {run["state"] for run in running.runs("eventbridge_deliver_stock")}
     finally:
         set_slots(running, "eventbridge.rule.narrow", 1)
-    running.trigger("eventbridge_retry_deliveries")  # at once, and not at the next minute
+    running.trigger("eventbridge_retry_deliveries")  # now, and not in the next minute
     running.until_settled()
 
     assert "failed" in states  # by its time-out
@@ -134,7 +142,9 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
 
 
 def test_errors_in_rule_files_are_shown_by_airflow(running: Running) -> None:
-    """The import error in the UI lists the errors in the words of `eventbridge rules check`; fixed, it goes."""
+    """The import error in the UI lists the errors like `eventbridge rules check`, and disappears once they are
+    fixed.
+    """
     broken = running.runtime.settings.rules_folder / "broken.yaml"
     broken.write_text("rules:\n  a:\n    bus: oders\n    pattern: {type: [{prefx: x}]}\n    targets: {}\n  b: 5\n")
     with pytest.raises(RuleFileError) as raised:
@@ -155,7 +165,7 @@ def test_errors_in_rule_files_are_shown_by_airflow(running: Running) -> None:
 
 
 def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: Running, tmp_path: Path) -> None:
-    """Without its ledger a runner delivers nothing and names the remedy; with it again, it goes on where it was."""
+    """Without its ledger a runner delivers nothing and names the remedy; with it, the runner continues where it was."""
     running.until_settled()
     before = Counter(running.requests("/healthy/invoices"))
     running.runtime.ledger.close()
@@ -185,21 +195,21 @@ def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: Running, tmp_p
 
 
 def test_airflow_refuses_only_a_backfill(running: Running) -> None:
-    """No run for every minute of a range can be made of any DAG; watcher and button start runs as before."""
+    """No DAG accepts a backfill, which would create a run per minute; watcher and button still start runs."""
     hour = {"from_date": "2026-10-01T00:00:00Z", "to_date": "2026-10-01T01:00:00Z"}
     refused = {}
     for dag_id in ("eventbridge_deliver_orders", "eventbridge_retry_deliveries", REDRIVE_DAG):
         with pytest.raises(httpx.HTTPStatusError) as raised:
             running.airflow.call("POST", "/backfills", json={"dag_id": dag_id, **hour})
         refused[dag_id] = (raised.value.response.status_code, raised.value.response.json()["detail"])
-    running.publish("orders", range(3))  # refused twice: they start a run of the retries, too
+    running.publish("orders", range(3))  # refused twice: they also start a run of the retries
     started = {
         dag_id: running.trigger(dag_id) for dag_id in ("eventbridge_deliver_orders", "eventbridge_retry_deliveries")
     }
     wanted = {"manual", "asset_triggered"}
     for dag_id, run_id in started.items():
         running.until(f"{dag_id} has run", lambda dag=dag_id, run=run_id: run_state(running, dag, run) == "success")
-        running.until(f"{dag_id} is started by the watcher, too", lambda dag=dag_id: wanted <= run_types(running, dag))
+        running.until(f"{dag_id} is also started by the watcher", lambda dag=dag_id: wanted <= run_types(running, dag))
 
     assert {status for status, _ in refused.values()} == {400}
     assert all("does not allow backfill runs" in told for _, told in refused.values())
@@ -207,26 +217,26 @@ def test_airflow_refuses_only_a_backfill(running: Running) -> None:
 
 
 def test_no_secret_was_written(running: Running) -> None:
-    """After all these stories: ledger, store, bus, the logs of services and tasks have no secret, one file holds them.
+    """After all these tests, ledger, store, bus, and the logs of services and tasks contain no secret.
 
-    Targets were signed for, authenticated to, refused and repeated what they were sent.
+    Deliveries were signed and authenticated, refused, and echoed by targets.
     """
     running.until_settled()
     repeated = list(dead_letters(running.runtime, Selection(rule="repeating"), whole=True))
 
-    assert len(repeated) == 7, "four of the first story, three of that of the backfills"
+    assert len(repeated) == 7, "four of the first test, three of that of the backfills"
     assert all("authorization: Basic *****" in json.dumps(letter, default=str) for letter in repeated)
     assert b"listen" in airflow_logs(running)
     assert written_secrets(running) == []
 
 
 def says(log: str, text: str) -> str:
-    """Return a log once a text is in it, else nothing."""
+    """Return the log if it contains a text, else ""."""
     return log if text in log else ""
 
 
 def push_log(running: Running, run: str, chunk: Chunk) -> str:
-    """Return what the task wrote into its log that pushes the chunk."""
+    """Return the log of the task that pushes the chunk."""
     return running.task_log("eventbridge_deliver_parcels", run, PUSH, chunk.map_index or 0)
 
 
@@ -236,7 +246,7 @@ def push_process(chunk: Chunk) -> psutil.Process:
 
 
 def kill(running: Running, push: psutil.Process, victim: str) -> None:
-    """kill -9 the task's process, or the one that supervises it: a worker of Airflow's LocalExecutor."""
+    """Kill the task's process by SIGKILL, or its supervisor: a worker of Airflow's LocalExecutor."""
     supervisor = push.parent()
     scheduler = running.services.groups["scheduler"]
     assert supervisor is not None
@@ -245,7 +255,7 @@ def kill(running: Running, push: psutil.Process, victim: str) -> None:
 
 
 def routing(running: Running, runner: str) -> str | None:
-    """Return the runner's batch while Spark's workers have written some of its delivery files, and not all."""
+    """Return the runner's batch while Spark's workers have written some, but not all, of its delivery files."""
     batch = running.runtime.ledger.unfinished_batch(runner)
     if batch is None or batch.state != "buffered":
         return None
@@ -253,7 +263,7 @@ def routing(running: Running, runner: str) -> str | None:
 
 
 def one_of_two_waits(running: Running) -> str | None:
-    """Return the batch of which one of the two narrow chunks is being pushed, and the other waits for a slot."""
+    """Return the batch while one of its two narrow chunks is being pushed and the other waits for a slot."""
     batch = running.runtime.ledger.unfinished_batch("stock")
     if batch is None or batch.state != "routed":
         return None
@@ -265,29 +275,29 @@ def one_of_two_waits(running: Running) -> str | None:
 
 
 def held(running: Running, rule: str) -> int:
-    """Return how many deliveries of a rule are pending and on hold because its pool is closed."""
+    """Return the number of deliveries of a rule that are on hold."""
     rows = [row for row in running.runtime.ledger.pending_counts() if row.rule == rule and row.state == "on_hold"]
     return sum(row.count for row in rows)
 
 
 def not_taken(running: Running) -> int:
-    """Return how many of the 230 narrow deliveries the receiver has not seen."""
+    """Return how many of the 230 narrow deliveries the receiver has not got."""
     return 230 - len(set(running.requests("/delay/50")))
 
 
 def set_slots(running: Running, pool: str, slots: int) -> None:
-    """Change a pool as Admin > Pools does."""
+    """Change a pool's slots like Admin > Pools."""
     body = {"pool": pool, "slots": slots, "include_deferred": False}
     running.airflow.call("PATCH", f"/pools/{pool}", params={"update_mask": "slots"}, json=body)
 
 
 def rules_check(running: Running) -> subprocess.CompletedProcess[str]:
-    """Run `eventbridge rules check` as a user does."""
+    """Run `eventbridge rules check`."""
     environ = {**os.environ, **product_settings(running.places)}
     command = [str(Path(sys.executable).with_name("eventbridge")), "rules", "check"]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
 
 def run_types(running: Running, dag_id: str) -> set[str]:
-    """Return what started the runs of a DAG."""
+    """Return the types of the runs of a DAG."""
     return {run["run_type"] for run in running.runs(dag_id)}

@@ -1,6 +1,6 @@
-"""`make demo` on RocketMQ, with the store in a bucket and the ledger in PostgreSQL: the shipped rules run on them.
+"""`make demo` on RocketMQ, with the store in a bucket and the ledger in PostgreSQL.
 
-On Kafka they run in test_production_shape.py; `make demo BUS=kafka`, in both modes, in deep_demo_on_kafka.py.
+test_production_shape.py delivers from Kafka; deep_demo_on_kafka.py runs `make demo BUS=kafka` in both modes.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_the_demo_is_reconciled_on_rocketmq() -> None:
-    """Two lines of YAML and a connection are other ones; every flight is accounted for, by the receiver too."""
+    """Only two lines of YAML and a connection differ; every flight is accounted for, also by the receiver."""
     assert "Every flight is accounted for." in deliver(BUS="rocketmq")

@@ -1,4 +1,4 @@
-"""docs/install.md, command by command, in an Airflow of its own that has the wheel and not the checkout."""
+"""Runs the commands of docs/install.md in a separate Airflow with the wheel and without the checkout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE_SECONDS = 400.0
 
 @pytest.fixture
 def venv(tmp_path: Path) -> FreshVenv:
-    """Install the wheel with what `eventbridge compile` made of the same sources, and the commands of the page."""
+    """Install the wheel, the results of `eventbridge compile` for the same sources, and the commands of the page."""
     made = install_wheel(tmp_path, build_wheel(tmp_path))
     site = next((made.folder / "lib").glob("python*/site-packages"))
     for kept in (ROOT / "include" / "eventbridge").rglob("*.nb[ic]"):
@@ -44,14 +44,14 @@ def venv(tmp_path: Path) -> FreshVenv:
 
 
 def script(folder: Path, airflow_port: int, spark_port: int) -> str:
-    """Return the page's commands, with folders and ports that are nobody else's."""
+    """Return the page's commands, with free ports and temporary folders."""
     text = "".join(fence[2] for fence in FENCE.finditer(PAGE.read_text()) if fence[1] == "sh install")
     own = text.replace("/srv/", f"{folder}/").replace("8080", str(airflow_port)).replace("15002", str(spark_port))
     return f"set -eux\n{own}touch delivered\nwait\n"
 
 
-def ended(shell: subprocess.Popen[bytes]) -> None:
-    """End a shell with all that it started."""
+def stop_shell(shell: subprocess.Popen[bytes]) -> None:
+    """Stop a shell with all its child processes."""
     family = [*psutil.Process(shell.pid).children(recursive=True), psutil.Process(shell.pid)]
     for stop in (psutil.Process.terminate, psutil.Process.kill):
         for each in family:
@@ -63,7 +63,7 @@ def ended(shell: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture
 def shell(venv: FreshVenv) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the page's commands in one shell, and end whatever they started."""
+    """Run the page's commands in one shell, and stop all processes that they started."""
     port = reserve()
     kept = ("AIRFLOW", "EVENTBRIDGE", "PYTHON", "SPARK", "PYSPARK")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(kept)} | {
@@ -90,22 +90,22 @@ def shell(venv: FreshVenv) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield started
     finally:
-        ended(started)
+        stop_shell(started)
 
 
 def test_a_new_airflow_delivers_its_first_event_as_documented(shell: subprocess.Popen[bytes], venv: FreshVenv) -> None:
-    """Its commands run in their order, from the settings on; the last ones find the published event delivered."""
+    """Its commands run in order, from the settings on; the last ones find the published event delivered."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while not (venv.workdir / "delivered").exists():
-        assert shell.poll() is None, said(venv)
-        assert time.monotonic() < until, said(venv)
+        assert shell.poll() is None, log_ends(venv)
+        assert time.monotonic() < until, log_ends(venv)
         time.sleep(0.5)
 
     (line,) = (venv.workdir / "eventbridge" / "files" / "orders.jsonl").read_text().splitlines()
     assert '"order.placed"' in line
 
 
-def said(venv: FreshVenv) -> str:
-    """Return the last words of the page's commands, of Airflow and of Spark."""
+def log_ends(venv: FreshVenv) -> str:
+    """Return the ends of the logs of the page's commands, of Airflow and of Spark."""
     logs = [venv.workdir / name for name in ("page.log", "airflow.log", "spark.log")]
     return "\n".join(f"{log.name}:\n{log.read_text(errors='replace')[-4_000:]}" for log in logs if log.exists())

@@ -1,6 +1,6 @@
-"""What operators do by triggering DAGs, over Airflow's REST API on a real Airflow: each form, and what comes of it.
+"""Operators trigger DAGs by Airflow's REST API in a real Airflow: each form, and its results.
 
-In the same Airflow, which takes as long to start as any of them, a runner in streaming mode.
+The same Airflow also has a runner in streaming mode.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.timeout(600)
 #: A runner in streaming mode.
 QUICK = "quick"
 
-#: What the form of `eventbridge_publish_events` takes.
+#: An event for the form of `eventbridge_publish_events`.
 EVENT = '{"specversion": "1.0", "type": "order.placed", "source": "/shop"}'
 
-#: Before every event.
+#: A time before every event.
 LONG_AGO = "2026-01-01T00:00:00Z"
 
-#: The rule `accounts` for later orders only.
+#: The rule `accounts`, only for later orders.
 LATER = """
 rules:
   accounts:
@@ -48,8 +48,8 @@ rules:
 
 
 def test_a_streaming_task_delivers_and_a_killed_one_loses_nothing(directed: Running) -> None:
-    """The first wakes a streaming task, those after it take no run; after kill -9 the task is back, or the next run
-    there.
+    """The first event starts a streaming task, which delivers the others; after kill -9 the task is retried, or a new
+    run starts.
     """
     directed.publish(QUICK, range(1))
     directed.until("the first is delivered", lambda: len(directed.requests("/healthy/quick")) == 1)
@@ -59,70 +59,74 @@ def test_a_streaming_task_delivers_and_a_killed_one_loses_nothing(directed: Runn
     for number in range(1, 11):
         directed.publish(QUICK, range(number, number + 1))
         directed.until("it is delivered", lambda number=number: len(directed.requests("/healthy/quick")) > number)
-    assert len(watcher_runs(directed)) <= begun + 1, "the first event's own run may come late"
+    assert len(watcher_runs(directed)) <= begun + 1, "the run of the first event may start late"
     os.kill(first, signal.SIGKILL)
     directed.publish(QUICK, range(11, 21))
     directed.until("another process has the lease", lambda: holder(directed) != first)
     directed.until("all are delivered", lambda: len(set(directed.requests("/healthy/quick"))) == 21)
     second = holder(directed)
     directed.publish(QUICK, range(21, 22))
-    directed.until("that delivers as well", lambda: len(set(directed.requests("/healthy/quick"))) == 22)
+    directed.until("it delivers as well", lambda: len(set(directed.requests("/healthy/quick"))) == 22)
 
     assert second != first
     assert len(watcher_runs(directed)) <= begun + 2
     directed.until(
-        "its streaming task ends, as nothing comes", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None
+        "its streaming task ends without events", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None
     )
     directed.until("it is reconciled", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
     assert directed.differences() == []
 
 
 def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
-    """Its deliveries wait while the batch is committed and the other rule delivers; who said it is on record."""
+    """Its deliveries wait while the batch is committed and the other rule delivers; the override records the user."""
     ran(directed, "eventbridge_operate_rules", {"action": "pause rule", "rule": "invoices"})
     directed.publish("orders", range(3))
     directed.until("the other rule delivers", lambda: takes(directed, "/healthy/accounts", 3))
     directed.until("the batch is committed", lambda: directed.open() == [])
     waiting = directed.requests("/healthy/invoices")
-    (said,) = status(directed.runtime).overrides
+    (override,) = status(directed.runtime).overrides
 
     ran(directed, "eventbridge_operate_rules", {"action": "resume rule", "rule": "invoices"})
     directed.until("the rule delivers", lambda: takes(directed, "/healthy/invoices", 3))
     directed.until_settled()
 
     assert waiting == []
-    assert (said.rule, said.word, said.set_by) == ("invoices", "paused", "admin")
+    assert (override.rule, override.kind, override.set_by) == ("invoices", "paused", "admin")
     assert status(directed.runtime).overrides == ()
 
 
 def test_an_override_of_the_priority_applies_to_the_next_push(directed: Running) -> None:
-    """The push of the next batch has the pool and the weight of the priority, and then those of the file again."""
-    places = []
-    for number, said in enumerate(({}, {"action": "set priority", "value": "high"}, {"action": "clear priority"})):
-        if said:
-            ran(directed, "eventbridge_operate_rules", {"rule": "accounts", **said})
+    """The push of the next batch has the pool and weight of the override; once it is cleared, those of the rule
+    file.
+    """
+    placements = []
+    for number, form in enumerate(({}, {"action": "set priority", "value": "high"}, {"action": "clear priority"})):
+        if form:
+            ran(directed, "eventbridge_operate_rules", {"rule": "accounts", **form})
         directed.publish("orders", range(3 + number, 4 + number))
         directed.until("it is delivered", lambda: takes(directed, "/healthy/accounts", 4 + number))  # noqa: B023
         directed.until_settled()
         push = pushes(directed)["accounts/team"]
-        places.append((push["pool"], push["priority_weight"]))
+        placements.append((push["pool"], push["priority_weight"]))
 
-    assert [pool for pool, _ in places] == ["eventbridge.medium", "eventbridge.high", "eventbridge.medium"]
-    assert places[1][1] > places[0][1] == places[2][1]
+    assert [pool for pool, _ in placements] == ["eventbridge.medium", "eventbridge.high", "eventbridge.medium"]
+    assert placements[1][1] > placements[0][1] == placements[2][1]
 
 
 def test_the_list_of_pushes_names_rule_and_target(directed: Running) -> None:
-    """Airflow shows the names in place of the numbers of the mapped task."""
+    """Airflow shows the names instead of the map indexes."""
     assert set(pushes(directed)) == {"invoices/ledger", "accounts/team"}
 
 
 def test_an_event_is_explained_in_the_tasks_log(directed: Running) -> None:
-    """As JSON: both rules matched, both deliveries stand; of an id that nobody knows the run fails and says so."""
+    """The log has JSON: both rules matched, both events were delivered. For an unknown id the run fails and says so."""
     run_id = ran(directed, "eventbridge_explain_event", {"event_id": "orders-1"})
     unknown = ran(directed, "eventbridge_explain_event", {"event_id": "orders-99"}, "failed")
 
     (found,) = [
-        json.loads(line) for line in told(directed, "eventbridge_explain_event", run_id, "explain") if line[:1] == "{"
+        json.loads(line)
+        for line in log_lines(directed, "eventbridge_explain_event", run_id, "explain")
+        if line[:1] == "{"
     ]
     (event,) = found["events"]
     assert {each["rule"]: each["matched"] for each in event["rules"]} == {"invoices": True, "accounts": True}
@@ -131,7 +135,7 @@ def test_an_event_is_explained_in_the_tasks_log(directed: Running) -> None:
 
 
 def test_the_log_links_the_reports_of_backtest_and_diff(directed: Running) -> None:
-    """JSON and Markdown in the store: what a rule matches, and what a pasted file loses of it."""
+    """JSON and Markdown in the store: the matches of a rule, and those that a pasted file loses."""
     since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     backtest = directed.trigger("eventbridge_backtest_rules", {"candidate": "accounts", "from": since, "samples": 1})
     diff = directed.trigger("eventbridge_diff_rules", {"a": "accounts", "b": LATER, "from": since, "samples": 1})
@@ -147,13 +151,13 @@ def test_the_log_links_the_reports_of_backtest_and_diff(directed: Running) -> No
 
 
 def test_the_store_is_maintained(directed: Running) -> None:
-    """A run of `eventbridge_maintain_store` says what it removed, and has put every committed batch into the index of
+    """A run of `eventbridge_maintain_store` logs what it removed, and adds every committed batch to the index of
     events.
     """
     run_id = ran(directed, "eventbridge_maintain_store")
 
     assert any(
-        line.startswith("removed: ") for line in told(directed, "eventbridge_maintain_store", run_id, "maintain")
+        line.startswith("removed: ") for line in log_lines(directed, "eventbridge_maintain_store", run_id, "maintain")
     )
     assert {batch.in_index for batch in directed.runtime.ledger.batches(limit=None) if batch.kind == "normal"} == {
         "yes"
@@ -161,8 +165,8 @@ def test_the_store_is_maintained(directed: Running) -> None:
 
 
 def test_an_hour_is_checked(directed: Running) -> None:
-    """Great Expectations measures the hour that the form names; the Data Docs page is in the store."""
-    # The schedule has checked the hour before this one, or the one before that, and an hour is not checked twice.
+    """Great Expectations measures the form's hour; the Data Docs page is in the store."""
+    # The schedule has checked one of the last two hours, and an hour is not checked twice.
     with earlier(directed, 3) as hours:
         ran(directed, "eventbridge_check_quality", {"hour": hours[1].isoformat()})
 
@@ -174,7 +178,7 @@ def test_an_hour_is_checked(directed: Running) -> None:
 
 
 def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> None:
-    """Airflow's dialogue hands its form on only where a box is ticked: the run fails, and its log says which box."""
+    """Airflow's dialogue passes its form on only if a box is ticked: the run fails, and its log names the box."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
     directed.backfill("eventbridge_replay_archive", (hour, hour), {})
     (run,) = directed.until("the run is there", lambda: directed.runs("eventbridge_replay_archive"))
@@ -187,7 +191,7 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> No
 
 
 @pytest.mark.parametrize(
-    ("dag_id", "form", "said"),
+    ("dag_id", "form", "expected"),
     [
         ("eventbridge_replay_events", {}, "the form is incomplete. Fill in bus"),
         ("eventbridge_replay_events", {"bus": "ordres", "from": LONG_AGO, "rules": ["*"]}, "Did you mean orders?"),
@@ -210,9 +214,9 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> No
     ],
 )
 def test_a_mistyped_form_fails_with_one_sentence(
-    directed: Running, dag_id: str, form: dict[str, Any], said: str
+    directed: Running, dag_id: str, form: dict[str, Any], expected: str
 ) -> None:
-    """The run is red, its log has the sentence and no stack, and the task is not tried again."""
+    """The run fails, its log has the sentence without a stack, and the task is not retried."""
     run_id = ran(directed, dag_id, form, "failed")
     tasks = directed.airflow.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
     (failed,) = [each for each in tasks if each["state"] == "failed"]
@@ -221,13 +225,13 @@ def test_a_mistyped_form_fails_with_one_sentence(
 
     assert failed["try_number"] == 1
     assert [each for each in log if "error_detail" in each] == []
-    assert said in errors[0]["event"]
+    assert expected in errors[0]["event"]
     assert [each["event"] for each in errors[1:]] == ["Task exited"]
 
 
 def test_failed_deliveries_are_visible_in_airflow(directed: Running) -> None:
-    """In the logs of push and settlement, with status and events, and in the note of the run."""
-    tell(directed, "crew", 400)
+    """They are in the logs of push and settlement, with status and events, and in the note of the run."""
+    set_response(directed, "crew", 400)
     directed.publish("duty", range(3))
     (noted,) = directed.until(
         "the run has a note", lambda: [run for run in directed.runs("eventbridge_deliver_duty") if run["note"]]
@@ -235,18 +239,18 @@ def test_failed_deliveries_are_visible_in_airflow(directed: Running) -> None:
     until_ended(directed, "eventbridge_deliver_duty", noted["dag_run_id"], "success")
     (run,) = [run for run in directed.runs("eventbridge_deliver_duty") if run["note"]]
     dead = "crew-duty/crew: 3 of 3 dead-lettered, HTTP 400; events duty-0, duty-1, duty-2"
-    pushed = told(directed, "eventbridge_deliver_duty", run["dag_run_id"], "push", 0)
+    pushed = log_lines(directed, "eventbridge_deliver_duty", run["dag_run_id"], "push", 0)
 
     assert run["note"].startswith("EventBridge: batch ")
     assert f"3 dead-lettered: {dead}" in run["note"]
     assert [line for line in pushed if line.startswith(f"{dead}. crew-duty/log: 3 of 3 delivered. http")]
-    letters = told(directed, "eventbridge_deliver_duty", run["dag_run_id"], "write_dead_letters")
+    letters = log_lines(directed, "eventbridge_deliver_duty", run["dag_run_id"], "write_dead_letters")
     assert [line for line in letters if line.startswith(dead)]
     assert not [line for line in (*pushed, *letters) if "Report(" in line or "Returned value was" in line]
 
 
 def test_a_cleared_push_logs_that_it_was_already_sent(directed: Running) -> None:
-    """It sends nothing, and says what sends again."""
+    """It sends nothing, and says how to send again."""
     (run,) = [run for run in directed.runs("eventbridge_deliver_duty") if run["note"]]
     run_id = run["dag_run_id"]
     body = {"dry_run": False, "dag_run_id": run_id, "task_ids": ["push"], "only_failed": False}
@@ -254,13 +258,14 @@ def test_a_cleared_push_logs_that_it_was_already_sent(directed: Running) -> None
     until_ended(directed, "eventbridge_deliver_duty", run_id, "success")
 
     assert any(
-        "redrive to send it again" in line for line in told(directed, "eventbridge_deliver_duty", run_id, "push", 0)
+        "redrive to send it again" in line
+        for line in log_lines(directed, "eventbridge_deliver_duty", run_id, "push", 0)
     )
     assert len(directed.requests("/told/crew")) == 3
 
 
 def test_the_form_enables_a_target_and_releases_a_rule(directed: Running) -> None:
-    """What is on hold for a target that was disabled is due; a rule that is not on hold stays as it is."""
+    """Deliveries on hold for a disabled target become due; a rule that is not on hold stays as it is."""
     directed.runtime.ledger.set_target_status("crew-duty", "crew", "disabled", "responds with 410")
     enabled = ran(
         directed, "eventbridge_operate_rules", {"action": "enable target", "rule": "crew-duty", "target": "crew"}
@@ -275,7 +280,7 @@ def test_the_form_enables_a_target_and_releases_a_rule(directed: Running) -> Non
 
 
 def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:
-    """Airflow responds to the clearing, and the run of every DAG that moves batches ends well the second time."""
+    """Airflow accepts the clearing, and the run succeeds the second time, for every DAG that processes batches."""
     for dag_id in ("eventbridge_retry_deliveries", "eventbridge_deliver_orders"):
         run_id = ran(directed, dag_id)
         path = f"/dags/{dag_id}/dagRuns/{run_id}"
@@ -285,7 +290,7 @@ def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:
 
 
 def test_a_replay_is_cancelled_with_its_run_without_a_triggerer(directed: Running) -> None:
-    """The run of an hour is marked failed before its waiting began; the next batch is not planned."""
+    """The run of an hour is marked failed before it waits in a triggerer; the next batch is not planned."""
     before = len(directed.requests("/healthy/accounts"))
     directed.services.end("triggerer")
     directed.airflow.call("PATCH", "/dags/eventbridge_replay_events", json={"is_paused": True})
@@ -295,7 +300,7 @@ def test_a_replay_is_cancelled_with_its_run_without_a_triggerer(directed: Runnin
         (hour, hour),
         {"dag_run_conf": {"bus": "orders", "rules": ["*"], "dry_run": False}},
     )
-    (replay,) = directed.until("the run has begun a replay", directed.runtime.ledger.replays)
+    (replay,) = directed.until("the run has started a replay", directed.runtime.ledger.replays)
     (run,) = [each for each in directed.runs("eventbridge_replay_archive") if each["state"] != "failed"]
     directed.airflow.call(
         "PATCH", f"/dags/eventbridge_replay_archive/dagRuns/{run['dag_run_id']}", json={"state": "failed"}
@@ -310,10 +315,7 @@ def test_a_replay_is_cancelled_with_its_run_without_a_triggerer(directed: Runnin
 
 
 def test_the_fallback_starts_a_run_without_a_triggerer(directed: Running) -> None:
-    """One task of `eventbridge_start_waiting_runs` starts the run of the runner with events.
-
-    Nobody triggers that DAG itself.
-    """
+    """The task of `eventbridge_start_waiting_runs` starts the run of the runner with events."""
     directed.until_settled()
     directed.services.end("triggerer")
     try:
@@ -331,10 +333,7 @@ def test_the_fallback_starts_a_run_without_a_triggerer(directed: Running) -> Non
 
 
 def test_an_orphaned_replay_continues_once_ingestion_resumes(directed: Running) -> None:
-    """A run of `eventbridge_retry_deliveries` has another run go on with it.
-
-    While the store is at its quota that waits.
-    """
+    """A run of `eventbridge_retry_deliveries` triggers its next run, which waits while the store is at its quota."""
     ledger, before = directed.runtime.ledger, len(directed.requests("/healthy/accounts"))
     request = WrittenReplayRequest("orders", since="1d", rules=["accounts"]).read(
         ledger.now(), directed.runtime.rule_set()
@@ -357,7 +356,7 @@ def test_an_orphaned_replay_continues_once_ingestion_resumes(directed: Running) 
 
 
 def test_a_late_batch_is_reported(directed: Running) -> None:
-    """The watcher finds it in the ledger and reports `batch.late`; the slow target gets its delivery all the same."""
+    """The watcher finds it in the ledger and reports `batch.late`; the slow target still gets its delivery."""
     directed.publish("slow", range(1))
     directed.until("the batch is reported", lambda: "slow" in late_runners(directed))
     directed.until_settled()
@@ -366,20 +365,20 @@ def test_a_late_batch_is_reported(directed: Running) -> None:
 
 
 def holder(directed: Running) -> int:
-    """Wait for a streaming task that delivers, and return the number of its process."""
+    """Wait for a streaming task that delivers, and return its process id."""
     directed.until("a streaming task has a batch open", lambda: directed.runtime.ledger.batches(state="open"))
-    lease = directed.until("somebody has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
+    lease = directed.until("a process has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
     return int(lease.holder.split(":")[1])
 
 
 def watcher_runs(directed: Running) -> list[str]:
-    """Return the runs that the watcher started, which those of the schedule do not count among."""
+    """Return the runs that the watcher started, without those of the schedule."""
     runs = [str(run["dag_run_id"]) for run in directed.runs(f"eventbridge_deliver_{QUICK}")]
     return [run for run in runs if run.startswith("asset_triggered__")]
 
 
 def late_runners(directed: Running) -> set[str]:
-    """Return the runners whose batches were reported as late, on the bus or still in the ledger."""
+    """Return the runners whose batches were reported as late, on the bus or in the ledger."""
     waiting = [(each.type, each.subject) for each in directed.runtime.ledger.waiting_operational_events(1_000)]
     published = [(each["type"], each["subject"]) for each in operational_events(directed.runtime)]
     return {subject for kind, subject in waiting + published if kind == "batch.late"}
@@ -393,7 +392,7 @@ def ran(directed: Running, dag_id: str, form: Mapping[str, Any] | None = None, s
 
 
 def until_ended(directed: Running, dag_id: str, run_id: str, state: str) -> None:
-    """Wait until a run has ended; it must be in a state."""
+    """Wait until a run has ended; it must end in `state`."""
     ended = directed.until(
         f"{dag_id} has ended",
         lambda: found if (found := run_state(directed, dag_id, run_id)) in ("success", "failed") else "",
@@ -401,27 +400,29 @@ def until_ended(directed: Running, dag_id: str, run_id: str, state: str) -> None
     assert ended == state, directed.diagnosis()
 
 
-def told(directed: Running, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[str]:
+def log_lines(directed: Running, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[str]:
     """Return the messages of a task's log."""
     log = json.loads(directed.task_log(dag_id, run_id, task_id, map_index))
     return [str(each["event"]) for each in log["content"]]
 
 
-def tell(directed: Running, name: str, status: int) -> None:
-    """Have the receiver respond with a status at /told/NAME."""
+def set_response(directed: Running, name: str, status: int) -> None:
+    """Make the receiver respond with a status at /told/NAME."""
     port = directed.places.receiver_port
     httpx.post(f"http://127.0.0.1:{port}/tell/{status}/{name}").raise_for_status()
 
 
 def reports(directed: Running, dag_id: str, run_id: str, task_id: str) -> tuple[Any, str]:
     """Return the JSON and the Markdown that a task's log links."""
-    links = [line.removeprefix("report: ") for line in told(directed, dag_id, run_id, task_id) if "report: " in line]
+    links = [
+        line.removeprefix("report: ") for line in log_lines(directed, dag_id, run_id, task_id) if "report: " in line
+    ]
     as_json, as_markdown = (Path(urlsplit(link).path).read_text() for link in links)
     return json.loads(as_json), as_markdown
 
 
 def pushes(directed: Running) -> dict[str, dict[str, Any]]:
-    """Return the newest push of `eventbridge_deliver_orders` of each name that Airflow's list shows."""
+    """Return the newest push of `eventbridge_deliver_orders` for each name in Airflow's list."""
     newest = {"order_by": "start_date", "limit": 1_000}
     found = directed.airflow.call("GET", "/dags/eventbridge_deliver_orders/dagRuns/~/taskInstances", params=newest)
     done = [each for each in found["task_instances"] if each["task_id"] == "push" and each["state"] == "success"]

@@ -1,6 +1,6 @@
-"""What operators do in Airflow's own pages, in a real browser on a real Airflow: forms, backfills, pools.
+"""Operators use Airflow's own pages, in a real browser on a real Airflow: forms, backfills, pools.
 
-Its pictures stand in docs/operations.md; `make screenshots` takes them again.
+docs/operations.md shows its screenshots; `make screenshots` takes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def browser(operating: Running, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def test_events_are_published_by_the_form(operating: Running, browser: Browser) -> None:
-    """An operator pastes events into the form of `eventbridge_publish_events`; every rule of the bus delivers them."""
+    """Events are pasted into the form of `eventbridge_publish_events`; every rule of the bus delivers them."""
     event = {"specversion": "1.0", "source": "/shop", "type": "order.placed", "data": {"id": "A-17"}}
     browser.trigger_form("eventbridge_publish_events")
     browser.fill("bus", "orders")
@@ -41,9 +41,7 @@ def test_events_are_published_by_the_form(operating: Running, browser: Browser) 
 
 
 def test_a_replay_is_triggered_by_the_form(operating: Running, browser: Browser) -> None:
-    """The form of `eventbridge_replay_events` delivers the archived events again, to the rule that it names, under new
-    ids.
-    """
+    """The form of `eventbridge_replay_events` delivers the archived events again to one rule, under new ids."""
     operating.until_settled()
     browser.trigger_form("eventbridge_replay_events")
     browser.fill("bus", "orders")
@@ -60,7 +58,7 @@ def test_a_replay_is_triggered_by_the_form(operating: Running, browser: Browser)
 
 
 def test_a_rule_is_tuned_in_admin_pools(operating: Running, browser: Browser) -> None:
-    """A pool of 0 slots keeps its rule's deliveries waiting and nobody else's; with slots again they go out."""
+    """With 0 slots in its pool, a rule's deliveries wait, and other rules deliver; with slots they are delivered."""
     browser.open("pools")
     browser.set_slots("eventbridge.rule.invoices", 0)
     expect(browser.page.get_by_text("eventbridge.rule.invoices (0 Slots)")).to_be_visible()
@@ -80,7 +78,9 @@ def test_a_rule_is_tuned_in_admin_pools(operating: Running, browser: Browser) ->
 
 
 def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -> None:
-    """A run and a replay for the hour; marked failed, the replay is cancelled; reprocessed, another one is done."""
+    """The hour has a run and a replay. Marking the run failed cancels the replay; reprocessing it starts another
+    one.
+    """
     operating.until_settled()
     before = delivered(operating)
     with earlier(operating, 1) as hours:
@@ -117,7 +117,7 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
         backfill(operating, hours, "failed")
         operating.until("the runs succeed", lambda: set(archive_runs(operating).values()) == {"success"})
         operating.until(
-            "it is delivered once more", lambda: delivered(operating)["accounts"] == before["accounts"] + 2 * archived
+            "it is delivered again", lambda: delivered(operating)["accounts"] == before["accounts"] + 2 * archived
         )
     operating.until_settled()
     assert delivered(operating)["invoices"] == before["invoices"]
@@ -125,15 +125,15 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
 
 
 def backfill(operating: Running, hours: tuple[datetime, datetime], reprocess: str) -> None:
-    """Have Airflow's REST API run hours of archive once more."""
+    """Run hours of archive again by Airflow's REST API."""
     conf = {"bus": "orders", "rules": ["accounts"], "dry_run": False}
     operating.backfill("eventbridge_replay_archive", hours, {"reprocess_behavior": reprocess, "dag_run_conf": conf})
-    operating.until("the runs are there", lambda: "success" not in archive_runs(operating).values())
+    operating.until("the runs exist", lambda: "success" not in archive_runs(operating).values())
 
 
 @contextmanager
 def closed(operating: Running, pool: str) -> Iterator[None]:
-    """Take all slots of a pool away, and give them back."""
+    """Set the slots of a pool to 0, and restore them after the block."""
     slots = operating.airflow.call("GET", f"/pools/{pool}")["slots"]
     for now in (0, slots):
         body = {"pool": pool, "slots": now, "include_deferred": False}
@@ -164,12 +164,14 @@ def state_of(operating: Running, replay_id: str) -> str:
 
 
 def delivered(operating: Running) -> dict[str, int]:
-    """Return how many requests the receiver took of each rule."""
+    """Return the number of requests that the receiver got for each rule."""
     return {name: len(operating.requests(f"/healthy/{name}")) for name in ("invoices", "accounts")}
 
 
 def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -> None:
-    """At the address that `make up` prints, in Airflow's frame and theme; who pauses a rule there is Airflow's user."""
+    """It is at the address that `make up` prints, in Airflow's frame and theme; actions are recorded for Airflow's
+    user.
+    """
     (address,) = re.findall(r"^  page +(\S+)$", summary(operating.places, 0), re.MULTILINE)
     browser.page.evaluate("localStorage.setItem('theme', 'dark')")
     browser.page.goto(address)
@@ -185,11 +187,11 @@ def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -
     frame.get_by_role("link", name="invoices").click()
     frame.get_by_role("button", name="Pause", exact=True).click()
     expect(frame.get_by_role("button", name="Resume", exact=True)).to_be_visible()
-    said = [(each.rule, each.word, each.set_by) for each in operating.runtime.ledger.list_overrides()]
+    overrides = [(each.rule, each.kind, each.set_by) for each in operating.runtime.ledger.list_overrides()]
     frame.get_by_role("button", name="Resume", exact=True).click()
     expect(frame.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
-    assert said == [("invoices", "paused", "admin")]
+    assert overrides == [("invoices", "paused", "admin")]
     assert operating.runtime.ledger.list_overrides() == []
     assert browser.page.url.endswith("/plugin/eventbridge/eventbridge/page/rules/invoices")
 
@@ -199,11 +201,11 @@ def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -
     (run,) = operating.runs("eventbridge_backtest_rules")
     assert (run["conf"]["candidate"], run["triggering_user_name"]) == ("invoices", "admin")
     path = f"/dags/eventbridge_backtest_rules/dagRuns/{run['dag_run_id']}"
-    operating.airflow.call("PATCH", path, json={"state": "failed"})  # what it finds is tested elsewhere
+    operating.airflow.call("PATCH", path, json={"state": "failed"})  # its results are tested elsewhere
 
 
 def test_a_push_leads_to_its_deliveries_and_back(operating: Running, browser: Browser) -> None:
-    """By the link of its task in Airflow to the chunk on the page, from there to task and run, and to the run's tab."""
+    """Its task's link leads to the chunk on the page, which links task and run; the run has a tab with its batch."""
     operating.until_settled()
     found = operating.airflow.call(
         "GET", "/dags/eventbridge_deliver_orders/dagRuns/~/taskInstances", params={"limit": 100}

@@ -1,6 +1,6 @@
-"""Every service of docker-compose.yaml, one of each, with their own command lines, delivers by the demo's rules.
+"""Every service of docker-compose.yaml, one of each, delivers by the demo's rules.
 
-`make test-deep` has several of each deliver ten times as many while workers and Spark's master are killed.
+`make test-deep` runs several of each, delivers ten times as many flights, and kills workers and Spark's master.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SMALL = {"WORKERS": "1", "PARALLELISM": "8", "SPARK_WORKERS": "1", "SPARK_CORES"
 def test_the_demos_rules_deliver_from_kafka_by_celery_with_the_ledger_in_postgresql_and_the_store_on_s3(
     tmp_path: Path,
 ) -> None:
-    """10,000 flights by HTTP into Kafka; every one is accounted for, by the receiver and the files too."""
+    """10,000 flights are published by HTTP into Kafka; every one is accounted for, also by the receiver and the
+    files.
+    """
     command = [sys.executable, "-m", "demo.production.run", "--smoke", "10000", "--calm", "--shipped"]
     done = subprocess.run(
         [*command, "--folder", str(tmp_path / "production")],

@@ -1,4 +1,4 @@
-"""Real Airflow, Spark, S3 server and receivers: targets die, refuse and heal, and whatever is killed, all is there."""
+"""Real Airflow, Spark, S3 server and receivers: targets fail, refuse and recover, and no delivery is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.testing.messages import messages_of
 
-pytestmark = pytest.mark.timeout(900)  # its Airflow starts for a minute or two, and each death is waited for
+pytestmark = pytest.mark.timeout(900)  # Airflow takes a minute or two to start, and each failure takes time
 
 _RUNNER = "orders"
 
@@ -34,35 +34,34 @@ _RUNNER = "orders"
 def test_a_target_fails_and_recovers_while_scheduler_and_store_are_killed(
     healing: tuple[Running, MortalServer],
 ) -> None:
-    """The dead target degrades and the others go on, over kill -9 of store and scheduler; healed, its backlog drains.
-
-    In order where it is ordered, what was due first going first where it is not. Nothing is missing, all is reconciled.
+    """The dead target degrades and the others continue, also after kill -9 of store and scheduler. When it recovers,
+    its backlog is delivered: in order for the ordered target, earliest due first for the other. Nothing is missing.
     """
     running, mortal = healing
-    running.publish("orders", range(10))  # so few that they do not speak for it once it has died
+    running.publish("orders", range(10))  # so few that they do not hide its failures
     running.until_settled()
 
     mortal.kill()
     running.publish("orders", range(10, 50))
-    running.until("the dead target is degraded", lambda: standing(running) == "degraded")
+    running.until("the dead target is degraded", lambda: state_of_crm(running) == "degraded")
     running.until("the others have what it has not", lambda: takes(running, "/healthy/invoices", 50))
-    running.until("a task of its retries gives way to those of new events", lambda: gives_way(running))
+    running.until("a task of its retries has a lower priority", lambda: has_low_priority_task(running))
 
     running.until("that batch is committed", lambda: running.runtime.ledger.unfinished_batch(_RUNNER) is None)
     running.publish("orders", range(50, 90))
     batch_id = running.until(
-        "the next one is under way", lambda: running.runtime.ledger.unfinished_batch(_RUNNER)
+        "the next batch is in progress", lambda: running.runtime.ledger.unfinished_batch(_RUNNER)
     ).batch_id
     kill(running, "s3")
     running.services.restart("s3")
     running.until("the batch is committed", lambda: running.runtime.ledger.batch(batch_id).state == "committed")
 
     running.publish("orders", range(90, 130))
-    chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, _RUNNER, "tracking"))
+    chunk = running.until("a push is within its chunk", lambda: delivering(running, _RUNNER, "tracking"))
     kill(running, "scheduler")
     written_down = responded(running, chunk)
     backlog = [row for row in running.runtime.ledger.pending() if row.target == "crm" and row.state == "scheduled"]
-    assert len(set(running.requests("/healthy/crm"))) == 10, "nothing came back from the dead"
+    assert len(set(running.requests("/healthy/crm"))) == 10, "the dead target got nothing"
     mortal.start()
     running.services.restart("scheduler")
     running.until_settled(240)
@@ -80,13 +79,15 @@ def test_a_target_fails_and_recovers_while_scheduler_and_store_are_killed(
         told[event["subject"]].append(event)
     assert told["partners/crm"][0]["type"] == "target.degraded"
     assert told["partners/crm"][-1]["type"] == "target.recovered"
-    told.pop("tracking/carrier", None)  # four seconds, where the others take less than one: it may be called slow
+    told.pop(
+        "tracking/carrier", None
+    )  # it takes four seconds where the others take less than one, so it may be degraded as slow
     assert set(told) == {"partners/crm"}
     assert running.differences() == []
 
 
 def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running, MortalServer]) -> None:
-    """What a target refused is taken once it is healed, under the same ids; a form filled in wrongly is told so."""
+    """Refused deliveries are redriven under the same ids once the target recovers; an invalid form gets an error."""
     running, _ = healing
     wanted = ids(range(10_000, 10_005), "claims", "office")
     with pytest.raises(httpx.HTTPStatusError) as raised:
@@ -96,11 +97,11 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
         "no filter given. Fill in a filter, or tick All.": {},
     }
     runs = {text: running.trigger(REDRIVE_DAG, conf) for text, conf in invalid.items()}
-    tell(running, 400)
+    set_response(running, 400)
     running.publish("orders", range(10_000, 10_005))
     running.until("they are dead-lettered", lambda: dead_claims(running) == 5)
     refused = Counter(running.requests("/told/claims"))
-    tell(running, 200)
+    set_response(running, 200)
     mistyped = running.trigger(REDRIVE_DAG, {"rule": "clams", "dry_run": False})
     runs["no rule file names a rule 'clams', and no dead letter does. Did you mean claims?"] = mistyped
     dry = running.trigger(REDRIVE_DAG, {"rule": "claims"})
@@ -129,7 +130,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
 
 
 def test_no_secret_was_written(healing: tuple[Running, MortalServer]) -> None:
-    """Neither the bucket, ledger and logs nor the tasks that a dead store and a form made fail have one."""
+    """Bucket, ledger and logs contain none, also those of tasks that failed without the store or by a form."""
     running, _ = healing
 
     assert b"of the form" in airflow_logs(running)
@@ -138,27 +139,27 @@ def test_no_secret_was_written(healing: tuple[Running, MortalServer]) -> None:
 
 
 def ids(numbers: Iterable[int], rule: str, target: str) -> set[str]:
-    """Return the webhook-ids under which a target gets the events of some numbers."""
+    """Return the webhook-ids of a target's deliveries of the events with some numbers."""
     return {delivery_of("orders", number, rule, target) for number in numbers}
 
 
 def dead_claims(running: Running) -> int:
-    """Return how many dead letters of the claims there are, of committed batches."""
+    """Return the number of dead letters of the claims in committed batches."""
     if running.runtime.ledger.unfinished_batch(_RUNNER) is not None:
         return 0
     return sum(1 for _ in dead_letters(running.runtime, Selection(rule="claims")))
 
 
-def standing(running: Running) -> str:
-    """Return how the target `crm` stands."""
+def state_of_crm(running: Running) -> str:
+    """Return the state of the target `crm`."""
     status = running.runtime.ledger.target_statuses().get(("partners", "crm"))
     return status.state if status is not None else "ok"
 
 
 def kill(running: Running, service: str) -> None:
-    """kill -9 a service and all that it started: of the scheduler, executor, supervisors and tasks.
+    """Kill a service and all its descendants by SIGKILL, like the loss of a host or container.
 
-    As a host or a container does that dies; by its group tasks would go on, which have groups of their own.
+    Killing the process group would spare tasks, which have their own groups.
     """
     leader = psutil.Process(running.services.groups[service])
     for process in [leader, *leader.children(recursive=True)]:
@@ -166,8 +167,8 @@ def kill(running: Running, service: str) -> None:
             process.kill()
 
 
-def gives_way(running: Running) -> bool:
-    """Say whether there is a task with a lower priority than the scheduler that it belongs to."""
+def has_low_priority_task(running: Running) -> bool:
+    """Return whether a task has a lower priority than its scheduler."""
     scheduler = psutil.Process(running.services.groups["scheduler"])
     usual = scheduler.nice()
     for process in scheduler.children(recursive=True):
@@ -177,13 +178,13 @@ def gives_way(running: Running) -> bool:
     return False
 
 
-def tell(running: Running, status: int) -> None:
-    """Have the receiver respond to the claims with a status from now on."""
+def set_response(running: Running, status: int) -> None:
+    """Make the receiver respond to the claims with a status from now on."""
     httpx.get(f"http://127.0.0.1:{running.places.receiver_port}/tell/{status}/claims").raise_for_status()
 
 
 def out_of_order(running: Running) -> list[str]:
-    """Return the sources of which the ordered target got an event, for the first time, after a later one."""
+    """Return the sources of which the ordered target first got an event after a later one."""
     number_of = {delivery_of("orders", number, "partners", "account"): number for number in range(130)}
     came: dict[str, list[int]] = defaultdict(list)
     for name in dict.fromkeys(running.requests("/healthy/account")):
@@ -192,9 +193,9 @@ def out_of_order(running: Running) -> list[str]:
 
 
 def taken_too_early(running: Running, backlog: Iterable[PendingDeliveries]) -> list[str]:
-    """Return which rows of the backlog a retry batch took before others that were due earlier.
+    """Return the rows of the backlog that a retry batch took before rows that were due earlier.
 
-    Those that were under way when the scheduler died, and those that served as probes, are left out.
+    Rows in progress when the scheduler died, and probes, are not counted.
     """
     ledger = running.runtime.ledger
     status = ledger.target_statuses()["partners", "crm"]

@@ -140,7 +140,7 @@ def test_a_viewer_cannot_change_anything(airflow: FastAPI, runtime: Runtime) -> 
     done = pause("user", own)
 
     assert (refused, before, done) == ([403, 403, 403], [], 303)
-    assert [(each.word, each.set_by) for each in runtime.ledger.list_overrides()] == [("paused", "ann")]
+    assert [(each.kind, each.set_by) for each in runtime.ledger.list_overrides()] == [("paused", "ann")]
 
 
 def test_a_program_uses_airflows_bearer(airflow: FastAPI, runtime: Runtime) -> None:

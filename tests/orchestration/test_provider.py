@@ -1,4 +1,4 @@
-"""The provider: its connection forms are what targets and stores read, its section is what the settings are."""
+"""The provider: its connection forms match what targets and stores read, and its section has all settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMS = {each["connection-type"]: each for each in get_provider_info()["connecti
 
 
 def test_every_setting_is_an_option_and_its_default_means_the_same() -> None:
-    """What Airflow writes into a configuration file that it generates changes nothing."""
+    """The defaults in a configuration file that Airflow generates change nothing."""
     written = {f"{PREFIX}{name.upper()}": option["default"] for name, option in OPTIONS.items() if option["default"]}
 
     assert set(OPTIONS) == set(Settings.model_fields)
@@ -33,13 +33,13 @@ def test_every_setting_is_an_option_and_its_default_means_the_same() -> None:
 
 
 def test_the_forms_have_every_field_that_is_read() -> None:
-    """A field of a form is an extra that a target or a store knows, and no extra lacks a field."""
+    """The fields of the forms are exactly the extras of targets and stores."""
     assert set(FORMS["eventbridge_target"]["conn-fields"]) == credentials.EXTRAS
     assert set(FORMS["eventbridge_store"]["conn-fields"]) == access._EXTRAS
 
 
 def test_every_form_names_a_hook_of_its_type() -> None:
-    """Airflow imports the hook by its name when somebody tests the connection."""
+    """Airflow imports the hook by its name to test a connection."""
     for kind, form in FORMS.items():
         hook = import_string(form["hook-class-name"])
 
@@ -47,14 +47,14 @@ def test_every_form_names_a_hook_of_its_type() -> None:
 
 
 def test_the_view_of_the_plugin_is_one_that_airflow_shows() -> None:
-    """A wrong value would leave the whole plug-in out, with a line in a log."""
+    """With an invalid value Airflow would skip the whole plug-in and only log it."""
     dags, page, run = map(ExternalViewResponse.model_validate, EventBridgePlugin.external_views)
 
     assert (dags.category, page.nav_top_level, run.destination) == ("browse", True, "dag_run")
 
 
 @pytest.mark.parametrize(
-    ("hook", "extra", "said"),
+    ("hook", "extra", "expected"),
     [
         (
             TargetHook,
@@ -74,21 +74,21 @@ def test_the_view_of_the_plugin_is_one_that_airflow_shows() -> None:
     ],
 )
 def test_a_connection_is_tested(
-    home: Path, hook: Any, extra: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+    home: Path, hook: Any, extra: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The button of the form says that the connection can be used, or what to fix; empty fields count for nothing."""
+    """The button of the form reports that the connection can be used, or what to fix; empty fields are ignored."""
     text = json.dumps(
         {"conn_type": hook.conn_type, "schema": "orders" if hook is EventBridgeHook else "", "extra": extra}
     )
     monkeypatch.setenv("AIRFLOW_CONN_IT", text)
     good, message = hook("it").test_connection()
 
-    assert said in message
+    assert expected in message
     assert good == message.startswith(("A target", "A store", "Events go"))
 
 
 def test_airflows_section_gives_what_no_variable_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable of the product goes before the section; a setting that is in neither has its default."""
+    """An environment variable overrides the section; a setting in neither has its default."""
     monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__PUSH_TIMEOUT", "7s")
     monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__BATCH_MAX_EVENTS", "7")
     monkeypatch.setenv("EVENTBRIDGE_BATCH_MAX_EVENTS", "8")
@@ -98,7 +98,7 @@ def test_airflows_section_gives_what_no_variable_does(monkeypatch: pytest.Monkey
 
 
 def test_airflow_runs_the_command_that_gives_the_ledgers_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ledger_url_cmd` of the section is Airflow's own way; a variable of the product, in any form, goes before it."""
+    """`ledger_url_cmd` of the section is Airflow's own feature; any environment variable for the URL overrides it."""
     monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__LEDGER_URL_CMD", "echo sqlite:////tmp/of-section.sqlite")
 
     assert configured_settings().ledger_url == "sqlite:////tmp/of-section.sqlite"
@@ -109,7 +109,7 @@ def test_airflow_runs_the_command_that_gives_the_ledgers_url(monkeypatch: pytest
 
 
 def test_an_error_in_the_section_names_the_section(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nearest setting, and that Airflow's configuration gave it."""
+    """The error names the nearest setting, and Airflow's section."""
     monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__HOMME", "/srv")
     with pytest.raises(SettingsError) as raised:
         configured_settings()

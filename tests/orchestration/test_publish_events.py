@@ -24,7 +24,7 @@ ORDER = {"specversion": "1.0", "type": "order.placed", "source": "/shop"}
 
 
 def bodies(home: Path) -> list[bytes]:
-    """Return what lies on the bus."""
+    """Return the bodies of all events on the bus."""
     bus = EmbeddedBus(home / "bus", "orders", topics=("events",), clock=lambda: datetime.now(UTC))
     with closing(bus):
         blocks = [bus.read(partition, bus.earliest(partition), bus.end(partition)) for partition in bus.partitions()]
@@ -32,14 +32,14 @@ def bodies(home: Path) -> list[bytes]:
 
 
 class _Instance:
-    """What an operator asks of its task instance."""
+    """The fields of a task instance that an operator reads."""
 
-    dag_id, run_id, task_id, map_index = "mine", "manual", "tell", -1
+    dag_id, run_id, task_id, map_index = "mine", "manual", "publish", -1
 
 
 def test_a_retried_operator_publishes_the_same_ids(home: Path) -> None:
-    """An event without an id gets one that depends on the task instance and its place, not on the try."""
-    operator = PublishEventsOperator(task_id="tell", bus="orders", events=[{**ORDER, "id": "o1"}, ORDER])
+    """An event without an id gets one that depends on the task instance and its position, not on the retry."""
+    operator = PublishEventsOperator(task_id="publish", bus="orders", events=[{**ORDER, "id": "o1"}, ORDER])
     context: Any = {"ti": _Instance()}
 
     assert (operator.execute(context), operator.execute(context)) == (2, 2)
@@ -50,7 +50,7 @@ def test_a_retried_operator_publishes_the_same_ids(home: Path) -> None:
 
 
 def test_the_log_has_the_number_and_the_offsets_of_events(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Lines of a form are published without a changed digit, and the log names bus, partition, offsets and ids."""
+    """Lines of a form are published unchanged, and the log has bus, partition, offsets and ids."""
     event = '{"id": "o1", "specversion": "1.0", "type": "t", "source": "/s", "data": {"n": 1.10}}'
     with caplog.at_level(logging.INFO):
         EventBridgeHook().publish("orders", f"\n{event}\n")
@@ -62,7 +62,7 @@ def test_the_log_has_the_number_and_the_offsets_of_events(home: Path, caplog: py
 
 
 def test_an_array_keeps_its_digits(home: Path) -> None:
-    """A form may hold one JSON array: its elements are cut out as they stand."""
+    """A form may contain one JSON array, whose elements are published unchanged."""
     event = '{"id": "o1", "specversion": "1.0", "type": "t", "source": "/s", "data": 1.10}'
     EventBridgeHook().publish("orders", f"[{event},\n {event.replace('o1', 'o2')} ]")
 
@@ -70,7 +70,7 @@ def test_an_array_keeps_its_digits(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bus", "events", "said"),
+    ("bus", "events", "expected"),
     [
         ("orders", [ORDER, {"type": "t"}], "event 2: $.source: a CloudEvent must have it"),
         (
@@ -83,17 +83,17 @@ def test_an_array_keeps_its_digits(home: Path) -> None:
         ("order", [ORDER], "Did you mean orders?"),
     ],
 )
-def test_an_error_publishes_nothing_and_is_not_retried(home: Path, bus: str, events: Any, said: str) -> None:
-    """The task fails at once with the place and the remedy, and the bus stays empty."""
+def test_an_error_publishes_nothing_and_is_not_retried(home: Path, bus: str, events: Any, expected: str) -> None:
+    """The task fails at once with the position and the remedy, and the bus stays empty."""
     with pytest.raises(AirflowFailException) as failure:
         EventBridgeHook().publish(bus, events)
 
-    assert said in str(failure.value)
+    assert expected in str(failure.value)
     assert bodies(home) == []
 
 
 def test_every_error_of_every_event_is_named(home: Path) -> None:
-    """One event may have several: each has a line with the event's number, and nothing is published."""
+    """Each error has a line with the event's number, and nothing is published."""
     several = {"id": 7, "type": "", "time": "noon", "data": 1, "data_base64": "AA=="}
     with pytest.raises(AirflowFailException) as failure:
         EventBridgeHook().publish("orders", [ORDER, several, {"type": "t"}])
@@ -113,7 +113,7 @@ def test_every_error_of_every_event_is_named(home: Path) -> None:
 
 
 def test_the_number_of_reported_errors_is_bounded(home: Path) -> None:
-    """200 lines, and how many more errors there are; one event of a thousand errors does not hide the others."""
+    """200 lines, and the number of other errors; an event with a thousand errors does not hide the others."""
     wrong = {**ORDER, **{f"Name{number}": 1 for number in range(1_000)}}
     with pytest.raises(AirflowFailException) as failure:
         EventBridgeHook().publish("orders", [wrong, *({"type": "t"} for _ in range(150))])
@@ -126,23 +126,25 @@ def test_the_number_of_reported_errors_is_bounded(home: Path) -> None:
 
 
 def test_a_connection_may_name_the_bus(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without `bus` the operator asks a connection of type eventbridge_bus; one that names none fails the task."""
+    """Without `bus` the operator uses a connection of type eventbridge_bus; a connection without a bus fails the
+    task.
+    """
     monkeypatch.setenv(
         "AIRFLOW_CONN_SHOP", '{"conn_type": "eventbridge_bus", "schema": "orders", "extra": {"topic": null}}'
     )
     monkeypatch.setenv("AIRFLOW_CONN_EMPTY", '{"conn_type": "eventbridge_bus"}')
     context: Any = {"ti": _Instance()}
 
-    assert PublishEventsOperator(task_id="tell", eventbridge_conn_id="shop", events=[ORDER]).execute(context) == 1
+    assert PublishEventsOperator(task_id="publish", eventbridge_conn_id="shop", events=[ORDER]).execute(context) == 1
     assert len(bodies(home)) == 1
     with pytest.raises(AirflowFailException, match="'empty' names no bus"):
-        PublishEventsOperator(task_id="tell", eventbridge_conn_id="empty", events=[ORDER]).execute(context)
+        PublishEventsOperator(task_id="publish", eventbridge_conn_id="empty", events=[ORDER]).execute(context)
     with pytest.raises(AirflowFailException, match="no bus: set `bus`, or `eventbridge_conn_id`"):
-        PublishEventsOperator(task_id="tell", events=[ORDER]).execute(context)
+        PublishEventsOperator(task_id="publish", events=[ORDER]).execute(context)
 
 
 def test_the_dag_publishes_the_events_of_its_form(home: Path) -> None:
-    """The task of the DAG takes bus and events from the run's parameters."""
+    """The task of the DAG gets bus and events from the run's parameters."""
     task: Any = DagBag(DAGS).dags["eventbridge_publish_events"].get_task("publish")
     run: Any = {"dag": task.dag, "dag_run": SimpleNamespace(triggering_user_name="ada"), "run_id": "manual__1"}
     form = {"bus": "orders", "topic": None, "events": json.dumps(ORDER)}

@@ -1,4 +1,4 @@
-"""What the tasks and the trigger of the DAG `eventbridge_replay_archive` do, on a real ledger."""
+"""The tasks and the trigger of the DAG `eventbridge_replay_archive`, on a real ledger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUN = "eventbridge_replay_archive backfill__2026-11-22T08:00:00+00:00"
 HOUR = (datetime(2026, 11, 22, 8, tzinfo=UTC), datetime(2026, 11, 22, 9, tzinfo=UTC))
 
 
-#: The form as it stands before anybody fills it in: what a run has that Airflow hands no parameter to.
+#: The default form: the parameters of a run to which Airflow passes none.
 EMPTY = {name: param.value for name, param in archive_params().items()}
 
 
@@ -42,7 +42,7 @@ def runtime(home: Path) -> Iterator[Runtime]:
 
 
 def asked(runtime: Runtime, times: int = 0, **filled_in: Any) -> Replay:
-    """Return the replay of the hour for a run that was cleared so many times."""
+    """Return the replay of the hour for a run that was cleared `times` times."""
     form = EMPTY | {"bus": "orders", "rules": ["*"], "dry_run": False} | filled_in
     found = replay_of_hour(runtime, form, HOUR, RUN, times)
     assert found is not None
@@ -50,7 +50,7 @@ def asked(runtime: Runtime, times: int = 0, **filled_in: Any) -> Replay:
 
 
 def test_a_run_replays_its_hour(runtime: Runtime) -> None:
-    """Its data interval, and the conf that the backfill was given; tried again, it has the same replay."""
+    """It uses its data interval and the conf of the backfill; a retry has the same replay."""
     begun = asked(runtime, rules=["big"], rate=5)
 
     assert (begun.since, begun.until) == HOUR
@@ -59,7 +59,9 @@ def test_a_run_replays_its_hour(runtime: Runtime) -> None:
 
 
 def test_a_run_without_parameters_is_refused(runtime: Runtime) -> None:
-    """Airflow's dialogue hands on its form only where a box is ticked: the message says which; nothing is recorded."""
+    """Airflow's dialogue passes its form on only if a box is ticked: the error names the box, and nothing is
+    recorded.
+    """
     with pytest.raises(UserError, match=r"no bus given.*tick 'Override parameters on existing runs'"):
         replay_of_hour(runtime, EMPTY, HOUR, RUN, 0)
 
@@ -67,7 +69,7 @@ def test_a_run_without_parameters_is_refused(runtime: Runtime) -> None:
 
 
 def test_delivering_to_all_rules_needs_an_explicit_value(runtime: Runtime) -> None:
-    """No rule is chosen: refused; `*` stands for all of them, and alone."""
+    """No rule is an error; `*` alone means all rules."""
     with pytest.raises(UserError, match=r"Fill in rules \(their names, or \* for all rules of the bus\)"):
         asked(runtime, rules=[])
     with pytest.raises(UserError, match=r"\* means all rules"):
@@ -78,7 +80,7 @@ def test_delivering_to_all_rules_needs_an_explicit_value(runtime: Runtime) -> No
 
 
 def test_a_dry_run_starts_nothing(runtime: Runtime) -> None:
-    """It is logged only, and it is what a form does that nobody switched to deliver."""
+    """A dry run, the default, only logs."""
     form = EMPTY | {"bus": "orders", "rules": ["*"]}
 
     assert replay_of_hour(runtime, form, HOUR, RUN, 0) is None
@@ -87,7 +89,7 @@ def test_a_dry_run_starts_nothing(runtime: Runtime) -> None:
 
 @pytest.mark.parametrize("end", ["done", "cancelled"])
 def test_a_run_whose_replay_has_ended_starts_another(runtime: Runtime, end: Any) -> None:
-    """To reprocess a completed run, or one that was marked failed, delivers the hour again."""
+    """Reprocessing a completed run, or one that was marked failed, delivers the hour again."""
     first = asked(runtime)
     runtime.ledger.end_replay(first.replay_id, end)
 
@@ -99,7 +101,7 @@ def test_a_run_whose_replay_has_ended_starts_another(runtime: Runtime, end: Any)
 
 
 def test_a_run_that_timed_out_continues_when_it_is_reprocessed(runtime: Runtime) -> None:
-    """The replay was paused and the run failed; the run of the same hour has it go on under its id."""
+    """The replay was paused and the run failed; reprocessing the hour resumes the replay under its id."""
     first = asked(runtime)
     with pytest.raises(AirflowFailException, match=r"has not ended within.*under the same id"):
         report_end(runtime, first.replay_id, "late")
@@ -113,7 +115,7 @@ def test_a_run_that_timed_out_continues_when_it_is_reprocessed(runtime: Runtime)
 
 
 def test_a_paused_replay_of_other_parameters_is_cancelled(runtime: Runtime) -> None:
-    """Parameters that are overridden are those of a new replay."""
+    """Overridden parameters start a new replay."""
     first = asked(runtime)
     runtime.ledger.set_replay_state(first.replay_id, "running", "paused")
 
@@ -123,7 +125,7 @@ def test_a_paused_replay_of_other_parameters_is_cancelled(runtime: Runtime) -> N
 
 
 def test_a_run_that_is_cleared_while_it_waits_starts_another(runtime: Runtime) -> None:
-    """Its replay is cancelled, and the trigger of before, which is told to stop later, leaves the new one alone."""
+    """Its replay is cancelled, and the earlier trigger, which is killed later, does not cancel the new one."""
     first = asked(runtime)
     second = asked(runtime, 1)
     asyncio.run(ReplayEnd(first.replay_id, first.run, "2099-01-01T00:00:00+00:00").on_kill())
@@ -132,15 +134,15 @@ def test_a_run_that_is_cleared_while_it_waits_starts_another(runtime: Runtime) -
 
 
 def test_only_a_replay_that_is_done_makes_the_run_succeed(runtime: Runtime) -> None:
-    """One that was cancelled, by whomever, fails it."""
+    """A cancelled replay fails the run."""
     begun = asked(runtime)
     report_end(runtime, begun.replay_id, "done")
     with pytest.raises(AirflowFailException, match="was cancelled"):
         report_end(runtime, begun.replay_id, "cancelled")
 
 
-def told(trigger: ReplayEnd) -> Any:
-    """Return what a trigger tells first."""
+def first_event(trigger: ReplayEnd) -> Any:
+    """Return the payload of the first event of a trigger."""
 
     async def first() -> Any:
         return await anext(trigger.run())
@@ -149,17 +151,17 @@ def told(trigger: ReplayEnd) -> Any:
 
 
 def test_the_trigger_reports_the_final_state_of_the_replay(runtime: Runtime) -> None:
-    """It looks at the ledger until then; past its time it says so."""
+    """It polls the ledger until then; after its time limit it reports that."""
     begun = asked(runtime)
     now = runtime.ledger.now()
 
-    assert told(ReplayEnd(begun.replay_id, RUN, now.isoformat())) == {"state": "late"}
+    assert first_event(ReplayEnd(begun.replay_id, RUN, now.isoformat())) == {"state": "late"}
     runtime.ledger.end_replay(begun.replay_id, "done")
-    assert told(ReplayEnd(begun.replay_id, RUN, (now + timedelta(hours=1)).isoformat())) == {"state": "done"}
+    assert first_event(ReplayEnd(begun.replay_id, RUN, (now + timedelta(hours=1)).isoformat())) == {"state": "done"}
 
 
 def test_the_trigger_is_restored_from_its_serialization() -> None:
-    """Import path and arguments, as the triggerer keeps them."""
+    """It is serialized to an import path and arguments."""
     path, arguments = ReplayEnd("3f2a", RUN, "2099-01-01T00:00:00+00:00").serialize()
 
     assert path == "eventbridge.orchestrate.replay_end.ReplayEnd"
@@ -167,7 +169,7 @@ def test_the_trigger_is_restored_from_its_serialization() -> None:
 
 
 def test_a_task_that_is_marked_failed_cancels_its_replay(runtime: Runtime) -> None:
-    """Not one that goes on for another run by now."""
+    """It does not cancel a replay that belongs to another run by now."""
     first = asked(runtime)
     killed = ReplayEnd(first.replay_id, first.run, "2099-01-01T00:00:00+00:00")
     runtime.ledger.set_replay_state(first.replay_id, "running", "paused")
@@ -181,7 +183,7 @@ def test_a_task_that_is_marked_failed_cancels_its_replay(runtime: Runtime) -> No
 
 @pytest.mark.parametrize("times", [0, 2])
 def test_a_replay_whose_run_failed_is_cancelled_at_its_next_batch(runtime: Runtime, times: int) -> None:
-    """Also where no trigger did it; the run is found under its id, however often it was cleared."""
+    """It is cancelled even if no trigger did it; the run is found by its id, also if it was cleared."""
     begun = asked(runtime, times)
     looked_for = []
 
@@ -196,7 +198,7 @@ def test_a_replay_whose_run_failed_is_cancelled_at_its_next_batch(runtime: Runti
 
 @pytest.mark.parametrize("state", ["queued", "running", "success", None])
 def test_a_replay_whose_run_has_not_failed_continues(runtime: Runtime, state: str | None) -> None:
-    """Also if Airflow has no such run any more, or cannot say."""
+    """Also if Airflow has no such run, or its state is unknown."""
     begun = asked(runtime)
 
     assert not cancel_unwanted(runtime, begun.replay_id, lambda run_id: state)
@@ -221,7 +223,7 @@ def test_a_replay_that_a_person_continues_is_not_cancelled_for_its_first_run(run
 
 
 def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(runtime: Runtime) -> None:
-    """A person paused it and goes on with it: to mark its run failed still cancels it."""
+    """A person paused and resumed it: marking its run failed still cancels it."""
     begun = asked(runtime)
     runtime.ledger.set_replay_state(begun.replay_id, "running", "paused")
 
@@ -234,7 +236,7 @@ def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(runtime: R
 
 
 def test_a_replay_without_a_run_is_orphaned(runtime: Runtime) -> None:
-    """Once two runs could have planned its next batch; one that a command moves never is; who goes on minds it."""
+    """It is orphaned after the time of two runs; a replay of a command never is, nor one that a run updates."""
     begun = asked(runtime)
     ago = runtime.ledger.now() - 2 * run_limit(runtime.settings)
     by_command = replace(begun, replay_id="by command", run="command 3f2a", next_at=ago - timedelta(hours=1))
@@ -250,7 +252,7 @@ def test_a_replay_without_a_run_is_orphaned(runtime: Runtime) -> None:
 
 
 def test_a_request_recorded_without_airflow_is_orphaned_at_once(runtime: Runtime) -> None:
-    """Until somebody begins it: a run, or the command; what Airflow's own page records is triggered by that."""
+    """It is orphaned until a run or the command starts it; Airflow's own page triggers its requests at once."""
     replay = runtime.ledger.begin_replay(replace(asked(runtime), replay_id="recorded", run=f"{RECORDED}page, ann, 1"))
     how: dict[str, Any] = {"rate": None, "retransform": False, "again": False}
     redrives = [begin_redrive(runtime, Selection(), f"{by}page, ann, 1", **how) for by in (RECORDED, "")]

@@ -1,4 +1,4 @@
-"""When the watcher starts a run: the pure decision, and the look at a real ledger and a real bus."""
+"""When the watcher starts a run: the pure decision, and polls of a real ledger and a real bus."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def ago(seconds: float, mark: object = "old") -> RunStart:
-    """Return a start of a run that was so long ago."""
+    """Return a start of a run some seconds ago."""
     return RunStart(NOW - timedelta(seconds=seconds), mark)
 
 
@@ -62,32 +62,32 @@ def ago(seconds: float, mark: object = "old") -> RunStart:
     ids=[
         "nothing waits",
         "first",
-        "a batch is under way",
-        "responded",
+        "a batch is in progress",
+        "handled",
         "at most once a second",
-        "not responded to yet",
+        "not handled yet",
         "its batch is not delivered",
         "lost start",
-        "run that died",
-        "never for nothing",
-        "beside one that is under way",
-        "not so soon beside one",
-        "beside one after 5 s",
-        "not responded to yet, beside one",
-        "the next one after it",
-        "a minute is not over",
-        "what is begun and not ended is looked after once a minute",
+        "dead run",
+        "nothing waits any more",
+        "beside an active run",
+        "too soon beside an active run",
+        "beside an active run after 5 s",
+        "not handled yet, beside an active run",
+        "after the active run",
+        "unfinished for less than a minute",
+        "unfinished for a minute",
     ],
 )
 def test_a_run_starts_when_something_waits_and_the_last_batch_is_delivered(
     seen: SubjectState, last: RunStart | None, expected: bool
 ) -> None:
-    """Level-triggered, not more than once a second, and again after 15 s without a response."""
+    """Level-triggered, at most once a second, and repeated after 15 s without an effect."""
     assert needs_start(seen, last, NOW) is expected
 
 
 def started_at(seen: SubjectState, seconds: int) -> list[int]:
-    """Return the seconds at which a subject gets a run that stands as seen for so long, with one look a second."""
+    """Return the seconds at which a subject in a constant state gets a run, with one poll per second."""
     last: RunStart | None = None
     at = []
     for second in range(seconds):
@@ -99,7 +99,7 @@ def started_at(seen: SubjectState, seconds: int) -> list[int]:
 
 
 def test_a_start_whose_runs_change_nothing_is_repeated_at_growing_intervals() -> None:
-    """15 s, then twice as long each time, up to ten minutes: a missing connection fails 8 runs an hour, not 240."""
+    """15 s, doubling each time up to ten minutes: a missing connection causes 8 failed runs in an hour, not 240."""
     assert started_at(SubjectState(waiting=True, busy=False, mark="m", progress="p"), 3_600) == [
         *(0, 15, 45, 105, 225, 465, 945),
         *(1_545, 2_145, 2_745, 3_345),
@@ -107,13 +107,13 @@ def test_a_start_whose_runs_change_nothing_is_repeated_at_growing_intervals() ->
 
 
 def test_a_start_is_repeated_every_15_s_if_runs_without_work_are_useful() -> None:
-    """Such as a run that looks whether the disk has room again."""
+    """For example a run that checks for free disk space."""
     assert started_at(SubjectState(waiting=True, busy=False, mark="m"), 61) == [0, 15, 30, 45, 60]
 
 
 @pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "unfinished"])
 def test_progress_of_a_run_resets_the_interval(waiting: bool) -> None:
-    """Any progress since the last start counts, and the doubling begins again."""
+    """Any progress since the last start resets the doubling."""
     before = RunStart(NOW, "m", progress="planned", repeats=6)
     seen = SubjectState(waiting=waiting, busy=True, mark="m", unfinished=True, progress="routed")
     first = timedelta(seconds=15 if waiting else 60)
@@ -127,7 +127,7 @@ def test_progress_of_a_run_resets_the_interval(waiting: bool) -> None:
 
 
 class Clock:
-    """A clock that is moved by hand."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -136,19 +136,19 @@ class Clock:
         return self.now
 
     def later(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.now += timedelta(seconds=seconds)
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """Return a clock that is moved by hand."""
+    """Return a clock that a test advances."""
     return Clock()
 
 
 @pytest.fixture
 def watch(home: Path, clock: Clock) -> Iterator[Watch]:
-    """Open a watch over a real ledger and bus; runner `night` is registered and has nothing to do."""
+    """Open a watch over a real ledger and bus; runner `night` is registered and has no work."""
     settings = Settings(home=home, rules_folder=home.parent / "rules")
     opened = Watch(Runtime.open(settings, connections_from_environment({}), clock))
     with bus(opened) as orders:
@@ -159,18 +159,18 @@ def watch(home: Path, clock: Clock) -> Iterator[Watch]:
 
 
 def bus(watch: Watch) -> EmbeddedBus:
-    """Open the bus to publish on."""
+    """Open the bus for publishing."""
     return EmbeddedBus(watch.runtime.settings.bus_folder, "orders", clock=watch.runtime.clock)
 
 
 def publish(watch: Watch, count: int = 1) -> None:
-    """Put events on the bus."""
+    """Publish events on the bus."""
     with bus(watch) as orders:
         orders.publish([(b"{}", "key")] * count)
 
 
 def take(watch: Watch, runner: str) -> Batch:
-    """Plan a batch of all that waits for a runner."""
+    """Plan a batch of all events that wait for a runner."""
     batch = Batch(f"{runner}-{watch.runtime.clock():%S%f}", "normal", runner, "orders", "planned", "cafe", NOW)
     committed = watch.runtime.ledger.committed_offsets(runner)
     with bus(watch) as orders:
@@ -180,7 +180,7 @@ def take(watch: Watch, runner: str) -> Batch:
 
 
 def settle(watch: Watch, batch: Batch) -> None:
-    """Move a planned batch on to where its pushes are over."""
+    """Move a planned batch to the state after its pushes."""
     ledger = watch.runtime.ledger
     assert ledger.move_batch(batch.batch_id, "planned", "buffered")
     assert ledger.publish_chunks(batch.batch_id, NOW + timedelta(days=1), [])
@@ -195,7 +195,9 @@ def commit(watch: Watch, batch: Batch) -> None:
 
 
 def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Clock) -> None:
-    """While the watcher works: nothing if nothing waits, and neither what it started a run for counts nor when."""
+    """While the watcher polls, it starts runs only for waiting or unfinished work, regardless of the watcher's
+    starts.
+    """
     watch.look()
     assert watch.subjects_to_start() == []
 
@@ -208,7 +210,7 @@ def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Cl
 
 
 def test_the_fallback_starts_every_run_while_the_watcher_does_not_poll(watch: Watch, clock: Clock) -> None:
-    """Before the watcher has ever looked, and a minute after its last look."""
+    """Before the watcher's first poll, and a minute after its last one."""
     every = ["due_deliveries", "events_night", "events_orders"]
     assert sorted(watch.subjects_to_start()) == every
     watch.look()
@@ -218,14 +220,14 @@ def test_the_fallback_starts_every_run_while_the_watcher_does_not_poll(watch: Wa
 
 
 def test_no_run_starts_while_nothing_waits(watch: Watch, clock: Clock) -> None:
-    """A quiet bus costs Airflow nothing, however long."""
+    """An idle bus starts no runs."""
     for _ in range(3):
         clock.later(60)
         assert watch.look() == []
 
 
 def test_a_batch_whose_run_died_gets_a_run_each_minute(watch: Watch, clock: Clock) -> None:
-    """Though nothing else waits: the fallback looks every ten minutes only."""
+    """It gets one even if nothing else waits, as the fallback runs only every ten minutes."""
     publish(watch)
     watch.look()
     done = take(watch, "night")
@@ -241,7 +243,7 @@ def test_a_batch_whose_run_died_gets_a_run_each_minute(watch: Watch, clock: Cloc
 
 
 def test_a_streaming_task_that_ends_soon_gets_a_run_until_it_has_a_standby(watch: Watch, clock: Clock) -> None:
-    """Else it takes what comes by itself, and no run starts."""
+    """Otherwise the streaming task takes new events, and no run starts."""
     ledger = watch.runtime.ledger
     ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=60))
     publish(watch)
@@ -257,7 +259,7 @@ def test_a_streaming_task_that_ends_soon_gets_a_run_until_it_has_a_standby(watch
 
 
 def test_a_dead_streaming_task_gets_a_run_when_its_lease_expires(watch: Watch, clock: Clock) -> None:
-    """Though its batch is open, and a run started just before: a second run takes it over."""
+    """Its batch is open, and a run started just before: a second run takes it over."""
     ledger = watch.runtime.ledger
     publish(watch)
     assert "events_orders" in watch.look()
@@ -275,19 +277,19 @@ def test_a_dead_streaming_task_gets_a_run_when_its_lease_expires(watch: Watch, c
 
 
 def test_a_streaming_task_whose_process_is_gone_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
-    """Of the same host: that of another is waited for until its lease is over."""
+    """This applies to processes of the same host; for other hosts the lease must expire."""
     ledger = watch.runtime.ledger
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     publish(watch)
-    for host, is_rung in (("another.example", False), (socket.gethostname(), True)):
+    for host, gets_run in (("another.example", False), (socket.gethostname(), True)):
         ledger.acquire_streaming_lease("orders", f"{host}:{gone.pid}:1", NOW + timedelta(seconds=60))
-        assert ("events_orders" in watch.look()) == is_rung
+        assert ("events_orders" in watch.look()) == gets_run
         ledger.release_streaming_lease("orders", f"{host}:{gone.pid}:1")
 
 
 def test_changed_rules_get_a_run_without_an_event(watch: Watch, clock: Clock) -> None:
-    """Once, within a minute."""
+    """One run, within a minute."""
     watch.look()
     rule = "rules: {x: {bus: orders, runner: night, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
     (watch.runtime.settings.rules_folder / "extra.yaml").write_text(rule)
@@ -301,12 +303,12 @@ def test_changed_rules_get_a_run_without_an_event(watch: Watch, clock: Clock) ->
 
 
 def looked(watch: Watch) -> datetime | None:
-    """Return when the ledger says that the watcher looked last."""
+    """Return the watcher's last poll in the ledger."""
     return last_look(engine_of(watch.runtime.settings.ledger_url), 5)
 
 
 def test_the_watcher_records_its_polls_in_the_ledger(watch: Watch, clock: Clock) -> None:
-    """A look is noted every 20 s, but not while a bus is silent, whose runners are left to the fallback."""
+    """A poll is recorded every 20 s, but not while a bus does not respond, as the fallback starts its runners."""
     watch.look()
     first = looked(watch)
     assert first is not None
@@ -328,7 +330,7 @@ def test_the_watcher_records_its_polls_in_the_ledger(watch: Watch, clock: Clock)
 
 
 def test_a_runner_that_never_ran_gets_a_run(home: Path, clock: Clock) -> None:
-    """A group is registered by its first run, and `latest` counts from there: it must not wait for an event."""
+    """Its first run registers the group, from which `latest` counts, so it must not wait for an event."""
     settings = Settings(home=home, rules_folder=home.parent / "rules")
     watch = Watch(Runtime.open(settings, connections_from_environment({}), clock))
 
@@ -337,7 +339,7 @@ def test_a_runner_that_never_ran_gets_a_run(home: Path, clock: Clock) -> None:
 
 
 def test_the_next_run_starts_while_the_batch_before_is_settled(watch: Watch, clock: Clock) -> None:
-    """Once, for what the batch did not take; what it did take is not waiting any more."""
+    """It starts once, for events that the batch did not take."""
     publish(watch)
     watch.look()
     commit(watch, take(watch, "night"))
@@ -357,9 +359,7 @@ def test_the_next_run_starts_while_the_batch_before_is_settled(watch: Watch, clo
 
 
 def test_each_batch_gets_one_run(watch: Watch, clock: Clock) -> None:
-    """Started once when an event comes, silent until its batch is delivered, started at once for what came
-    meanwhile.
-    """
+    """A run starts when an event arrives, and the next one after its batch is delivered, for later events."""
     publish(watch)
     assert sorted(watch.look()) == ["events_night", "events_orders"]
     batch = take(watch, "orders")
@@ -375,7 +375,7 @@ def test_each_batch_gets_one_run(watch: Watch, clock: Clock) -> None:
 
 
 def test_a_lost_start_is_repeated(watch: Watch, clock: Clock) -> None:
-    """A start while the DAG is paused is lost; 15 s later comes another."""
+    """A start while the DAG is paused is lost, and repeated after 15 s."""
     publish(watch)
     first = sorted(watch.look())
     clock.later(14.9)
@@ -386,7 +386,7 @@ def test_a_lost_start_is_repeated(watch: Watch, clock: Clock) -> None:
 
 
 def seconds_of_run_starts(watch: Watch, clock: Clock, seconds: int) -> list[int]:
-    """Return at which seconds from now on runner `orders` gets a run, with one look a second."""
+    """Return the seconds from now at which runner `orders` gets a run, with one poll per second."""
     at = []
     for second in range(1, seconds + 1):
         clock.later(1)
@@ -396,7 +396,7 @@ def seconds_of_run_starts(watch: Watch, clock: Clock, seconds: int) -> list[int]
 
 
 def test_runs_that_fail_before_taking_events_start_at_growing_intervals(watch: Watch, clock: Clock) -> None:
-    """A missing connection fails `listen`; events that come meanwhile start none sooner; a batch that is taken does."""
+    """A missing connection fails `listen`. New events do not shorten the interval; a planned batch does."""
     publish(watch)
     assert "events_orders" in watch.look()
     assert seconds_of_run_starts(watch, clock, 110) == [15, 45, 105]
@@ -411,7 +411,7 @@ def test_runs_that_fail_before_taking_events_start_at_growing_intervals(watch: W
 
 
 def test_runs_that_fail_within_a_batch_start_at_growing_intervals(watch: Watch, clock: Clock) -> None:
-    """A batch that no run moves on, and nothing else waits: a minute, two, four, up to ten."""
+    """If only an unfinished batch exists, the intervals are one, two, four and up to ten minutes."""
     publish(watch)
     watch.look()
     take(watch, "orders")
@@ -420,7 +420,7 @@ def test_runs_that_fail_within_a_batch_start_at_growing_intervals(watch: Watch, 
 
 
 def test_a_stopped_ingestion_gets_a_run_every_15_s(watch: Watch, clock: Clock) -> None:
-    """Only a run finds out that there is room again."""
+    """Only a run notices that there is free space again."""
     assert watch.runtime.ledger.stop_ingestion("the disk is full", "disk")
     publish(watch)
     watch.look()
@@ -429,7 +429,7 @@ def test_a_stopped_ingestion_gets_a_run_every_15_s(watch: Watch, clock: Clock) -
 
 
 def test_an_unpaused_dag_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
-    """However often its start was lost before: Airflow starts the trigger of a DAG again when it is unpaused."""
+    """Even after many lost starts: Airflow restarts the trigger of a DAG when it is unpaused."""
 
     async def no_looks() -> AsyncIterator[list[str]]:
         for subjects in ():
@@ -448,7 +448,7 @@ def test_an_unpaused_dag_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
 
 
 def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:
-    """A runner that is added to the files gets a run within two seconds, without a restart."""
+    """A new runner in the rule files gets a run within two seconds, without a restart."""
     watch.look()
     rule = "rules: {x: {bus: orders, runner: extra, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
     (watch.runtime.settings.rules_folder / "extra.yaml").write_text(rule)
@@ -458,7 +458,7 @@ def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:
 
 
 def test_retries_get_a_run_when_they_are_due(watch: Watch, clock: Clock) -> None:
-    """Pending deliveries start a run when due, not before, and not again while a batch has them."""
+    """Pending deliveries start a run when they are due, and not again while a batch has them."""
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
@@ -480,7 +480,7 @@ def test_retries_get_a_run_when_they_are_due(watch: Watch, clock: Clock) -> None
 
 
 def test_the_next_due_delivery_gets_a_run_even_if_the_last_run_took_nothing(watch: Watch, clock: Clock) -> None:
-    """Once nothing is due any more its start counts as responded to: the next one does not wait for 15 s."""
+    """Once nothing is due, the start counts as handled, so the next one does not wait for 15 s."""
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
@@ -498,7 +498,9 @@ def test_the_next_due_delivery_gets_a_run_even_if_the_last_run_took_nothing(watc
 
 
 def test_a_reopened_pool_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
-    """Airflow is asked only while deliveries are on hold for a closed pool; one that is silent holds up no start."""
+    """Airflow is asked only while deliveries are on hold for a closed pool; if it does not respond, no start is
+    delayed.
+    """
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
@@ -526,7 +528,7 @@ def test_a_reopened_pool_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
 
 
 def test_a_bus_that_does_not_respond_delays_no_other(watch: Watch, home: Path, clock: Clock) -> None:
-    """Its runner is left to the time schedule; the others get a run."""
+    """The fallback schedule starts its runner; the others get a run."""
     (home.parent / "rules" / "down.yaml").write_text(
         "buses: {down: {source: {type: kafka, connection: nowhere, topics: [a]}}}\n"
         "rules: {down: {bus: down, pattern: {}, targets: {t: {type: file, path: /tmp/never.jsonl}}}}\n"
@@ -537,8 +539,8 @@ def test_a_bus_that_does_not_respond_delays_no_other(watch: Watch, home: Path, c
     assert set(watch.look()) == {runner_subject("orders"), runner_subject("night")}
 
 
-class KeepsItsError:
-    """A bus whose client, once it met an error, says nothing else until it is closed."""
+class RepeatsItsError:
+    """A bus whose client repeats its first error until it is closed."""
 
     def __init__(self, below: LogSource, brokers: dict[str, bool]) -> None:
         self._below = below
@@ -547,30 +549,30 @@ class KeepsItsError:
         self.is_closed = False
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the ends, unless the client met an error, now or before."""
+        """Return the ends, unless the client had an error, now or before."""
         self._met = self._met or not self._brokers["up"]
         if self._met:
             raise BusError("the handshake failed")
         return self._below.ends()
 
     def earliest(self, partition: Partition) -> int:
-        """Return where a partition begins."""
+        """Return the first offset of a partition."""
         return self._below.earliest(partition)
 
     def close(self) -> None:
-        """Let go of the bus."""
+        """Close the bus."""
         self.is_closed = True
         self._below.close()
 
 
 def test_a_bus_that_failed_is_reopened(watch: Watch, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client may keep to an error for good; after the silence a new one asks."""
+    """A client may repeat an error forever, so a new one is opened after 30 s."""
     brokers = {"up": True}
-    opened: list[KeepsItsError] = []
+    opened: list[RepeatsItsError] = []
     open_source = watch.runtime.open_source
 
-    def open_stubborn(_runtime: Runtime, of: Bus) -> KeepsItsError:
-        opened.append(KeepsItsError(open_source(of), brokers))
+    def open_stubborn(_runtime: Runtime, of: Bus) -> RepeatsItsError:
+        opened.append(RepeatsItsError(open_source(of), brokers))
         return opened[-1]
 
     monkeypatch.setattr(Runtime, "open_source", open_stubborn)

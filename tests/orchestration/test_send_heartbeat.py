@@ -26,7 +26,7 @@ from eventbridge.testing.receiver import Receiver
 def test_a_heartbeat_is_sent_to_where_the_connection_says(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Healthy to `secret_url`, with problems to `failure_url`; without the setting the DAG has no schedule and
+    """A healthy one goes to `secret_url`, others to `failure_url`; without the setting the DAG has no schedule and
     fails.
     """
     task: Any = DagBag(DAGS).dags["eventbridge_send_heartbeat"].get_task("send_heartbeat")

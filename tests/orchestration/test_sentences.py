@@ -1,4 +1,4 @@
-"""What tasks log of deliveries: one sentence of bounded length, and the note of a run."""
+"""The sentences that tasks log about deliveries, and the note of a run."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ from eventbridge.orchestrate.sentences import Failures, TargetLine, sentence_abo
     ],
 )
 def test_a_target_is_one_sentence(line: TargetLine, sentence: str) -> None:
-    """It says how many are delivered, dead-lettered and tried again, why, and which events; nothing that is not so."""
+    """It has the numbers of delivered, dead-lettered and pending deliveries, reasons and events, without empty
+    parts.
+    """
     assert str(line) == sentence
 
 
 def test_targets_with_failures_come_first_and_the_rest_is_counted() -> None:
-    """Of two hundred targets five are named."""
+    """Only five of two hundred targets are named."""
     lines = [TargetLine(f"rule/{number:03}", 10, 10) for number in range(200)]
     lines[7] = TargetLine("rule/007", 10, 9, dead=Failures(1, "HTTP 503", ("E1",)))
     lines += [TargetLine(f"late/{number}", 10, 8, waiting=Failures(2)) for number in range(9)]
@@ -51,7 +53,7 @@ def test_targets_with_failures_come_first_and_the_rest_is_counted() -> None:
 
 
 def test_text_from_outside_cannot_lengthen_or_break_a_sentence() -> None:
-    """Ids of events and names are of any length and hold any character."""
+    """Event ids and names may have any length and contain any character."""
     lines = [
         TargetLine(
             f"{number}{'t' * 1_000}/x", 10, dead=Failures(10, "w" * 5_000, tuple("e\n" * 900 for _ in range(10)))
@@ -75,12 +77,12 @@ def test_text_from_outside_cannot_lengthen_or_break_a_sentence() -> None:
     ],
 )
 def test_a_note_keeps_what_a_person_wrote(note: str, expected: str) -> None:
-    """Our line is the last one and replaces the one before; where there is no room for it, there is none."""
+    """EventBridge's line is the last one and replaces its earlier line; it is left out if the note is full."""
     assert noted(note, "3 dead-lettered") == expected
 
 
 def test_a_note_fits_into_airflow() -> None:
-    """It takes 1,000 characters."""
+    """A note has at most 1,000 characters."""
     found = noted("Ann", "x" * 2_000)
 
     assert len(found) == 1_000

@@ -1,4 +1,4 @@
-"""What the log of `route` says while Spark takes long."""
+"""The log of `route` while Spark is slow."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from eventbridge.orchestrate.slow_spark import slow_spark
 
 
 def test_a_slow_spark_is_logged() -> None:
-    """Each time that the wait is over, with the command that compiles beforehand; a quick one is not."""
-    told = threading.Event()
-    said: list[str] = []
+    """A line appears at each interval, with the command that compiles ahead; a fast Spark logs nothing."""
+    logged = threading.Event()
+    lines: list[str] = []
 
-    def say(text: str) -> None:
-        said.append(text)
-        told.set()
+    def log_line(text: str) -> None:
+        lines.append(text)
+        logged.set()
 
-    with slow_spark(say):
+    with slow_spark(log_line):
         pass
-    assert said == []
-    with slow_spark(say, every_seconds=0.01):
-        assert told.wait(30)
+    assert lines == []
+    with slow_spark(log_line, every_seconds=0.01):
+        assert logged.wait(30)
 
-    assert "`eventbridge compile`" in said[0]
+    assert "`eventbridge compile`" in lines[0]

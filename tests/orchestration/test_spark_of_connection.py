@@ -37,14 +37,14 @@ def test_a_connect_server_is_reached_at_its_url(runtime: Runtime, monkeypatch: p
 
 
 def test_another_type_is_refused(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the two types that can be."""
+    """The error names the two valid types."""
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", "http://spark.example")
     with pytest.raises(ConnectionUnusable, match=r"'http'.*spark_connect.*spark"):
         open_router(runtime)
 
 
 def test_the_default_application_exists() -> None:
-    """What spark-submit is given by default exists."""
+    """The application that spark-submit runs by default exists."""
     assert APPLICATION.is_file()
 
 
@@ -52,14 +52,16 @@ def test_the_default_application_exists() -> None:
 def test_spark_submit_gets_the_application_and_its_arguments(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Type spark: the provider's hook calls spark-submit with master, router's arguments and our daemon."""
-    told = tmp_path / "told.json"
+    """Type spark: the provider's hook calls spark-submit with the master, the router's arguments and the worker
+    daemon.
+    """
+    written = tmp_path / "written.json"
     application = tmp_path / "application.py"
     application.write_text(
         "import json, os, sys, pyspark\n"
         "pyspark.SparkContext._ensure_initialized()\n"  # else a SparkConf knows nothing of what was submitted
         "daemon = pyspark.SparkConf().get('spark.python.daemon.module')\n"
-        f"open({str(told)!r}, 'w').write(json.dumps([sys.argv[1:], os.environ['PYSPARK_PYTHON'], daemon]))\n"
+        f"open({str(written)!r}, 'w').write(json.dumps([sys.argv[1:], os.environ['PYSPARK_PYTHON'], daemon]))\n"
     )
     fields = {"conn_type": "spark", "host": "local[1]", "extra": {"application": str(application)}}
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", json.dumps(fields))
@@ -68,6 +70,6 @@ def test_spark_submit_gets_the_application_and_its_arguments(
     assert isinstance(router, SubmitRouter)
     router._submit(router._application, ["file:///store", "a/job.json"])
 
-    arguments, python, daemon = json.loads(told.read_text())
+    arguments, python, daemon = json.loads(written.read_text())
     assert (arguments, python) == (["file:///store", "a/job.json"], sys.executable)
     assert daemon == "eventbridge.spark.worker_daemon"

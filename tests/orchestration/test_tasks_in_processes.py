@@ -1,4 +1,4 @@
-"""What the tasks rest on: preloading, connections, the push operator's stop flag, the local settings."""
+"""The basics of the tasks: preloading, connections, the push operator's stop flag, the local settings."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ def test_an_airflow_connection_is_what_the_same_uri_is_outside(monkeypatch: pyte
 
 
 def test_a_connection_that_airflow_does_not_know_is_the_users_error() -> None:
-    """The message names the connection and how to make it."""
+    """The error names the connection and how to create it."""
     with pytest.raises(ConnectionUnusable, match=r"'nowhere'.*airflow connections import"):
         airflow_connection("nowhere")
 
 
 def test_give_way_lowers_the_priority_further() -> None:
-    """Its process is nicer than the one that it was started by."""
+    """Its process has a lower priority than its parent."""
     code = "import os; from eventbridge.orchestrate import slow_lane; slow_lane.give_way({}); print(os.nice(0))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
@@ -119,7 +119,7 @@ def test_give_way_lowers_the_priority_further() -> None:
 
 
 def test_a_killed_push_stops_and_keeps_its_responses(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow's SIGTERM calls on_kill only: it sets the stop flag of the push that is running."""
+    """Airflow's SIGTERM only calls on_kill, which sets the stop flag of the running push."""
     running = threading.Event()
 
     def push(runtime: Any, batch_id: str, chunk_id: int, stop: Stop) -> PushReport:
@@ -146,14 +146,14 @@ def test_a_push_can_be_killed_before_it_begins() -> None:
 
 
 def test_without_a_batch_a_push_does_nothing(home: Path) -> None:
-    """An empty batch id, of a run whose listen failed, opens nothing."""
+    """An empty batch id, as after a failed listen, opens nothing."""
     PushOperator(task_id="push", batch_id="", chunk_id=3).execute({})
 
     assert not home.exists()
 
 
 def test_a_push_is_named_by_rule_and_target(home: Path) -> None:
-    """By the first of several; without a batch by nothing, and by its number where the ledger knows no such chunk."""
+    """The name has the first target; it is empty without a batch, and the chunk's number if the chunk is unknown."""
     pieces = [Piece("f", "0", 1, 1, "big-orders", target) for target in ("crm", "crm", "audit", "log")]
     chunks = [Chunk("b", n, "p", 1, tuple(pieces[:count]), 1, 1) for n, count in enumerate((2, 4))]
 
@@ -165,7 +165,7 @@ def test_a_push_is_named_by_rule_and_target(home: Path) -> None:
 
 
 def test_errors_that_a_person_must_fix_are_not_retried(home: Path) -> None:
-    """A batch that is not reconciled fails the task for good; a ledger that is unreachable is tried again."""
+    """A batch that is not reconciled fails the task without a retry; an unreachable ledger is retried."""
     with pytest.raises(AirflowFailException, match="one too many"), stage():
         raise ReconciliationError("one too many")
     with pytest.raises(LedgerError), stage():
@@ -173,7 +173,7 @@ def test_errors_that_a_person_must_fix_are_not_retried(home: Path) -> None:
 
 
 def test_the_pools_of_retries_and_unplanned_pushes_are_created() -> None:
-    """Every pool that is named without a rule is among those that listen makes."""
+    """Every pool that does not belong to a rule is among those that listen creates."""
     assert {lane.SLOW_LANE_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
     assert UNPLANNED.pool == names.UNPLANNED_POOL
 
@@ -192,7 +192,7 @@ def test_the_pools_of_retries_and_unplanned_pushes_are_created() -> None:
     ],
 )
 def test_an_invalid_replay_form_is_refused(entered: dict[str, Any], said: str, home: Path) -> None:
-    """Before anything is recorded; and who goes on with a replay cannot change it."""
+    """It is refused before anything is recorded, and a replay cannot be changed when it continues."""
     form = {name: param.value for name, param in replay_params().items()} | entered
 
     with stage() as runtime:
@@ -203,7 +203,7 @@ def test_an_invalid_replay_form_is_refused(entered: dict[str, Any], said: str, h
 
 
 def test_a_retried_run_keeps_its_replay(home: Path) -> None:
-    """One replay a run; to go on with one that is paused lets it go on, which the run after a batch does not."""
+    """A run has one replay. A person's form resumes a paused replay; the run after a batch does not."""
     form = {name: param.value for name, param in replay_params().items()}
     asked = form | {"bus": "orders", "from": "1h", "rules": ["*"], "dry_run": False}
     continued = form | {"dry_run": False}
@@ -254,7 +254,7 @@ def test_a_retried_run_keeps_its_replay(home: Path) -> None:
     ],
 )
 def test_an_invalid_redrive_form_is_refused(entered: dict[str, Any], said: str, home: Path) -> None:
-    """Blank fields choose nothing, and who goes on with a redrive cannot change it: no dry run delivers."""
+    """Blank fields are no filter, a redrive cannot be changed when it continues, and a dry run delivers nothing."""
     form = {name: param.value for name, param in redrive_params().items()} | entered
 
     with stage() as runtime:
@@ -275,18 +275,18 @@ def test_an_invalid_redrive_form_is_refused(entered: dict[str, Any], said: str, 
     ],
 )
 def test_only_a_run_that_continues_work_is_no_dry_run_by_default(conf: dict[str, Any], dry: bool) -> None:
-    """The run of a replay's next batch names the replay alone; every other run is a dry one until it says otherwise."""
+    """The run of a replay's next batch only has the replay id; every other run is a dry run by default."""
     assert form_values(context_of(conf), replay_params(), resumes="replay_id")["dry_run"] is dry
 
 
 def test_an_unknown_field_of_a_form_is_refused() -> None:
-    """Airflow would pass it on, and a typo would choose more than was meant."""
+    """Airflow would pass it on, and a typo would select too much."""
     with pytest.raises(UserError, match=r"unknown field 'rulse' of the form. Did you mean rules\?"):
         form_values(context_of({"rulse": ["big"]}), replay_params())
 
 
 def test_a_form_is_recorded_before_it_is_carried_out(home: Path) -> None:
-    """With the user, the DAG, what was filled in, and what came of it; a dry run is not noted."""
+    """The record has the user, the DAG, the form and the exit code; a dry run is not recorded."""
     context = {
         "dag": SimpleNamespace(dag_id="eventbridge_operate_rules"),
         "dag_run": SimpleNamespace(triggering_user_name="ada"),
@@ -307,13 +307,13 @@ def test_a_form_is_recorded_before_it_is_carried_out(home: Path) -> None:
 
 
 def context_of(conf: dict[str, Any]) -> Any:
-    """Return the context of a run that was triggered with this."""
+    """Return the context of a run with this conf."""
     params = {name: param.value for name, param in replay_params().items()} | conf
     return {"dag_run": SimpleNamespace(conf=conf), "params": params}
 
 
 def test_a_batch_that_must_wait_is_left_to_the_next_run(home: Path) -> None:
-    """Else it would end at its time-out, and its replay or redrive stand still; a batch that comes in time is taken."""
+    """Otherwise the run would time out, and its replay or redrive stall; a batch that is ready in time is taken."""
     with stage() as runtime:
         plans = iter([RedrivePlan(wait_until=runtime.ledger.now()), RedrivePlan("a batch")])
         waits = RedrivePlan(wait_until=runtime.ledger.now() + timedelta(hours=1))

@@ -22,7 +22,7 @@ rules: {all: {bus: trains, pattern: {}, targets: {log: {type: file, path: /tmp/n
 
 
 def test_the_watcher_starts_a_run_for_what_is_published(rocketmq: RocketMQ, tmp_path: Path) -> None:
-    """Not while nothing waits; once a message is there."""
+    """No run starts while nothing waits; one starts for a message."""
     make_topics(rocketmq, "watcher-trains", partitions=2)
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "trains.yaml").write_text(RULES)

@@ -1,4 +1,4 @@
-"""The trigger in the triggerer: found again from what it says of itself, sharing one poll, outliving every error."""
+"""The trigger in the triggerer: it is restored from its serialization, shares one poll, and survives every error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_all_subjects_share_one_poll() -> None:
 
 
 def test_a_trigger_fires_for_its_own_subject_only() -> None:
-    """Of the shared stream each trigger takes the looks that start a run for it."""
+    """From the shared stream, each trigger takes the polls that start a run for its subject."""
 
     async def looks() -> AsyncIterator[list[str]]:
         for subjects in (["events_a"], ["events_a", "events_b"], ["events_b"]):
@@ -66,7 +66,7 @@ def test_the_stream_yields_the_runners_of_the_rule_files(home: Path) -> None:
 
 
 def test_the_stream_survives_broken_rule_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error in the rules, like an unreachable ledger, silences the watcher only until it is fixed."""
+    """An error in the rules, like an unreachable ledger, stops the watcher only until it is fixed."""
     monkeypatch.setattr(watcher, "_PAUSE_SECONDS", 0.05)
     rules = home.parent / "rules" / "orders.yaml"
     right = rules.read_text()
@@ -80,7 +80,7 @@ def test_the_stream_survives_broken_rule_files(home: Path, monkeypatch: pytest.M
 
 
 def test_the_stream_does_not_block_the_triggerer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that takes long, at a bus that responds slowly, takes nothing from the other triggers."""
+    """A slow poll of a bus does not block the other triggers."""
     looks, responses = threading.Event(), threading.Event()
     in_time: list[bool] = []
 
