@@ -1,4 +1,4 @@
-"""An audit beside deliveries: what is committed while it looks is no difference, and is not half in its sums."""
+"""An audit in parallel with deliveries: a concurrent commit is no difference, and is not counted half."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 20
 
 
 def test_a_batch_committed_meanwhile_is_no_difference(sending: Sending, clock: RunningClock) -> None:
-    """Wherever a batch and the retries of earlier ones are committed between two of its looks."""
+    """Wherever a batch and retries of earlier ones are committed between two reads of the audit."""
     sending.rules(crm="/healthy/crm", late="/flaky/late")
     sending.publish(4)
     sending.deliver()

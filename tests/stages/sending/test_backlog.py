@@ -1,4 +1,4 @@
-"""A backlog of a healthy target: a retry run takes as much of it as the target and the slow lane can take."""
+"""A backlog of a healthy target: a retry run takes as much as the target and the slow lane can take."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_run_takes_as_many_chunks_as_the_slow_lane_has_room_for(sending: Sendi
 
 
 def test_a_full_slow_lane_gets_one_chunk_of_each_target(sending: Sending) -> None:
-    """What is due has its turn however full the lane is; a backlog waits."""
+    """Due deliveries have their turn however full the lane is; a backlog waits."""
     runtime = add_pending(sending, 20, crm=HEALTHY, erp=HEALTHY)
 
     assert plan(runtime, free=0) == [Counter(crm=4), Counter(erp=4)]
@@ -92,7 +92,7 @@ def test_a_backlog_is_taken_by_one_batch_at_a_time(sending: Sending) -> None:
 
 
 def test_a_target_that_has_just_healed_gets_what_its_ramp_lets_through(sending: Sending) -> None:
-    """5 a second at first: in a push budget of a second it takes 6, and not all that waits."""
+    """5 a second at first: in a push budget of a second it takes 6, not the whole backlog."""
     runtime = add_pending(sending, 40, {"push_timeout": 1}, crm=HEALTHY)
     runtime.ledger.set_target_status("orders", "crm", "degraded", "for the test")
     enable_target(runtime, "orders", "crm")

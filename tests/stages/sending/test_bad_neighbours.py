@@ -1,4 +1,4 @@
-"""Targets of one chunk whose responses hang, drip or never end: they delay nobody else in it, and fill nothing."""
+"""Targets of one chunk whose responses hang, drip or never end: they delay no other target, and use no space."""
 
 from __future__ import annotations
 

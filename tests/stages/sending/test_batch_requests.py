@@ -1,4 +1,4 @@
-"""`batch`: several deliveries in one request, of which only what the target did not take is sent again."""
+"""`batch`: several deliveries in one request, of which only those that the target did not take are sent again."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sizes(requests: list[dict[str, Any]], path: str) -> list[int]:
 
 
 def reconciliation(runtime: Runtime, target: str = "crm") -> dict[str, int]:
-    """Return the audit's numbers of a target, having proved them."""
+    """Return the audit's numbers of a target, after checking them."""
     found = audit(runtime)
     assert found.differences == ()
     return dict(found.deliveries[f"orders/{target}"])
@@ -105,7 +105,7 @@ def test_a_later_batch_takes_up_what_was_left_in_batch_requests_of_its_own(
 
 
 def test_behind_an_index_nothing_is_counted(sending: Sending) -> None:
-    """The target takes four of each request: one a request is tried again, those behind it are just sent on."""
+    """The target takes four of each request: one of each request is retried, those behind it are just sent on."""
     path = "/first/4/crm"
     runtime = sending.begin(20, crm=batching(path, retry=AT_ONCE, max_in_flight=1))
 
@@ -163,7 +163,7 @@ def test_nonsense_delivers_nothing(sending: Sending, said: str) -> None:
 
 
 def test_a_slow_target_with_batch_requests_delays_nobody(sending: Sending) -> None:
-    """Its neighbour in the chunk has everything while the batch request is still out."""
+    """Its neighbour in the chunk has everything while the batch request is in flight."""
     slow = batching("/hang/crm", timeout="5s")
     batch = sending.routed(20, crm=slow, note=batching("/healthy/note", 5))
     runtime = sending.runtime
@@ -221,7 +221,7 @@ def tell(sending: Sending, path: str) -> None:
 
 
 def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) -> None:
-    """Killed around any send, response or segment: what is written down is not sent again, the rest is, by its ids."""
+    """Killed around any send, response or segment: recorded deliveries are not sent again, the rest is, by its ids."""
     path = "/each/503/4/1/dies"
     site.environ |= {"EVENTBRIDGE_SEGMENT_RESPONSES": "3", "EVENTBRIDGE_BATCH_TIMEOUT": "3600"}
     batch = sending.routed(9, crm=batching(path, 3, retry=AT_ONCE, max_in_flight=1))

@@ -99,7 +99,7 @@ def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker,
 def test_what_somebody_can_fix_is_tried_again(
     shop: Any, broker: Broker, order: Order, example: str, away: bool
 ) -> None:
-    """A topic that is not there, brokers that do not respond: deliveries wait, and none is dead-lettered."""
+    """A missing topic, or brokers that do not respond: deliveries wait, and none is dead-lettered."""
     connection, reason = broker.nobody if away else (broker.server.connection, "TopicUnknown")
     topic = "placed-orders" if away else "trains"
     shop.environ[connection_name(broker)] = connection

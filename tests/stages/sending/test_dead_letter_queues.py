@@ -1,4 +1,4 @@
-"""Dead letter queues: a copy of each dead letter is a delivery of its own, and nothing waits for it."""
+"""Dead letter queues: a copy of each dead letter is a delivery of its own, for which nothing waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUE = "crm/dead_letter_queue"
 
 
 def dying(queue: str) -> str:
-    """Return a target that dead-letters at once, with this dead letter queue."""
+    """Return a target without retries, with this dead letter queue."""
     return http(REFUSED, retry=NO_RETRY, dead_letter_queue=queue)
 
 
@@ -73,7 +73,7 @@ def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> N
 
 
 def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, tmp_path: Path) -> None:
-    """Its copies are no dead letters; once somebody has fixed it and says so they are tried again."""
+    """Its copies are no dead letters; once an operator has fixed and enabled it they are retried."""
     sending.begin(2, crm=dying(http(REFUSED, retry=NO_RETRY)))
     sending.deliver()
     sending.deliver()
@@ -96,7 +96,7 @@ def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, 
 
 
 def test_a_queue_that_is_removed_holds_its_copies(sending: Sending) -> None:
-    """They wait for the rule file to name it again, and then for a person; they are never dropped."""
+    """They wait until the rule file names it again and an operator releases them; they are never dropped."""
     sending.begin(1, crm=dying(http(REFUSED)))
     sending.deliver()
     sending.rules(crm=http(REFUSED, retry=NO_RETRY))

@@ -1,4 +1,6 @@
-"""A rule whose matched events are not what it expects is on hold alone, loses nothing, continues when released."""
+"""A rule whose matched events violate its expectation goes on hold alone, loses nothing, and continues when
+released.
+"""
 
 from __future__ import annotations
 

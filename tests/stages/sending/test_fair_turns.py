@@ -25,7 +25,7 @@ def small() -> bytes:
 
 
 def test_a_backlog_has_its_second_turn_when_everybody_had_the_first(sending: Sending, recorder: Recorder) -> None:
-    """It has waited longest and is all due; in each retry run it would have a chunk, while others wait for theirs."""
+    """It has waited longest: in each retry run it would get a chunk, while others wait for theirs."""
     targets = "".join(f"      t{number:03}: {_TARGET}\n" for number in range(_SMALL))
     sending.write(f"""
 buses:

@@ -1,4 +1,4 @@
-"""A store whose folder vanishes under a process: nothing is written into a new one."""
+"""A store whose folder vanishes under a process: nothing is written to a new one."""
 
 from __future__ import annotations
 

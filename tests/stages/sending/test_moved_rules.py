@@ -1,4 +1,4 @@
-"""A rule that moves to another runner misses no event, and gets none twice, whatever its old runner is at."""
+"""A rule that moves to another runner misses no event and gets none twice, whatever its old runner is doing."""
 
 from __future__ import annotations
 

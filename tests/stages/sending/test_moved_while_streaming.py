@@ -1,4 +1,4 @@
-"""A rule moves between two runners of which each has a streaming task at work."""
+"""A rule moves between two runners that each have a streaming task."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def got(sending: Sending, target: str) -> list[str]:
 
 @contextmanager
 def streaming_tasks(sending: Sending, *runners: str) -> Iterator[None]:
-    """Deliver for runners, each in a streaming task of its own, until the block ends."""
+    """Deliver for runners, each in its own streaming task, until the block ends."""
     stop, opened = Stop(), len(runners)
     with ThreadPoolExecutor(opened) as pool:
         running = [pool.submit(deliver_streaming, sending.site.reopen(), runner, stop) for runner in runners]
@@ -95,7 +95,7 @@ def test_a_rule_moves_between_two_streaming_tasks_under_load(sending: Sending) -
 
 
 def test_a_runner_waits_for_the_batch_of_the_one_that_takes_its_rule(sending: Sending) -> None:
-    """How far that comes nobody knows: to continue without the rule might leave it behind, with it, give it to both."""
+    """The end of that batch is unknown: continuing without the rule might skip events, with it repeat them."""
     write(sending, "one", one="1m", two="1m")
     sending.publish(5)
     for runner in _RUNNERS:

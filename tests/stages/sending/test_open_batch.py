@@ -1,4 +1,4 @@
-"""A batch that a streaming task left open: the ordinary stages finish it, and send only what no segment shows."""
+"""A batch that a streaming task left open: the ordinary stages finish it, sending only what no segment shows."""
 
 from __future__ import annotations
 

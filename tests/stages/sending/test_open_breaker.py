@@ -1,4 +1,4 @@
-"""A target that fails: its breaker opens, the rest waits in the slow lane, probes find out when it is healthy again."""
+"""A target that fails: its breaker opens, the rest waits in the slow lane, and probes detect its recovery."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENT = "{policy: custom, max_retries: 1000, initial_delay: 1h, multiplier: 1,
 
 
 def standing(sending: Sending, target: str = "crm") -> TargetStatus:
-    """Return how a target stands."""
+    """Return the status of a target."""
     return sending.runtime.ledger.target_statuses()["orders", target]
 
 
@@ -149,7 +149,7 @@ def test_a_push_that_was_handed_out_before_leaves_everything(sending: Sending) -
 
 
 def test_of_two_retry_batches_one_probes(sending: Sending, clock: RunningClock) -> None:
-    """Both were planned while the target was well; one sends, the other leaves what it has."""
+    """Both were planned while the target was healthy; one sends, the other leaves its deliveries."""
     runtime = sending.begin(8, settings={"retry_max_per_target": 1, "chunk_max_deliveries": 4}, crm=REFUSED)
     sending.deliver()
     sending.rules(crm="/slow/crm")

@@ -1,4 +1,4 @@
-"""What operators say of rules and targets holds from the next task on, and nobody else notices."""
+"""Overrides apply from the next task on, and affect nothing else."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_pause_holds_at_the_start_of_the_next_push_of_a_batch_that_is_routed(s
 
 
 def test_a_disabled_rule_lets_events_pass(sending: Sending) -> None:
-    """Nothing is matched while it is disabled; enabled again it continues with what comes then."""
+    """Nothing is matched while it is disabled; enabled again, it matches new events."""
     runtime = sending.begin(4, crm="/healthy/crm")
     operate(runtime, "disable rule", "orders")
     assert sending.deliver_batch()

@@ -1,4 +1,4 @@
-"""Order is kept whatever comes between: failures, dying processes, two pushes of one chunk, retries, times to wait."""
+"""Order is kept through failures, dying processes, two pushes of one chunk, retries and waiting times."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Life:
     refused: set[tuple[str, int]] = field(default_factory=set)  # ever
 
     def take(self, step: tuple[str, str, int]) -> None:
-        """Have a step happen; a process that dies is a new one at the next."""
+        """Run a step; a process that dies is a new one at the next step."""
         what, key, number = step
         if what == "publish":
             for _ in range(number):
@@ -140,7 +140,7 @@ class Life:
 
 @contextmanager
 def dying(number: int) -> Iterator[None]:
-    """Let everything fail from its n-th write or send on, as a process that is dead can do nothing more."""
+    """Let everything fail from its n-th write or send on, because a dead process can do nothing more."""
     count = 0
     lock = threading.Lock()
 

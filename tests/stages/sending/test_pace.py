@@ -1,4 +1,4 @@
-"""A batch follows the target duration: by how long most of the last one's deliveries took, and not the slowest."""
+"""A batch follows the target duration, by how long most deliveries of the last one took, not the slowest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target that responds with 429: nothing more is sent to it before the time that it names, by any push."""
+"""A target that responds with 429: no push sends it anything before the time that it names."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_burst_of_429_is_one_word_against_the_target(sending: Sending) -> None
 
 
 def test_a_target_that_only_ever_asks_for_pauses_is_degraded(sending: Sending) -> None:
-    """Each pause counts against it, by its first 429: ten of them, and nothing taken, open its breaker."""
+    """Each pause counts once against it: ten of them, and nothing accepted, open its breaker."""
     policy = "{policy: custom, max_retries: 0, initial_delay: 200ms, multiplier: 1, max_delay: 200ms, jitter: 0}"
     batch = sending.routed(200, crm=http("/status/429", max_in_flight=3, retry=policy))
 

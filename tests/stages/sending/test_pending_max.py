@@ -1,4 +1,4 @@
-"""A rule of which as many deliveries wait as may: what it matches of later batches waits as deferred matches."""
+"""A rule with the maximum of pending deliveries: matches of later batches wait as deferred matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rate`: all pushes of a target together keep it, what it does not let through waits in the slow lane, unsent."""
+"""`rate`: all pushes of a target together keep it; deliveries beyond it wait in the slow lane, unsent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repair: a batch that cannot be committed is, and no delivery is dropped."""
+"""Repair: a batch that cannot be committed becomes committable, and no delivery is dropped."""
 
 from __future__ import annotations
 

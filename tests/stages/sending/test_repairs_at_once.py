@@ -1,4 +1,4 @@
-"""A repair comes between the steps of another one, or of the stages that settle and commit the batch."""
+"""A repair runs between the steps of another repair, or of the stages that settle and commit the batch."""
 
 from __future__ import annotations
 

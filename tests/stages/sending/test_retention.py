@@ -1,6 +1,4 @@
-"""Retention: what is past its time goes from store, ledger and bus; what is needed stays, and everything is
-reconciled.
-"""
+"""Retention: files past their retention are removed from store, ledger and bus; needed ones stay, all is reconciled."""
 
 from __future__ import annotations
 

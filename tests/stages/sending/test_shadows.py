@@ -1,4 +1,4 @@
-"""`shadow_of`: gets the same events, is tried once, and nothing becomes of its failures; everything is reconciled."""
+"""`shadow_of`: gets the same events, is tried once, and its failures have no consequences; all is reconciled."""
 
 from __future__ import annotations
 

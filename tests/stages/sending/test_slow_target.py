@@ -1,4 +1,4 @@
-"""A target whose responses are slow, or do not come: it is found out once, and gets its deliveries in the slow lane."""
+"""A target with slow or missing responses is detected once, and gets its deliveries in the slow lane."""
 
 from __future__ import annotations
 

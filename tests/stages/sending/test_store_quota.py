@@ -1,4 +1,4 @@
-"""The quota of the store: what it holds is counted, ingestion stops and resumes by it, and retention makes room."""
+"""The quota of the store: its content is measured, ingestion stops and resumes by it, and retention frees space."""
 
 from __future__ import annotations
 

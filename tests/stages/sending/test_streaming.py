@@ -61,7 +61,7 @@ def test_events_are_delivered_as_they_come(sending: Sending) -> None:
 def test_a_bus_that_tells_of_nothing_is_looked_at_by_the_clock(
     sending: Sending, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is written from elsewhere, the system has no notice of that."""
+    """If another host writes it, the system reports no change of the file."""
     (tmp_path / "still").touch()
     monkeypatch.setattr(bus, "lock_file", lambda _: tmp_path / "still")
     sending.rules(crm="/healthy/crm")
@@ -173,7 +173,7 @@ def test_a_bus_that_fails_for_a_moment_does_not_end_the_streaming_task(sending: 
 
 
 def test_who_loses_the_lease_says_so(sending: Sending) -> None:
-    """A supervisor sees an error, and not an end that was asked for."""
+    """A supervisor sees an error, not a requested end."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.runtime.ledger
 

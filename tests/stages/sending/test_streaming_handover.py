@@ -1,4 +1,4 @@
-"""A handover: the standby continues where the former streaming task ends, while that closes its last batch."""
+"""Handover: the standby continues where the former streaming task ends, while that closes its last batch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def a_standby(
 
 
 def holder(sending: Sending) -> str:
-    """Return who has the lease, "" if nobody."""
+    """Return the holder of the lease, "" if there is none."""
     lease = sending.runtime.ledger.streaming_lease(RUNNER)
     return lease.holder if lease is not None else ""
 
@@ -155,9 +155,7 @@ def test_a_streaming_task_that_dies_over_its_last_batch_leaves_it_to_who_continu
 
 
 def test_a_standby_that_dies_costs_the_length_of_a_lease(sending: Sending) -> None:
-    """The streaming task is handed over to nobody, its batch is closed, and who comes next takes over from the
-    dead.
-    """
+    """There is no handover, the batch is closed, and the next streaming task takes over from the dead one."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.runtime.ledger
     gone = subprocess.Popen([sys.executable, "-c", ""])

@@ -1,6 +1,4 @@
-"""Who takes a streaming task over, and what stands beside one: nothing is lost, and only what no segment shows comes
-twice.
-"""
+"""Takeover of a streaming task, and runs beside one: nothing is lost, and only what no segment shows comes twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partitions of a streaming batch: what one run of a target leaves is sent by the next."""
+"""The target queues of a streaming batch: what one run of a target leaves is sent by the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How it went over an hour and a day is what the stats count, by step."""
+"""The timeline of an hour and a day equals the stats, by step."""
 
 from __future__ import annotations
 

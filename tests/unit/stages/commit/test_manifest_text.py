@@ -1,4 +1,4 @@
-"""A manifest is the same bytes whichever process writes it: a commit that is made again compares them."""
+"""Every process writes a manifest as the same bytes: a repeated commit compares them."""
 
 from __future__ import annotations
 

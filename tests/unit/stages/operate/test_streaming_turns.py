@@ -1,4 +1,4 @@
-"""Whose turn it is in an open batch follows from its rules, the pools and the overrides, as in stages."""
+"""Turns in an open batch follow from its rules, the pools and the overrides, as in stages."""
 
 from __future__ import annotations
 

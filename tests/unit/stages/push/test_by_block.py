@@ -1,6 +1,4 @@
-"""A run of blocks: what its rows say, and what continues one by one because a target, or its age, will not
-have it so.
-"""
+"""A run of blocks: its rows, and deliveries that go one by one because of the target or of their age."""
 
 from __future__ import annotations
 
@@ -131,7 +129,7 @@ def test_rows_are_those_of_one_by_one() -> None:
 
 
 def test_a_target_that_takes_no_blocks_gets_them_one_by_one() -> None:
-    """Nobody has to know beforehand."""
+    """The caller need not know in advance."""
     target = InMemoryTarget()
     run = Bench(target).run(deliveries(25))
 
@@ -140,7 +138,7 @@ def test_a_target_that_takes_no_blocks_gets_them_one_by_one() -> None:
 
 
 def test_what_a_block_target_refuses_is_decided_one_by_one_and_the_rest_continues() -> None:
-    """The refused block is to be tried again by policy; the target gets what is behind it."""
+    """The refused block is retried by policy; the target gets the next blocks."""
     target = InMemoryBlockTarget(_refuse_once(at=10))
     bench = Bench(target)
     run = bench.run(deliveries(35))
@@ -179,7 +177,7 @@ def test_a_block_with_something_too_old_is_looked_at_one_by_one() -> None:
 
 @pytest.mark.parametrize("end", ["stop", "halt", "budget"])
 def test_between_two_blocks_it_may_end(end: str) -> None:
-    """What was taken until then has its rows, the rest has none; only the end of the budget is reported as that."""
+    """Accepted deliveries have rows, the rest has none; only the end of the budget is reported as such."""
     ahead = timedelta()
     bench = Bench(InMemoryTarget(), clock=lambda: now() + ahead)
 
@@ -242,7 +240,7 @@ def test_responses_wait_for_their_flush_until_there_are_enough_or_a_second_is_ov
 
 
 def test_deliveries_that_failed_or_may_wait_are_no_blocks() -> None:
-    """Each of them must be looked at."""
+    """Each of them must be handled separately."""
     failed, waiting = [None, "boom"], [now(), None]
 
     assert blocks_of_rows(deliveries(2, failure=failed, payload=[b"0", None])) is None

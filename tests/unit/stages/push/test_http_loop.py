@@ -1,4 +1,4 @@
-"""The loop that runs http targets returns when its caller has something to do."""
+"""The loop that runs http targets returns as soon as its caller has something to do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def no_lease(_rate: float, _wanted: int) -> Lease:
 
 
 def target() -> HttpTarget:
-    """Return one that nothing is sent to."""
+    """Return a target that gets no requests."""
     access = Access(Credentials, lambda _client, _seconds: pytest.fail("it has no token"), now)
     return HttpTarget(
         Endpoint("http://127.0.0.1:1/", 1.0, True, SsrfGuard(())), max_in_flight=1, access=access, clock=now
@@ -44,7 +44,7 @@ def target() -> HttpTarget:
 
 
 def over(queue: LiveQueue) -> TargetRun:
-    """Return a live run whose budget is over."""
+    """Return a live run whose budget is spent."""
     settings = RunSettings(
         "orders",
         "crm",
@@ -63,7 +63,7 @@ def over(queue: LiveQueue) -> TargetRun:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_live_run_that_ends_with_something_left_ends_the_turn(count: int) -> None:
-    """It is for the next run, which would begin only when the turn is over; one that leaves nothing does not."""
+    """The next run needs it, and would begin only after the turn; a run that leaves nothing does not end the turn."""
     loop, queue = HttpLoop([], Threads("test", 1)), LiveQueue()
     for _ in range(count):
         piece = Piece("", rowset.run(0, 0), 1, 2, "orders", "crm")

@@ -1,4 +1,4 @@
-"""Rows on their way from runs to the collector: when it is woken, and what a segment is made of."""
+"""Rows from runs to the collector: when it wakes, and what a segment contains."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_rows_and_tables_have_the_schema_of_segments() -> None:
 
 
 def test_one_row_wakes_nobody_enough_rows_do() -> None:
-    """To wake a thread for every row would cost more than to make it."""
+    """Waking a thread for every row would cost more than the row."""
     rows = OutcomeRows(2)
     rows.put(row(1))
     rows.wait(0.01)  # returns because the time is over
@@ -84,7 +84,7 @@ def test_one_row_wakes_nobody_enough_rows_do() -> None:
 
 
 def test_the_last_run_that_ends_wakes() -> None:
-    """However few rows there are; the others wake nobody, as thousands may end one by one."""
+    """However few rows there are; earlier runs wake no thread, because thousands may end one by one."""
     rows = OutcomeRows(1_000)
     rows.expect(2)
     rows.run_ended()

@@ -1,4 +1,4 @@
-"""The breaker of one run: when it holds back, when it trips, and what it reports to the ledger."""
+"""The breaker of one run: when it limits the run, when it trips, and what it reports to the ledger."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_failures_that_are_tried_again_hold_it_back_and_do_not_trip_it() -> None
 
 
 def test_a_target_that_was_good_so_far_may_have_many_deliveries_that_are_tried_again() -> None:
-    """It is not held to a few at a time, as one that is not known is, nor without bound."""
+    """It is not limited to a few at a time, as an unknown target is, nor unlimited."""
     breaker = RunBreaker("late", "crm")
     for number in range(10):
         breaker.record_response(name(number), NOW, failed=False)
@@ -74,7 +74,7 @@ def test_failures_that_are_not_tried_again_in_the_end_count() -> None:
 
 
 def test_nobody_waits_for_a_retry_that_is_too_old_to_be_made() -> None:
-    """It is judged as it stands; what was never to be tried again is nothing new."""
+    """It counts as it stands; a delivery that was never to be retried adds nothing."""
     breaker = RunBreaker("late", "crm")
     for number in range(9):
         breaker.record_response(name(number), NOW, failed=False)
@@ -157,7 +157,7 @@ def test_what_failed_among_the_probes_is_forgotten_once_it_is_closed() -> None:
 
 
 def test_a_pause_is_reported_once() -> None:
-    """The ledger hears of it with the next tally, even if there is nothing else to report; a longer one is another."""
+    """With the next tally, even if there is nothing else to report; a longer pause is reported again."""
     breaker = RunBreaker("late", "crm")
     breaker.record_pause(NOW + timedelta(seconds=2))
     notified = breaker.take()

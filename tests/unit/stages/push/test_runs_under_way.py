@@ -1,4 +1,4 @@
-"""What looks at the runs of a push looks at those under way, and threads are as many as there is work for."""
+"""A poll of a push's runs covers those in progress, and there are as many threads as there is work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flushes that targets share: who is flushed together, who hears of what was lost, and whom a disk that hangs holds."""
+"""Shared flushes: which targets are flushed together, which learn of a loss, and which a hanging disk blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.testing.targets import InMemoryBlockTarget
 
 
 class OnDisk(InMemoryBlockTarget):
-    """A target on a disk, which is `flushed` together with others of it."""
+    """A target on a disk, which is `flushed` together with others on it."""
 
     def __init__(self, disk: str, flushed: Callable[[str, int], list[str | None]]) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def test_a_disk_that_hangs_holds_nobody_of_another() -> None:
 
 
 def test_a_flush_that_breaks_ends_the_runs_that_asked_for_it() -> None:
-    """What went wrong is each run's own error, with which the push fails, and nobody waits forever."""
+    """Each run has the error, with which the push fails, and no run waits forever."""
 
     def flushed(_: str, _count: int) -> list[str | None]:
         raise ValueError("an error of ours")

@@ -1,4 +1,4 @@
-"""The pace of a run: tokens of its target and of what lies beside it, and the pause that the target asked for."""
+"""The pace of a run: tokens of its target and of its redrive, and the pause that the target asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def later(seconds: float) -> datetime:
 
 
 def bucket(clock: Callable[[], datetime]) -> Callable[[float, int], Lease]:
-    """Return what leases from a bucket of its own, as the ledger does."""
+    """Return a lease function with its own bucket, as the ledger has it."""
     kept: list[Bucket | None] = [None]
 
     def give(rate: float, wanted: int) -> Lease:
@@ -42,7 +42,7 @@ def test_nothing_passes_before_a_pause_is_over() -> None:
 
 
 def test_both_rates_are_kept() -> None:
-    """Whichever is lower at the time decides, and a token that the other refused is not used up."""
+    """The lower one at the time decides, and a token is not used up if the other rate refused."""
     now = NOW
     pace = Pace(bucket(lambda: now), 10.0)
     pace.redrive_pace = Pace(bucket(lambda: now), 4.0)
@@ -60,7 +60,9 @@ def test_both_rates_are_kept() -> None:
 
 
 def test_a_target_is_held_up_by_its_rate_until_a_second_after_it_might_continue() -> None:
-    """What waits then waits for something else; a refusal long ago, for a token that is long there, says nothing."""
+    """After that the wait has another reason; an old refusal, for a token that has long been available, means
+    nothing.
+    """
     now = NOW
     pace = Pace(bucket(lambda: now), 0.2)
     assert not pace.has_limited(now)

@@ -1,4 +1,4 @@
-"""A target that a push sent nothing to is not judged by it; nor is one that had little of the budget."""
+"""A target is not judged by a push that sent it nothing, or that had little of the budget left for it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_one_whose_turn_came_after_the_budget_stays_as_it_was() -> None:
 
 
 def test_one_whose_turn_came_late_is_not_judged_by_what_was_left() -> None:
-    """One of ten in the last second says nothing; in the whole budget it does."""
+    """One of ten in the last second means nothing; in the whole budget it does."""
     assert _standing(began_after=9).state == "ok"
     assert _standing(began_after=0).state == "degraded"
 
@@ -82,7 +82,7 @@ def test_a_target_is_not_judged_by_what_this_process_took() -> None:
 
 
 def test_what_nobody_sent_to_is_no_word_on_a_slow_target_but_lets_the_next_probe() -> None:
-    """Its count of quick chunks stays; one that was to be probed may be at once."""
+    """Its count of quick chunks stays; a target that was to be probed may be probed at once."""
     untried = Tally("orders", "crm", ended=Ended(0, 10, 0, True, apart=True, contacted=False))
     slow = TargetStatus("orders", "crm", "degraded", "batches waited", NOW, until=NOW, good=3, slow=True)
     half_open = TargetStatus("orders", "crm", "half-open", "", NOW, until=NOW + timedelta(seconds=20), good=1)

@@ -1,4 +1,4 @@
-"""A run whose target sends deliveries that nobody judges, as in a batch request: they go again, and count once."""
+"""A run whose target leaves deliveries unjudged, as a batch request may: they are sent again, and count once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _no_lease(_rate: float, _wanted: int) -> Lease:
 
 
 def test_they_are_sent_until_they_are_judged_and_count_as_one() -> None:
-    """Each third is judged at its third sending: sent by this push is every delivery once, however often it went."""
+    """Each is judged at its third sending, and the push reports every delivery as sent once."""
     seen: Counter[int] = Counter()
 
     def response(request: Request) -> Response | None:
@@ -73,7 +73,7 @@ def test_they_are_sent_until_they_are_judged_and_count_as_one() -> None:
 
 
 def test_each_sending_takes_a_token() -> None:
-    """The rate is of what goes out."""
+    """The rate limits what goes out."""
     leased: list[int] = []
     seen: Counter[int] = Counter()
 

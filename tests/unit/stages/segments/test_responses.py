@@ -1,4 +1,4 @@
-"""What segments show of each delivery, found among many."""
+"""The outcome that segments show of each delivery, found among many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a push still has to do of a chunk of which segments show outcomes already."""
+"""The rest of a chunk that a push must send, given the outcomes in segments."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_is_responded_to_never_becomes_python_values() -> None:
 
 @pytest.mark.parametrize("outcome", ["retry_scheduled", "unknown"])
 def test_what_is_to_be_tried_again_is_not_left_out(outcome: str) -> None:
-    """A delivery that failed holds up those behind it in its order, and nobody knows of one without a response."""
+    """A failed delivery blocks those behind it in its order, and one without a response is unknown."""
     pieces = [_piece(1, 2)]
 
     left, done = without_final_outcome(pieces, _shown(n1="delivered", n2=outcome))
