@@ -13,7 +13,7 @@ from eventbridge.model.outcome import DeadLettered, Outcome, RetryAt
 #: Why a delivery is dead-lettered that was not made in time.
 DEADLINE_MISSED = "DeadlineMissed"
 #: After which share of its time a delivery is told of that still waits.
-TOLD_AT = 0.8
+REPORTED_AT = 0.8
 
 
 def deadline_of(published_at: datetime, within_seconds: float | None) -> datetime | None:
@@ -40,13 +40,13 @@ def in_time(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
 
 
 def missed_before(within_seconds: float, now: datetime) -> datetime:
-    """Return until when an event was published whose deliveries are too late at `now`."""
+    """Return the time before which an event was published if its deliveries are too late at `now`."""
     return now - timedelta(seconds=within_seconds)
 
 
-def told_before(within_seconds: float, now: datetime) -> datetime:
-    """Return until when an event was published whose deliveries are to be told of at `now`, as their time runs out."""
-    return now - timedelta(seconds=within_seconds * TOLD_AT)
+def late_reported_before(within_seconds: float, now: datetime) -> datetime:
+    """Return the time before which an event was published if its deliveries must be reported as late at `now`."""
+    return now - timedelta(seconds=within_seconds * REPORTED_AT)
 
 
 def _text(at: datetime) -> str:

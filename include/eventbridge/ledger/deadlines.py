@@ -16,15 +16,15 @@ class Deadlines(Database):
     """The part of the ledger about deliveries of targets with `deliver_within`."""
 
     def release_missed(self, rule: str, target: str, before: datetime) -> int:
-        """Make due what waits of a target and was published by `before`, so that it can end; return how many rows."""
+        """Make waiting deliveries of a target published by `before` due, to be dead-lettered; return how many rows."""
         of = {"of_rule": rule, "of_target": target, "before": before, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_MISSED, of).rowcount
 
-    def tell_running_late(
-        self, rule: str, target: str, before: datetime, told: Callable[[RunningLate], OperationalEvent]
+    def report_running_late(
+        self, rule: str, target: str, before: datetime, event_of: Callable[[RunningLate], OperationalEvent]
     ) -> int:
-        """Queue the event for what of a target waits that was published by `before`, once; return how much that is."""
+        """Queue the event for waiting deliveries of a target published by `before`, once each; return their number."""
         of = {"of_rule": rule, "of_target": target, "before": before, "now": self.now()}
         with self._reading() as connection:
             if connection.execute(statements.RUNNING_LATE.limit(1), of).first() is None:
@@ -36,5 +36,5 @@ class Deadlines(Database):
             connection.execute(statements.NOTE_REPORTED, of)
             waits_for = tuple(sorted({row.held or row.reason for row in rows}))
             late = RunningLate(sum(row.deliveries for row in rows), min(row.published_at for row in rows), waits_for)
-            queue_events(connection, [told(late)])
+            queue_events(connection, [event_of(late)])
             return late.count

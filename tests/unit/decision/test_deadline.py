@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.decision.deadline import deadline_of, in_time, missed, missed_before, told_before
+from eventbridge.decision.deadline import deadline_of, in_time, late_reported_before, missed, missed_before
 from eventbridge.model.outcome import DELIVERED, DeadLettered, RetryAt
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -42,5 +42,5 @@ def test_a_retry_beyond_the_deadline_ends_the_delivery_at_once() -> None:
 
 def test_four_fifths_of_the_time_are_told_of() -> None:
     """Of 10 minutes 8: what was published so long ago, or longer."""
-    assert told_before(600.0, NOON) == NOON - timedelta(minutes=8)
+    assert late_reported_before(600.0, NOON) == NOON - timedelta(minutes=8)
     assert missed_before(600.0, NOON) == NOON - timedelta(minutes=10)

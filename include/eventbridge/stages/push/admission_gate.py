@@ -25,9 +25,9 @@ class RequestFeed(Sequence[Request]):
     def __iter__(self) -> Iterator[Request]:
         """Yield requests until one may not be sent."""
         for request in self._requests:
-            while (word := self._may_send(request, self.left)) is None:
+            while (may_send := self._may_send(request, self.left)) is None:
                 yield None  # type: ignore[misc]  # to a target with a transfer slot only
-            if not word:
+            if not may_send:
                 return
             self.left -= 1
             yield request

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.deadline import missed_before, told_before
+from eventbridge.decision.deadline import late_reported_before, missed_before
 from eventbridge.decision.hold_reason import delivery_hold_reason
 from eventbridge.decision.operational_event import of_running_late
 from eventbridge.errors import ReconciliationError
@@ -160,8 +160,8 @@ def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
             within = target.deliver_within_seconds
             if within is not None:
                 runtime.ledger.release_missed(rule.name, target.name, missed_before(within, now))
-                told = partial(of_running_late, rule.name, target.name, within, time=now)
-                runtime.ledger.tell_running_late(rule.name, target.name, told_before(within, now), told)
+                event_of = partial(of_running_late, rule.name, target.name, within, time=now)
+                runtime.ledger.report_running_late(rule.name, target.name, late_reported_before(within, now), event_of)
 
 
 def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:

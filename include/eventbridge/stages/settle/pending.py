@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.decision.deadline import told_before
+from eventbridge.decision.deadline import late_reported_before
 from eventbridge.decision.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
 from eventbridge.decision.ordering import BLOCKED, delivery_on_hold_at, is_marked
 from eventbridge.event.ids import delivery_id_text
@@ -103,7 +103,7 @@ class _PendingContext:
             on_hold_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
         if group.held == QUEUE_EXHAUSTED:  # if it is released it must be tried: its age begins with the hold
             on_hold_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
-        published_at, told_at = self._timed(group, time_at(int(waiting.published_at[at].max())))
+        published_at, late_reported_at = self._timed(group, time_at(int(waiting.published_at[at].max())))
         return PendingDeliveries(
             batch_id=self._batch.batch_id,
             settlement=settlement,
@@ -128,7 +128,7 @@ class _PendingContext:
             order_shard=group.shard,
             order_spans=waiting.spans(at),
             published_at=published_at,
-            late_reported_at=told_at,
+            late_reported_at=late_reported_at,
         )
 
     def _timed(self, group: PendingGroup, youngest: datetime) -> tuple[datetime | None, datetime | None]:
@@ -139,8 +139,10 @@ class _PendingContext:
             return None, None
         planned_at = self._batch.planned_at
         # the plan of a retry batch reported it before
-        told = not self._batch.routes and youngest <= told_before(target.deliver_within_seconds, planned_at)
-        return youngest, planned_at if told else None
+        was_reported = not self._batch.routes and youngest <= late_reported_before(
+            target.deliver_within_seconds, planned_at
+        )
+        return youngest, planned_at if was_reported else None
 
     def _runner(self, pieces: Iterable[Piece]) -> str:
         for piece in pieces:
