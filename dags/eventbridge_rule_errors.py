@@ -1,4 +1,4 @@
-"""Shows errors in rule files as an Airflow import error; makes no DAG. The DAGs go on with the last good rules."""
+"""Shows errors in rule files as an Airflow import error; defines no DAG. DAGs continue with the last valid rules."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ def test_the_form_enables_a_target_and_releases_a_rule(directed: Running) -> Non
     assert directed.runtime.ledger.target_statuses()["crew-duty", "crew"].state == "ok"
     done = [(each.by, each.call, each.status) for each in directed.runtime.ledger.actions(2)]
     assert done == [("Airflow, admin", "DAG eventbridge_operate_rules", 0)] * 2
-    assert "crew-duty/crew enabled by admin" in directed.task_log("eventbridge_operate_rules", enabled, "operate")
+    assert "Target crew-duty/crew enabled." in directed.task_log("eventbridge_operate_rules", enabled, "operate")
     assert "crew-duty is not on hold" in directed.task_log("eventbridge_operate_rules", released, "operate")
 
 

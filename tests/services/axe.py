@@ -1,4 +1,4 @@
-"""axe-core, which looks for accessibility faults of a page, fetched from npm for the tests of the page."""
+"""Downloads axe-core, which finds accessibility errors of a page, from npm, for the tests of the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHA512: Final = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76A
 
 
 def fetch_axe() -> Path:
-    """Return the script, which npm fetches if it is not there; raises ToolMissing."""
+    """Return the script, downloaded by npm if it is missing; raises ToolMissing."""
     script = CACHE / f"{_PACKAGE.replace('@', '-')}.js"
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "axe.lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""A Kafka broker and a RocketMQ as one: what a test that holds for both of them asks of either."""
+"""A common interface of a Kafka broker and a RocketMQ, for tests that run on both."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class OnKafka:
 
     server: Kafka
     kind: ClassVar[str] = "kafka"
-    #: A connection to where nobody responds, and what the attempts to reach it end with.
+    #: A connection to an address without a server, and the errors of connecting to it.
     nobody: ClassVar[tuple[str, str]] = ("kafka://nobody:wrong@127.0.0.1:1", "Timeout")
-    #: The tag of the page's example, where messages have one.
+    #: The tag of the page's example, if messages have tags.
     tag: ClassVar[bytes | None] = None
 
     def make_topics(self, *topics: str, partitions: int = 1) -> None:
-        """Make topics, empty; those there are made again."""
+        """Create empty topics; recreate existing ones."""
         make_kafka_topics(self.server, *topics, partitions=partitions)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Let a topic have so many partitions, more than it has."""
+        """Increase the number of partitions of a topic."""
         add_partitions(self.server, topic, partitions)
 
     def open(self, topic: str) -> KafkaLog:
@@ -47,17 +47,17 @@ class OnKafka:
         return KafkaLog(settings, [topic], clock=lambda: datetime.now(UTC))
 
     def dropper(self, topic: str) -> Callable[[], None]:
-        """Return what drops the messages that a topic has now."""
+        """Return a function that drops the messages that a topic has now."""
         with closing(self.open(topic)) as log:
             ends = log.ends()
         return lambda: drop_before(f"kafka://{self.server.servers}", ends)
 
     def bound_messages(self, topic: str) -> None:
-        """Make a topic again, which takes no message of more than 20 000 bytes."""
+        """Recreate a topic with a limit of 20,000 bytes per message."""
         make_kafka_topics(self.server, topic, **{"max.message.bytes": "20000"})
 
     def delivery_id(self, message: Message) -> bytes:
-        """Return the delivery id that a target wrote with a message."""
+        """Return the delivery id that a target added to a message."""
         return dict(message.headers or ())["eventbridge-delivery-id"] or b""
 
 
@@ -71,11 +71,11 @@ class OnRocketmq:
     tag: ClassVar[bytes | None] = b"placed"
 
     def make_topics(self, *topics: str, partitions: int = 1) -> None:
-        """Make topics, empty; those there are made again."""
+        """Create empty topics; recreate existing ones."""
         make_rocketmq_topics(self.server, *topics, partitions=partitions)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Let a topic have so many partitions, more than it has."""
+        """Increase the number of partitions of a topic."""
         set_partitions(self.server, topic, partitions)
 
     def open(self, topic: str) -> RocketmqLog:
@@ -83,16 +83,16 @@ class OnRocketmq:
         return RocketmqLog(rocketmq_settings(Connection("shop", "rocketmq", self.server.servers)), [topic])
 
     def dropper(self, _: str) -> Callable[[], None]:
-        """Return what drops the messages that the broker has now."""
+        """Return a function that drops the messages that the broker has now."""
         begin_file(self.server)
         begun = datetime.now(UTC)
         return lambda: drop_old_files(self.server, begun)
 
     def bound_messages(self, _: str) -> None:
-        """Nothing is to do: a broker takes no more than 32 767 bytes of properties."""
+        """Do nothing: a broker accepts at most 32,767 bytes of properties."""
 
     def delivery_id(self, message: Message) -> bytes:
-        """Return the delivery id that a target wrote with a message."""
+        """Return the delivery id that a target added to a message."""
         return message.key or b""
 
 

@@ -1,4 +1,4 @@
-"""Where the packages of real servers are kept: one folder of the checkout, filled by `make services` or by need."""
+"""The folder of the checkout with the packages of real servers, filled by `make services` or on demand."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ CACHE: Final = Path(__file__).parents[2] / ".services"
 
 
 def listens(port: int) -> bool:
-    """Tell whether anybody responds on a port of 127.0.0.1."""
+    """Return whether a process responds on a port of 127.0.0.1."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0

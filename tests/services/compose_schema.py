@@ -1,4 +1,4 @@
-"""The compose specification's JSON schema, out of the package docker-compose, of which nothing else is used."""
+"""The JSON schema of the compose specification, from the package docker-compose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FETCHED: Final = CACHE / "compose-spec-1.29.2.json"
 
 
 def compose_schema() -> dict[str, Any]:
-    """Return the schema, which pip fetches if it is not there; raises ToolMissing."""
+    """Return the schema, downloaded by pip if it is missing; raises ToolMissing."""
     if not FETCHED.exists():
         CACHE.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory() as folder:

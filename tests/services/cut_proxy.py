@@ -1,4 +1,4 @@
-"""A proxy of TCP that breaks connections off within responses, as a server that dies or a network that fails does."""
+"""A TCP proxy that breaks connections within responses, like a server that dies or a network that fails."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class CutProxy:
                     break
                 target.sendall(piece)
         for each in (source, target):
-            _end(each)  # so that the other way ends too
+            _end(each)  # so that the other direction ends too
 
     def _is_cut(self) -> bool:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Airflow's auth manager FAB, fetched beside our own packages: for the test of the page with it."""
+"""Downloads Airflow's auth manager FAB into a separate folder, for the test of the page with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REQUIREMENTS: Final = Path(__file__).with_name("fab.txt")
 
 
 def fetch_fab() -> Path:
-    """Return a folder for `PYTHONPATH`, which pip fills if it is not there; raises ToolMissing."""
+    """Return a folder for `PYTHONPATH`, filled by pip if it is missing; raises ToolMissing."""
     done = FETCHED / ".fetched"
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "fab.lock").open("w") as lock:

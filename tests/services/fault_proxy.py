@@ -1,4 +1,4 @@
-"""A proxy before an HTTP server that disturbs what passes: it drops, delays, cuts short, and responds with 500 and 503.
+"""A proxy for an HTTP server that injects faults: it drops, delays, truncates, and responds with 500 and 503.
 
 It works on the bytes of the connection, so that the client sees what it would see of a bad network.
 """
@@ -24,7 +24,7 @@ _CODES: Final = {"500 Internal Server Error": "InternalError", "503 Slow Down": 
 
 
 class Fault(Enum):
-    """What is done to one request, or to its response."""
+    """The fault of one request or response."""
 
     DROP_REQUEST = "the connection ends before the server sees the request"
     HALF_REQUEST = "the server gets half of the request, and the connection ends"
@@ -37,7 +37,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True)
 class _Message:
-    """A request or a response as it stands on the wire."""
+    """A request or a response as it is sent."""
 
     head: bytes
     body: bytes
@@ -53,7 +53,7 @@ class _Message:
 
 
 class FaultProxy:
-    """Passes requests on to a port of 127.0.0.1 while the context is open; `fault` says what becomes of each.
+    """Forwards requests to a port of 127.0.0.1 while the context is open; `fault` returns the fault of each.
 
     `fault` is asked with the method of each request. `met` counts the requests that were disturbed, `seen` all.
     """
@@ -70,7 +70,7 @@ class FaultProxy:
 
     @property
     def connection(self) -> str:
-        """The URI of a connection to S3 by way of the proxy."""
+        """The URI of a connection to S3 through the proxy."""
         return connection_uri(self.port)
 
     def __enter__(self) -> Self:
@@ -116,7 +116,7 @@ class FaultProxy:
         upstream_reader: asyncio.StreamReader,
         upstream: asyncio.StreamWriter,
     ) -> bool:
-        """Pass one request on, and its response back; whether another one may follow on these connections."""
+        """Forward one request and its response; return whether another one may follow on these connections."""
         head = await _next_head(reader, upstream_reader)
         if head is None:
             return False
@@ -182,7 +182,7 @@ async def _read_response(reader: asyncio.StreamReader, method: str) -> _Message:
         return _Message(head, b"")
     if _header(head, b"content-length") or _header(head, b"transfer-encoding"):
         return _Message(head, await _body(reader, head))
-    return _Message(head, await reader.read())  # it ends with the connection
+    return _Message(head, await reader.read())  # its end is the end of the connection
 
 
 async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:

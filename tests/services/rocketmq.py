@@ -1,4 +1,4 @@
-"""A real RocketMQ for tests: a name server and one broker, reached by free ports of 127.0.0.1."""
+"""A real RocketMQ for tests: a name server and one broker, on free ports of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from eventbridge.rocketmq.remoting.settings import ClientSettings
 HERE: Final = Path(__file__).parent
 VERSION: Final = "5.5.0"
 JARS: Final = CACHE / f"rocketmq-{VERSION}"
-#: The brokers, by the names of their ports; the second is there where it is wanted.
+#: The brokers, by the names of their ports; the second one is optional.
 BROKERS: Final = {"broker": "broker-a", "second": "broker-b"}
 BROKER: Final = BROKERS["broker"]
-#: Who may come in where `secured`.
+#: The user if `secured`.
 USER: Final = "flights"
 PASSWORD: Final = "a-secret-of-the-tests"
 
-#: The log of all messages is cut into files of so many bytes; retention drops whole files.
+#: The size in bytes of the files of the message log; retention deletes whole files.
 _FILE_BYTES: Final = 2 << 20
 _FILLER: Final = "filler"
 
-# Each flush of the timers looks through a wheel of 38 MB, for what only a broker that starts again reads: once a second
-# it would take a quarter of a processor for as long as there is a broker.
+# Each flush of the timers scans a wheel of 38 MB that only a restarted broker reads: once a second, it would take a
+# quarter of a CPU.
 _BROKER = """\
 brokerClusterName=tests
 brokerName={name}
@@ -65,7 +65,7 @@ diskMaxUsedSpaceRatio=99
 flushConsumerOffsetInterval=500
 flushDelayOffsetInterval=1000
 """
-#: As docs/connectors/rocketmq.md tells those who read large backlogs.
+#: As docs/connectors/rocketmq.md recommends for large backlogs.
 _LARGE_RESPONSES = """\
 maxTransferCountOnMessageInMemory=512
 maxTransferBytesOnMessageInMemory=1048576
@@ -99,7 +99,7 @@ _START_SECONDS = 90.0
 
 @dataclass
 class RocketMQ:
-    """A name server and brokers with their data in a folder; those may be killed and started again.
+    """A name server and brokers with their data in a folder; the brokers can be killed and restarted.
 
     There is one broker, unless `ports` has one for a `second` too.
 
@@ -120,7 +120,7 @@ class RocketMQ:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write_settings()
-        # its replication listens on all addresses, and no setting changes that
+        # its replication listens on all addresses, without a setting to change that
         self._network = self._stack.enter_context(OwnNetwork(list(self.ports.values())))
         self._run("names", "org.apache.rocketmq.namesrv.NamesrvStartup", 64)
         for which in self.ports:
@@ -129,24 +129,24 @@ class RocketMQ:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes.values():  # to end as an operator ends it takes ten seconds
+        for process in self._processes.values():  # a clean stop takes ten seconds
             process.kill()
             process.wait()
         self._stack.close()
 
     @property
     def servers(self) -> str:
-        """Where clients reach the name server."""
+        """The address of the name server."""
         return f"127.0.0.1:{self.ports['names']}"
 
     @property
     def connection(self) -> str:
-        """The connection to it, as a URI."""
+        """The URI of its connection."""
         return f"rocketmq://{self.servers}"
 
     @property
     def ca(self) -> Path:
-        """The certificate that vouches for it."""
+        """Its CA certificate."""
         return self.folder / "ca.pem"
 
     def start(self, which: str = "broker") -> None:
@@ -157,17 +157,17 @@ class RocketMQ:
         client.close()
 
     def kill(self, which: str = "broker") -> None:
-        """Kill a broker, as a loss of power does, but for what the operating system has."""
+        """Kill a broker by SIGKILL; data in the operating system's cache survive."""
         self._processes[which].kill()
         self._processes[which].wait()
 
     def client(self) -> Client:
-        """Return a client that may do all."""
+        """Return a client with all permissions."""
         login = (USER, PASSWORD) if self.secured else ("", "")
         return Client(ClientSettings((self.servers,), access_key=login[0], secret_key=login[1]))
 
     def admin(self, *words: str) -> str:
-        """Return what RocketMQ's own tool says (`mqadmin WORDS`)."""
+        """Return the output of RocketMQ's own tool (`mqadmin WORDS`)."""
         command = [java_program("java"), "-Xmx128m", *_OPTIONS, f"-Duser.home={self.folder}"]
         command += [f"-Drocketmq.namesrv.addr={self.servers}", "-cp", f"{fetch_rocketmq()}/*"]
         command += ["org.apache.rocketmq.tools.command.MQAdminStartup", *words]
@@ -221,7 +221,7 @@ class RocketMQ:
 
 
 def make_topics(server: RocketMQ, *topics: str, partitions: int = 1) -> None:
-    """Make topics, empty; those there are made again."""
+    """Create empty topics; recreate existing ones."""
     client = server.client()
     try:
         for topic in topics:
@@ -232,7 +232,7 @@ def make_topics(server: RocketMQ, *topics: str, partitions: int = 1) -> None:
 
 
 def set_partitions(server: RocketMQ, topic: str, partitions: int) -> None:
-    """Let a topic have so many partitions."""
+    """Set the number of partitions of a topic."""
     client = server.client()
     try:
         _make(server, client, topic, partitions)
@@ -284,7 +284,7 @@ def _wait(is_so: Callable[[], bool], what: str) -> None:
 
 
 def begin_file(server: RocketMQ) -> None:
-    """Have what is published from now on lie in another file of the broker than what was before."""
+    """Make the broker write later messages to another file than earlier ones."""
     client = server.client()
     try:
         try:
@@ -292,25 +292,25 @@ def begin_file(server: RocketMQ) -> None:
         except RemotingError:
             _make(server, client, _FILLER, 1)
         (partition,) = client.queues(_FILLER)
-        for _ in range(2):  # each takes more than half a file
+        for _ in range(2):  # each message takes more than half a file
             client.send(partition, OutgoingMessage(b"x" * (server.file_bytes * 6 // 10)))
     finally:
         client.close()
 
 
 def drop_old_files(server: RocketMQ, before: datetime) -> None:
-    """Let the broker be without the files that were full before a time, as its retention does it."""
+    """Delete the broker's files that were full before a time, like its retention does."""
     server.kill()
     files = sorted((server.folder / "store" / "commitlog").iterdir())
     for file, after in pairwise(files):
-        begun = int.from_bytes(after.read_bytes()[56:64], "big")  # the first message's time; 0: made in advance
+        begun = int.from_bytes(after.read_bytes()[56:64], "big")  # the first message's time; 0: preallocated
         if 0 < begun <= before.timestamp() * 1_000:
             file.unlink()
     server.start()
 
 
 def fetch_rocketmq() -> Path:
-    """Return the folder of RocketMQ's jars, which Maven fills if they are not there; raises ToolMissing."""
+    """Return the folder of RocketMQ's jars, filled by Maven if it is missing; raises ToolMissing."""
     require(java_program("java"), "Java, 17 or later,", "openjdk-17-jre-headless")
     require("nsenter", "nsenter", "util-linux")
     done = JARS / ".fetched"

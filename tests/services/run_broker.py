@@ -1,4 +1,4 @@
-"""Runs a broker for the demo until SIGTERM: its kind, its folder and its ports are the arguments."""
+"""Runs a broker for the demo until SIGTERM. The arguments are its type, its folder and its ports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITIONS: Final = 4
 
 
 def main() -> None:
-    """Run the broker, make the topic if the folder is new, and then the file `ready` in the folder."""
+    """Run the broker, create the topic if the folder is new, and then the file `ready` in the folder."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     kind, folder, ports = sys.argv[1], Path(sys.argv[2]), [int(port) for port in sys.argv[3:]]
     made = folder / "topic-made"

@@ -1,4 +1,4 @@
-"""An OAuth2 token endpoint on a free port, whose tokens are JWTs that nobody signed, as a test's Kafka takes them."""
+"""An OAuth2 token endpoint on a free port. Its tokens are unsigned JWTs, which a test's Kafka accepts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def token_endpoint(client: str, secret: str) -> Iterator[str]:
-    """Run it for the block and yield its URL; it knows one client, which shows its secret by basic authentication."""
+    """Run it for the block and yield its URL; it has one client, with basic authentication."""
     shown = "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode()
 
     class Endpoint(BaseHTTPRequestHandler):
@@ -29,7 +29,7 @@ def token_endpoint(client: str, secret: str) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

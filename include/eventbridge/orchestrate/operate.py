@@ -54,11 +54,12 @@ def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
         if not target:
             raise UserError("enable target needs a target. Fill in Target")
         find_target(runtime.rule_set(), rule, target)
-        return f"{rule}/{target} enabled by {by}; deliveries due now: {enable_target(runtime, rule, target)}"
+        due = enable_target(runtime, rule, target)
+        return f"Target {rule}/{target} enabled. Deliveries due now: {due}. Requested by {by}."
     if target:
         raise UserError("release rule applies to the whole rule. Leave Target empty")
     find_rule(runtime.rule_set(), rule)
-    return f"{_summary(release_rule(runtime, rule))}; by {by}"
+    return f"{_summary(release_rule(runtime, rule))}. Requested by {by}."
 
 
 def _summary(released: Released) -> str:

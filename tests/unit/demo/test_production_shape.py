@@ -1,4 +1,4 @@
-"""docker-compose.yaml is sound, keeps its doors shut, and says the same as `make up-production` runs."""
+"""docker-compose.yaml is valid, publishes only local ports, and matches what `make up-production` runs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ WHOLE = document(SECRETS)
 
 @pytest.fixture
 def native(tmp_path: Path) -> Substitutions:
-    """What `make up-production` makes of the file."""
+    """The services as `make up-production` runs them."""
     return Substitutions(services(SECRETS), tmp_path)
 
 
 def test_the_file_conforms_to_the_compose_specification() -> None:
-    """Its JSON schema finds nothing."""
+    """Its JSON schema accepts the file."""
     schema = compose_schema()
     found = {name: value for name, value in WHOLE.items() if name != "name"}  # newer than that schema
 
@@ -41,7 +41,7 @@ def test_the_file_conforms_to_the_compose_specification() -> None:
 
 
 def test_only_the_ui_and_the_api_are_published_and_only_locally() -> None:
-    """No other service has a port outside, and none uses the host's network."""
+    """No other service publishes a port, and none uses the host's network."""
     published = {name: fields["ports"] for name, fields in WHOLE["services"].items() if "ports" in fields}
 
     assert published == {"airflow-api": ["127.0.0.1:8080:8080"], "eventbridge-api": ["127.0.0.1:8090:8090"]}
@@ -50,13 +50,13 @@ def test_only_the_ui_and_the_api_are_published_and_only_locally() -> None:
 
 @pytest.mark.parametrize("name", sorted(SECRETS))
 def test_no_secret_has_a_default(name: str) -> None:
-    """Without it the file is refused, by the name of the variable and with what to do."""
+    """Without it the file is refused, with the name of the variable and the remedy."""
     with pytest.raises(DemoError, match=f"{name} is not set: run make env"):
         services({key: value for key, value in SECRETS.items() if key != name})
 
 
 def test_the_example_names_every_variable_and_no_secret() -> None:
-    """What the file asks for is in .env.example, with the same default, and secrets are empty there."""
+    """Every variable of the file is in .env.example, with the same default; secrets are empty there."""
     example = dict(re.findall(r"(?m)^([A-Z_0-9]+)=(.*)$", env.EXAMPLE.read_text()))
     asked = {name: other for name, _, other in re.findall(r"\$\{([A-Z_0-9]+)(:[-?])?([^}]*)\}", FILE.read_text())}
 
@@ -68,7 +68,7 @@ def test_the_example_names_every_variable_and_no_secret() -> None:
 
 
 def test_make_env_writes_random_private_secrets_once(tmp_path: Path) -> None:
-    """A second call changes nothing: the passwords are in use."""
+    """A second call changes nothing, as the passwords are in use."""
     env.write(file=tmp_path / ".env")
     written = (tmp_path / ".env").read_text()
     env.write(file=tmp_path / "other")
@@ -85,7 +85,7 @@ def test_make_env_writes_random_private_secrets_once(tmp_path: Path) -> None:
 
 
 def test_the_image_has_what_its_services_run() -> None:
-    """The file that says what goes into it lets through what is copied, and no more than there is; versions agree."""
+    """.dockerignore includes what the Dockerfile copies; versions agree."""
     dockerfile = (ROOT / "Dockerfile").read_text()
     let_through = re.findall(r"(?m)^!(.+)$", (ROOT / ".dockerignore").read_text())
     own = [fields for fields in WHOLE["services"].values() if fields["image"].startswith("eventbridge:")]
@@ -99,7 +99,7 @@ def test_the_image_has_what_its_services_run() -> None:
 
 
 def test_dependencies_have_health_checks() -> None:
-    """A service that others wait for has a health check, or is one that ends; every volume is named."""
+    """A service on which others depend has a health check, or ends; every volume is declared."""
     for fields in WHOLE["services"].values():
         for other, how in fields.get("depends_on", {}).items():
             ends = how["condition"] == "service_completed_successfully"
@@ -110,7 +110,7 @@ def test_dependencies_have_health_checks() -> None:
 
 
 def test_both_shapes_run_the_same_commands_with_the_same_settings(native: Substitutions) -> None:
-    """What runs natively is the file's own command and environment once addresses and folders are named back."""
+    """A native process has the file's command and environment, apart from addresses and folders."""
     for service in services(SECRETS).values():
         for process in native.processes(service):
             own = {name: value for name, value in process.environment.items() if name not in ADDED}
@@ -122,14 +122,14 @@ def test_both_shapes_run_the_same_commands_with_the_same_settings(native: Substi
 
 
 def test_every_container_has_bounded_logs() -> None:
-    """Each service has the logging driver that rotates by itself."""
+    """Each service has the logging driver that rotates its logs."""
     assert {name: fields.get("logging") for name, fields in WHOLE["services"].items()} == {
         name: {"driver": "local"} for name in WHOLE["services"]
     }
 
 
 def test_every_process_gets_every_setting() -> None:
-    """Whoever opens the ledger or the store sees the same: scheduler, workers, triggerer, API."""
+    """Scheduler, workers, triggerer and API use the same ledger and store."""
     own = [each for each in services(SECRETS).values() if each.is_own and not each.name.startswith(("s3", "spark"))]
     settings = WHOLE["x-settings"]
 
@@ -139,12 +139,12 @@ def test_every_process_gets_every_setting() -> None:
 
 
 def test_an_empty_variable_takes_the_default_and_two_dollars_are_one() -> None:
-    """As the specification has it."""
+    """Variables are substituted as in the specification."""
     assert substitute("${A:-one} ${B:-two} $$HOME", {"A": "", "B": "2"}) == "one 2 $HOME"
 
 
 def test_only_hosts_are_replaced_by_addresses(native: Substitutions) -> None:
-    """A bucket, a path and a word that look like a service's name stay as they are."""
+    """A bucket, a path or a word that equals a service's name stays as it is."""
     service = services(SECRETS)["s3"]
     texts = ("s3://store@eventbridge/x", "http://s3:9000", "kafka://kafka:9092", "-Dx=/tmp/s3", "1@kafka:9093")
     s3, kafka = native.address("s3"), native.address("kafka")
@@ -159,7 +159,7 @@ def test_only_hosts_are_replaced_by_addresses(native: Substitutions) -> None:
 
 
 def _named_back(native: Substitutions, service: Service, address: str) -> Callable[[str], str]:
-    """Return what turns addresses and folders of this machine into the file's own words, and leaves those."""
+    """Return a function that turns local addresses and folders back into those of the file."""
     names = {native.address(other.name, 0): other.name for other in services(SECRETS).values()}
     names |= {address: service.name, "0.0.0.0": service.name}
     names |= {str(folder): path for path, folder in native.paths(service).items()}
@@ -168,7 +168,7 @@ def _named_back(native: Substitutions, service: Service, address: str) -> Callab
 
 
 def test_old_rows_and_logs_are_removed_and_newer_ones_stay(tmp_path: Path) -> None:
-    """Each round asks Airflow to drop what is older than KEEP_DAYS, and goes on with the logs where that fails."""
+    """Each round has Airflow delete rows older than KEEP_DAYS, and deletes logs even if that fails."""
     programs, logs, asked = tmp_path / "bin", tmp_path / "logs", tmp_path / "asked"
     programs.mkdir()
     for name, text in (("airflow", f'echo "$@" >> {asked}\nexit 1'), ("sleep", "exit 3")):  # the loop ends there

@@ -1,4 +1,4 @@
-"""The supervisor of `make up-production` starts in order, starts again what died, and leaves nothing behind."""
+"""The supervisor of `make up-production` starts services in order, restarts those that die, and stops all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ services:
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
-    """Starts three services, the third with a command; ends them after the test."""
+    """Starts three services, the third with a command; stops them after the test."""
     made: list[Supervisor] = []
 
     def start(command: str = 'sleep, "600"', check: str = "true") -> Supervisor:
@@ -51,7 +51,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
 
 
 def test_services_start_once_their_dependencies_are_healthy(started: Callable[..., Supervisor], tmp_path: Path) -> None:
-    """The second would end at once if the first had not ended before."""
+    """The second service fails if the first one has not ended before."""
     supervisor = started()
 
     assert sorted(supervisor.running) == ["first", "second-1", "second-2", "third"]
@@ -59,7 +59,7 @@ def test_services_start_once_their_dependencies_are_healthy(started: Callable[..
 
 
 def test_a_killed_process_ends_with_its_children_and_is_restarted(started: Callable[..., Supervisor]) -> None:
-    """As a container does."""
+    """A container does the same."""
     supervisor = started()
     before = supervisor.running["second-1"]
     children = psutil.Process(before.pid).children()
@@ -71,11 +71,11 @@ def test_a_killed_process_ends_with_its_children_and_is_restarted(started: Calla
     assert children
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
     assert supervisor.running["second-1"].poll() is None
-    assert supervisor.running["first"].returncode == 0  # it is one that ends
+    assert supervisor.running["first"].returncode == 0  # it is expected to end
 
 
 def test_stopping_leaves_no_process(started: Callable[..., Supervisor]) -> None:
-    """Neither a process nor one of its children."""
+    """Neither the processes nor their children remain."""
     supervisor = started()
     processes = [psutil.Process(supervisor.running[name].pid) for name in ("second-1", "second-2", "third")]
     processes += [child for process in processes for child in process.children()]
@@ -85,6 +85,6 @@ def test_stopping_leaves_no_process(started: Callable[..., Supervisor]) -> None:
 
 
 def test_a_service_that_ends_during_the_start_is_reported_with_its_log(started: Callable[..., Supervisor]) -> None:
-    """Nobody waits for what cannot come."""
+    """The start does not wait for it any longer."""
     with pytest.raises(DemoError, match=r"third ended with 3: no such ledger .*third\.log"):
         started('sh, -c, "echo no such ledger; exit 3"', check="false")
