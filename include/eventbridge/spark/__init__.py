@@ -1,4 +1,4 @@
-"""The one framework here is PySpark; nothing below this package knows it."""
+"""Everything that uses PySpark; no other package imports it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["match_frame"]
 
 
 def __getattr__(name: str) -> Any:
-    # Numba costs 0.6 s to import, and most of what starts a session never matches by itself.
+    # Numba takes 0.6 s to import, and most users of a session never match events themselves.
     if name == "match_frame":
         from eventbridge.spark.matching import match_frame
 

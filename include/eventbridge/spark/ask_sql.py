@@ -1,8 +1,9 @@
-"""Asks Spark SQL about a budgeted rule's events: its `where`, and its transforms of the form SQL; within its budget.
+"""Evaluates a budgeted rule's `where` and SQL transforms for its events with Spark SQL, within its budget.
 
-Called by the routers, on the driver, before the share goes to a worker with the results. An expression that means
-nothing holds its rule; one that fails for an event fails for that event alone. One that does not end is interrupted,
-and its rule on hold at once: Java goes on with the event that it is at, and keeps one of Spark's task slots as long.
+Called by the routers, on the driver, before the share goes to a worker with the results. If Spark rejects an
+expression, its rule is put on hold; an expression that fails for an event fails for that event alone. One that does not
+end is interrupted, and its rule put on hold at once: Java continues with the current event, and occupies one of Spark's
+task slots until then.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-#: Events asked about at once: one at first, then at most so many times more than before.
+#: Growth of the number of events per job: one at first, then at most this many times more than before.
 _MOST, _GROWTH = 2_000, 8
-#: A job is cut so that it should take at most this part of the budget, and none begins in its second half: one that
-#: is interrupted then has had several times what it should take.
+#: A job is sized to take at most this part of the budget, and none starts in its second half: an interrupted job has
+#: then had several times its expected duration.
 _PART = 1 / 8
-#: Seconds that Spark has for an event of which nothing is asked, and for ending a job that was interrupted.
+#: The time limit, in seconds, for a job without expressions, and for ending an interrupted job.
 _PATIENCE_SECONDS = 60.0
 _GRACE_SECONDS = 15.0
 
 
 class _BudgetExceeded(Exception):
-    """The budget is over, and the job interrupted."""
+    """The budget is exhausted, and the job was interrupted."""
 
 
 class _JobFailed(Exception):
@@ -53,7 +54,7 @@ class _JobFailed(Exception):
 
 
 def in_sql(store: Store, job: RouteJob, tasks: Sequence[Task]) -> dict[str, Rule]:
-    """Return the rules, by slice id, of those tasks that Spark SQL must be asked about first."""
+    """Return the rules, by slice id, of the tasks that need Spark SQL first."""
     shares = [task for task in tasks if isinstance(task, RuleShare) and not task.give_up]
     if not shares:
         return {}
@@ -64,11 +65,11 @@ def in_sql(store: Store, job: RouteJob, tasks: Sequence[Task]) -> dict[str, Rule
 def with_sql_results(
     spark: SparkSession | ConnectSession, store: Store, job: RouteJob, rule: Rule, share: RuleShare
 ) -> RuleShare:
-    """Return the share with Spark's results, as far as its budget went, or with why its rule is to be put on hold.
+    """Return the share with Spark's results within its budget, or with the reason to put its rule on hold.
 
-    The budget is time: twice the share's CPU-seconds and one more, as the CPU time of Spark's Java cannot be told
-    apart. The results lie in the store; the caller deletes them (`delete_sql_results`) once the share is routed. Raises
-    SparkError if Spark does not even respond where nothing is asked.
+    The budget is wall time: twice the share's CPU-seconds plus one, as the CPU time of Spark's JVM cannot be
+    attributed. The results are in the store; the caller deletes them (`delete_sql_results`) once the share is routed.
+    Raises SparkError if Spark does not respond even without expressions.
     """
     for name, value in CONFS.items():
         spark.conf.set(name, value)
@@ -81,19 +82,19 @@ def with_sql_results(
 
 
 def delete_sql_results(store: Store, share: RuleShare) -> None:
-    """Delete what `with_sql_results` wrote for a share that is routed, or will be asked about again.
+    """Delete the results of `with_sql_results` for a share that is routed, or will be evaluated again.
 
-    A process that dies before leaves a file that nothing names: maintenance of the store removes it. Raises StoreError.
+    If the process dies before, maintenance of the store removes the lost file. Raises StoreError.
     """
     if share.results is not None:
         store.delete(share.results)
 
 
 def _written(rule: Rule) -> tuple[str | None, dict[str, str]]:
-    """Return `where` and each SQL target's value as Spark may see them.
+    """Return `where` and each SQL target's value, checked and rewritten for Spark.
 
-    They are checked here as well: a rule set may have been frozen before a check was there, or by somebody else.
-    Raises SqlError.
+    They are checked again: the rule set may have been frozen by an older version, or by another program. Raises
+    SqlError.
     """
     where = None if rule.where is None else parse_sql(rule.where).written()
     targets = [target for target in rule.targets.values() if target.transform.form == "SQL"]
@@ -101,7 +102,7 @@ def _written(rule: Rule) -> tuple[str | None, dict[str, str]]:
 
 
 class _ShareQueries:
-    """The questions about one share, and the results so far."""
+    """The evaluation of one share, with the results so far."""
 
     def __init__(self, spark: SparkSession | ConnectSession, job: RouteJob, rule: Rule, share: RuleShare) -> None:
         self.results: dict[EventRow, SqlResult] = {}
@@ -121,7 +122,7 @@ class _ShareQueries:
         self._until = 0.0
 
     def ask(self) -> None:
-        """Ask about one group after the other until all get a response, the time is over, or there is no point."""
+        """Evaluate one group of events after the other until all are done, the time is up, or the rule is on hold."""
         if self.hold:
             return
         self._require_spark(self._places[:1])
@@ -142,7 +143,7 @@ class _ShareQueries:
             size = max(1, min(size * _GROWTH, _MOST, int(len(group) * self._seconds * _PART / took)))
 
     def _is_quick(self, group: Sequence[EventRow], had_seconds: float) -> bool:
-        """Whether Spark needs less than half as long when nothing is asked: then nothing but the question was slow."""
+        """Whether Spark needs less than half as long without expressions: then only the expression was slow."""
         self._require_spark(group)  # the interruption may have ended the Python worker: a new one takes seconds
         began = time.monotonic()
         self._require_spark(group)
@@ -153,11 +154,11 @@ class _ShareQueries:
 
         events = events_frame(self._spark, self._job, self._places[:1])
         try:
-            # a session without a server looks at once, one with a server when it is asked for types
+            # a session without a server analyses at once, one with a server when types are requested
             asked = asked_frame(events, self._where, self._named(self._values))
             self._columns = dict(zip(self._values, text_columns(asked), strict=True))
         except AnalysisException as error:  # syntax errors are of this class too
-            self.hold = f"Spark cannot make sense of its SQL: {first_error(str(error))}"
+            self.hold = f"Spark rejects its SQL: {first_error(str(error))}"
             return False
         return True
 
@@ -177,7 +178,7 @@ class _ShareQueries:
             self.results[group[number]] = SqlResult(kept, values=values if kept else {})
 
     def _ask_apart(self, place: EventRow, failure: str) -> None:
-        """Find out which of the expressions fail for an event; raises SparkError if it is none of them."""
+        """Find the expressions that fail for an event; raises SparkError if none of them does."""
         self._require_spark([place])
         if self._where is not None:
             try:
@@ -204,7 +205,7 @@ class _ShareQueries:
     def _value(self, target: str, text: str | None) -> Value:
         as_json = is_json(self._columns[target])
         if text is not None and not as_json and (half := HALF.search(text)):
-            said = f"the text holds half of a surrogate pair (U+{ord(half[0]):04X}), which no text can"
+            said = f"the text holds half of a surrogate pair (U+{ord(half[0]):04X}), which is not valid text"
             return Value(None, failure=said)
         return Value(text, as_json)
 
@@ -229,17 +230,17 @@ class _ShareQueries:
         return found
 
     def _require_spark(self, places: Sequence[EventRow]) -> None:
-        """Raise SparkError unless Spark returns these events when nothing is asked about them."""
+        """Raise SparkError unless Spark returns these events without expressions."""
         try:
             self._rows(places, None, {}, _PATIENCE_SECONDS)
         except (_BudgetExceeded, _JobFailed) as error:
-            raise SparkError(f"Spark does not evaluate what every event meets: {error}") from error
+            raise SparkError(f"Spark fails even without an expression: {error}") from error
 
 
 def _interrupted_after(
     spark: SparkSession | ConnectSession, seconds: float, job: Callable[[], list[list[Any]]]
 ) -> list[list[Any]] | str | None:
-    """Return what a job returns, the error it ends with as text, or None: it was interrupted after so long."""
+    """Return a job's result, its error as text, or None if it was interrupted after the time limit."""
     tag = f"eventbridge-{uuid.uuid4().hex}"
     outcome: list[list[list[Any]] | Exception] = []
 
@@ -247,7 +248,7 @@ def _interrupted_after(
         spark.addTag(tag)  # of this thread
         try:
             outcome.append(job())
-        except Exception as error:  # whatever Spark, gRPC or the JVM's gateway raises
+        except Exception as error:  # any error of Spark, gRPC or the JVM gateway
             outcome.append(error)
 
     thread = threading.Thread(target=work, name=tag, daemon=True)
@@ -255,7 +256,7 @@ def _interrupted_after(
     thread.join(seconds)
     if thread.is_alive():
         spark.interruptTag(tag)
-        # The job is over at once, though its last event may keep a task of Spark's for longer.
+        # The job ends at once, though its last event may occupy a Spark task for longer.
         thread.join(_GRACE_SECONDS)
         return None
     return first_error(str(outcome[0])) if isinstance(outcome[0], Exception) else outcome[0]

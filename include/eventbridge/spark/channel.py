@@ -1,4 +1,4 @@
-"""How a client reaches a Spark Connect server, and how it proves that it may: by the server's pre-shared token."""
+"""The gRPC channel to a Spark Connect server, authenticated by the server's pre-shared token."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def without_token(url: str) -> str:
-    """Return a Connect URL as messages show it."""
+    """Return a Connect URL without its token, for messages."""
     head, _, parameters = url.partition("/;")
     kept = [part for part in parameters.split(";") if part and not part.startswith("token=")]
     return f"{head}/;{';'.join(kept)}" if kept else head
 
 
 def with_token(url: str, token: str | None) -> str:
-    """Return a Connect URL with a token, unless it has one or there is none."""
+    """Return a Connect URL with a token, unless it already has one or the token is empty."""
     if not token or "token" in _parameters(url):
         return url
     head, _, parameters = url.rstrip("/").partition("/;")
@@ -29,9 +29,9 @@ def with_token(url: str, token: str | None) -> str:
 
 
 def is_cleartext(url: str) -> bool:
-    """Say whether the channel to a Connect URL is without TLS.
+    """Return whether the channel to a Connect URL is without TLS.
 
-    It is if the URL says use_ssl=false, or says nothing and either has no token or leads to this machine.
+    That is so for use_ssl=false, and by default if the URL has no token or leads to this machine.
     """
     parameters = _parameters(url)
     use_ssl = parameters.get("use_ssl", "").lower()
@@ -43,18 +43,18 @@ def is_cleartext(url: str) -> bool:
 
 
 def channel_builder(url: str) -> DefaultChannelBuilder:
-    """Return the builder of a channel to a Connect URL; its token goes along with every call.
+    """Return the builder of a channel to a Connect URL; its token is sent with every call.
 
-    PySpark itself sends a token over TLS, or to `localhost`, which may be another server's address of IPv6 as well.
+    PySpark itself sends a token only over TLS, or to `localhost`, which over IPv6 may be another server.
     """
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     class TokenChannel(DefaultChannelBuilder):
-        """A channel without TLS whose calls carry the URL's token; PySpark's own where TLS is asked for."""
+        """A channel without TLS whose calls carry the URL's token; with TLS, PySpark's own channel is used."""
 
         @property
         def token(self) -> str | None:
-            """Return the URL's token alone: that of this process's environment belongs to another server."""
+            """Return the URL's token, ignoring the environment's, which belongs to another server."""
             token: str | None = self.getDefault(self.PARAM_TOKEN, None)
             return token
 
@@ -63,7 +63,7 @@ def channel_builder(url: str) -> DefaultChannelBuilder:
             return self._insecure_channel(self.endpoint) if clear else super().toChannel()
 
         def metadata(self) -> Iterable[tuple[str, str]]:
-            """Return what goes along with every call."""
+            """Return the metadata of every call."""
             proof = [("authorization", f"Bearer {self.token}")] if clear and self.token else []
             return [*super().metadata(), *proof]
 

@@ -1,4 +1,4 @@
-"""Processes that do not outlive the process that started them, not even one that was killed: the tether is a pipe."""
+"""Child processes that end with their parent, even if it is killed; they are tethered by a pipe."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ _LOOK_SECONDS = 1.0
 
 
 def start_tethered(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own whose process group ends when this process does, however it ends.
+    """Start a command in a new session whose process group ends when this process ends for any reason.
 
-    The process returned is the command itself and leads its group; it reads nothing. Its `stdin` is the tether:
-    closed, it ends the group politely, and after 10 seconds for good. `options` are those of subprocess.Popen.
-    A command that cannot be run ends with a traceback and exit code 1, and raises nothing here.
+    The returned process is the command itself, the leader of its group. Its `stdin` is the tether: closing it sends
+    SIGTERM to the group, and SIGKILL after 10 seconds. `options` are those of subprocess.Popen. A command that cannot
+    be run ends with a traceback and exit code 1; nothing is raised here.
     """
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, *command],  # -P: the folder we are in has no say in what is imported
-        stdin=subprocess.PIPE,  # nobody writes: our end closes when we die
+        [sys.executable, "-P", "-m", __name__, *command],  # -P: the current folder is not on the import path
+        stdin=subprocess.PIPE,  # never written to: our end closes when this process dies
         start_new_session=True,
         **options,
     )
 
 
 def start_untethered(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own that goes on when this process ends; `options` as above."""
+    """Start a command in a new session that outlives this process; `options` as above."""
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
 
 
 def main() -> None:
-    """Become the command that the arguments name, and leave a guard in its group that ends it with its starter."""
+    """Execute the command in the arguments, after forking a guard into its group that ends it with its parent."""
     command = os.getpid()
     if os.fork() == 0:
         _guard(command)
         os._exit(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the executed command would inherit that
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals, and the command would inherit that
         signal.signal(number, signal.SIG_DFL)
     os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def _guard(command: int) -> None:
-    """Return once the command, its parent, has ended; end its group if the tether is gone before."""
-    # our own, and that of a process that ends the group politely and is killed before the command has obeyed
+    """Return once the command has ended; end its group if the tether closes first."""
+    # also if a process that sent SIGTERM is killed before the command has ended
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):  # a reader of the command's output must see it end with the command
+    for descriptor in (1, 2):  # readers of the command's output must see EOF when the command ends
         os.dup2(nothing, descriptor)
     while not select.select([0], [], [], _LOOK_SECONDS)[0]:
         if os.getppid() != command:

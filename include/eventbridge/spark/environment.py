@@ -1,7 +1,7 @@
-"""What the processes of a Spark that we start see of our environment: names on a list, and no secret.
+"""The environment of Spark processes that we start: allowed names only, no secrets.
 
-Workers of route need the connections of store and bus. Those lie in a file that its owner alone can read; its path is
-in the environment.
+Route workers need the connections of store and bus. These are in a file readable only by its owner, whose path is in
+the environment.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final
 from eventbridge.config.connection import PREFIX
 from eventbridge.errors import ConnectionUnusable
 
-#: Names the file of workers' secrets: a JSON object of variables.
+#: The variable with the path of the workers' secrets: a JSON object of variables.
 SECRETS_FILE: Final = "EVENTBRIDGE_WORKER_SECRETS"
 
-#: Where a Spark Connect server finds its token, and PySpark looks for one.
+#: The variable in which a Spark Connect server and PySpark find the token.
 TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
 _NAMES: Final = frozenset(
@@ -33,12 +33,12 @@ _NAMES: Final = frozenset(
 )
 _PREFIXES: Final = ("LC_", "NUMBA_", "OMP_", "OPENBLAS_", "PYTHON")
 _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})
-#: What workers may need and nobody else is to see.
+#: Variables for workers only.
 _SECRET: Final = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"})
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a Spark process may see: those on the list, and proxies without a password."""
+    """Return the variables for a Spark process: allowed names, and proxies without a password."""
     return {
         name: value
         for name, value in environ.items()
@@ -47,7 +47,7 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_secrets(environ: Mapping[str, str], file: Path) -> None:
-    """Write what workers need of an environment into a new file of mode 0600, in place of one that is there."""
+    """Write the workers' variables into a new file of mode 0600, replacing an existing one."""
     kept = {name: value for name, value in environ.items() if name.startswith(PREFIX) or name in _SECRET}
     file.unlink(missing_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as output:
@@ -56,7 +56,7 @@ def write_secrets(environ: Mapping[str, str], file: Path) -> None:
 
 @lru_cache(maxsize=1)
 def worker_variables() -> Mapping[str, str]:
-    """Return the variables of a Spark worker with those of its file of secrets; AWS's own client gets its keys.
+    """Return a Spark worker's variables, including its secrets; sets the keys for AWS's own client.
 
     Raises ConnectionUnusable if the file cannot be read.
     """

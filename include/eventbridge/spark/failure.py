@@ -1,4 +1,4 @@
-"""What a failed Spark job says, in one line: the first Python error of a worker, else Spark's own first line."""
+"""Summarises a failed Spark job in one line: the first Python error of a worker, else Spark's first line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _TRACEBACK = "Traceback (most recent call last):"
 #: The line that ends a traceback: the error's class, perhaps in modules, and its message.
 _LAST_LINE = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::.*)?$")
 
-#: The line of a gRPC error that says what happened; its first one names a class of the client.
+#: The line of a gRPC error with the cause; its first line names a class of the client.
 _GRPC_DETAILS = re.compile(r'^<_\w+ of RPC .*?^\s*details = "(.+?)"$', re.MULTILINE | re.DOTALL)
 
-#: A line of a log that says what went wrong.
+#: A log line with an error.
 _LOGGED = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b|\bERROR\b|^Error:")
 
 _LONGEST = 500
@@ -24,7 +24,7 @@ _LONGEST = 500
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Turn whatever PySpark or gRPC raises into a SparkError that says what was tried and what went wrong."""
+    """Convert any error of PySpark or gRPC to a SparkError with the failed action and the cause."""
     import grpc  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -33,12 +33,12 @@ def spark_errors(what: str) -> Iterator[None]:
     except (PySparkException, grpc.RpcError, OSError) as error:
         said = first_error(str(error))
         if "authentication token" in said:
-            said += " Write ;token=T behind the address; in Airflow it is the connection's password."
+            said += " Append ;token=T to the address; in Airflow it is the connection's password."
         raise SparkError(f"{what}: {said}") from error
 
 
 def first_error(text: str) -> str:
-    """Return the line that matters of a Spark error: the first Python error, gRPC's details, else its first line."""
+    """Return the relevant line of a Spark error: the first Python error, gRPC's details, else its first line."""
     grpc_details = _GRPC_DETAILS.search(text)
     lines = (line for line in text.splitlines() if line.strip())
     first = grpc_details[1] if grpc_details else next(lines, "no reason was given")
@@ -46,7 +46,7 @@ def first_error(text: str) -> str:
 
 
 def first_error_of_log(text: str) -> str:
-    """Return the line that matters of a Spark process's log: its first Python error, else its first Java error."""
+    """Return the relevant line of a Spark process's log: its first Python error, else its first Java error."""
     lines = (line for line in text.splitlines() if _LOGGED.search(line))
     return _short(_python_error(text) or next(lines, "no reason was given"))
 

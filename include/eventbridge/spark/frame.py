@@ -1,4 +1,4 @@
-"""The Spark job that routes slices: one task each, which reads its rows, matches, transforms, writes, returns a row."""
+"""The Spark job that routes slices: each task reads its rows, matches, transforms, writes files and returns a row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-#: What a worker responds with per task: its result as JSON.
+#: The row that a worker returns per task: its result as JSON.
 RESPONSE = "result string"
 
 
@@ -42,11 +42,10 @@ def routed_frame(
     responses_from: int | None = None,
     route: RouteTask = route_task,
 ) -> DataFrame:
-    """Return the frame of schema RESPONSE that routes every task when it is collected: a Spark task for each.
+    """Return a frame of schema RESPONSE whose collection routes every task, each in a Spark task.
 
-    `responses_from`: workers also write their responses into the store, for a driver that cannot hand them over,
-    numbered from there on.
-    `route` routes one; workers must be able to import it.
+    `responses_from`: workers also write their responses to the store, numbered from there, for a driver that cannot
+    return rows. `route` routes one task; workers must be able to import it.
     """
     text = JobTasks(job, tuple(tasks)).to_json()
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
@@ -56,15 +55,15 @@ def routed_frame(
 def route_numbers(
     route: RouteTask, text: bytes, responses_from: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Route the tasks of `text` whose numbers come in, yield a row of RESPONSE for each; runs in Spark's workers.
+    """Route the tasks of `text` with the given numbers, and yield a row of RESPONSE for each; runs in Spark workers.
 
-    A task that Spark repeats or runs twice writes files of its own names: the driver publishes one response per slice.
+    A task that Spark repeats or duplicates writes files with unique names: the driver publishes one response per slice.
     """
     asked = JobTasks.from_json(text)
     job, tasks = asked.job, asked.tasks
-    if job.old:  # before Arrow makes threads; the worker is one of old work's own session, and stays that
+    if job.old:  # before Arrow creates threads; the worker belongs to the session of old work for good
         give_way_once(OLD_NICENESS)
-    # Not on a slice's time: pyarrow takes pandas along with its first array, and compiled code is read or made.
+    # Not within a slice's time limit: pyarrow imports pandas with its first array, and code is loaded or compiled.
     import pandas  # noqa: F401
 
     compile_ahead()
@@ -81,15 +80,15 @@ def route_numbers(
 
 
 def _longest_seconds(job: RouteJob, task: Task) -> float:
-    # A share has its own budget of CPU time, and stops by itself; twice that is what a busy machine may need for it.
+    # A share has its own CPU budget, and stops by itself; a busy machine may need twice that in wall time.
     return job.slice_seconds + (2 * task.cpu_seconds if isinstance(task, RuleShare) else 0)
 
 
 @contextmanager
 def _ending_after(seconds: float) -> Iterator[None]:
-    """End this worker's process, with a traceback in Spark's log, if the body takes too long: a loop is a crash then.
+    """End this worker process, with a traceback in Spark's log, if the body takes too long: a loop becomes a crash.
 
-    A watchdog that no Python code can stop from barking; the driver splits the slice that it ended.
+    Python code cannot block this watchdog; the driver splits the slice that it ended.
     """
     if seconds > 0:
         faulthandler.dump_traceback_later(seconds, exit=True)
@@ -99,15 +98,15 @@ def _ending_after(seconds: float) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-@lru_cache(KEPT_PROGRAMS)  # as many as there are programs of; every change of a rule makes another set
+@lru_cache(KEPT_PROGRAMS)  # as many as programs are cached; every change of a rule creates another set
 def _rules(store_uri: str, rule_set_hash: str) -> RuleSet:
     return frozen_rules(open_store(store_uri, worker_connection), rule_set_hash)
 
 
 def worker_connection(connection_id: str) -> Connection:
-    """Return a connection from Spark's environment, or its file of secrets: no secret travels with a job.
+    """Return a connection from Spark's environment, or its file of secrets: jobs carry no secrets.
 
-    Raises ConnectionUnusable where it is not defined there.
+    Raises ConnectionUnusable if it is not defined there.
     """
     try:
         return connections_from_environment(worker_variables())(connection_id)
@@ -119,12 +118,12 @@ def worker_connection(connection_id: str) -> Connection:
 
 @lru_cache(maxsize=8)
 def _keep(rule_set_hash: str) -> None:
-    """Take a rule set that was compiled just now out of what the worker's collector looks at after every task."""
+    """Exclude a newly compiled rule set from the garbage collection that Spark's worker runs after every task."""
     gc.freeze()
 
 
 def keep_response(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
-    """Write a worker's response into the store; of two tasks of one slice the first one's counts."""
+    """Write a worker's response to the store; of two tasks of one slice the first counts."""
     store.create(response_path(job, number), result.to_json())
 
 
@@ -134,5 +133,5 @@ def response_path(job: RouteJob, number: int) -> str:
 
 
 def beside(job: RouteJob, name: str) -> str:
-    """Return the path of a file that lies with the delivery files of one try of a job."""
+    """Return the path of a file beside the delivery files of one attempt of a job."""
     return str(PurePosixPath(layout.deliveries(job.planned_at, job.batch_id, job.attempt, "x")).parent) + f"/{name}"

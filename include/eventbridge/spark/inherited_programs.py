@@ -1,7 +1,7 @@
-"""Compiled rule sets that new Python workers have from birth: a worker leaves what it compiled to its daemon.
+"""Compiled rule sets that new Python workers inherit: a worker passes what it compiled to its daemon.
 
-Spark ends workers that rest for a minute. Without this, those that follow compile every rule set again: 3.5 s of CPU
-time each for 10,000 rules. Called by `eventbridge.spark.worker_daemon`.
+Spark ends workers that are idle for a minute. Without inheritance their successors would compile every rule set again:
+3.5 s of CPU time each for 10,000 rules. Called by `eventbridge.spark.worker_daemon`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from eventbridge.routing.program import on_compiled, route_program
 from eventbridge.rule import RuleSet
 from eventbridge.store.rule_sets import know_rules
 
-#: CPU-seconds. A rule set that compiles faster is not worth a pause of the daemon.
+#: CPU-seconds; a rule set that compiles faster is not worth a pause of the daemon.
 WORTH_SECONDS: Final = 0.1
 
 
 def leave_programs() -> None:
-    """Make this process the daemon: from now on it compiles, before a fork, the rule set that a worker compiled last.
+    """Make this process the daemon, which compiles, before a fork, the rule set that a worker compiled last.
 
-    The rule set passes through a file without a name, which daemon and workers have open and which goes with them.
-    A rule set that cannot be passed on is reported on stderr, and workers compile it as before.
+    The rule set passes through an unlinked file that daemon and workers have open.
+    If a rule set cannot be passed on, that is reported on stderr, and workers compile it themselves.
     """
     inheritance = _Inheritance()
     on_compiled(inheritance.leave)
@@ -69,13 +69,13 @@ class _Inheritance:
             rule_set_hash, _, bus = name.decode().partition(" ")
             route_program(rule_set_hash, know_rules(rule_set_hash, content[len(name) + 1 :].decode()), bus)
             gc.collect()
-            gc.freeze()  # the pages are the workers' too
+            gc.freeze()  # the pages are shared with the workers
         except Exception:
             _report()
 
     @contextmanager
     def _turn(self, kind: int) -> Iterator[int]:
-        """Lock the file for this process; of two that share its descriptor too, which `flock` does not."""
+        """Lock the file for this process, also against processes that share its descriptor, unlike `flock`."""
         number = self._file.fileno()
         fcntl.lockf(number, kind)
         try:

@@ -1,4 +1,4 @@
-"""Where Java is, and the environment and flags that Spark's processes are started with."""
+"""Finds Java, and provides the environment and flags of Spark's processes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pathlib import Path
 from eventbridge.errors import PackageMissing, SparkError
 from eventbridge.spark.environment import without_secrets
 
-#: Spark 4.2 needs it (class files of Java 17, jdk.incubator.vector).
+#: Required by Spark 4.2 (class files of Java 17, jdk.incubator.vector).
 LEAST_JAVA = 17
 
 _INSTALL = "sudo apt-get install -y openjdk-17-jre-headless"
 
-#: Little of Spark's own code runs here, the work is in Python: a quick start is worth more than peak speed.
+#: Little of Spark's own code runs here, the work is in Python: a fast start matters more than peak speed.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-#: What Spark forks its Python workers from: they are ready at once.
+#: The daemon from which Spark forks its Python workers, so that they are ready at once.
 WORKER_DAEMON = {"spark.python.daemon.module": "eventbridge.spark.worker_daemon"}
 
 
 def require_java() -> None:
-    """Raise SparkError, in one line with the command that helps, unless there is a Java that Spark can use."""
+    """Raise SparkError, with the command that installs Java, unless there is a Java that Spark can use."""
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -60,7 +60,7 @@ def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: str) -> list[str]:
-    """Return the head of a spark-submit call for a Spark on this machine that leaves its files in `folder`."""
+    """Return the first arguments of spark-submit for a local Spark that keeps its files in `folder`."""
     loopback = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -68,13 +68,15 @@ def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: 
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
-        # Without it a task for which Java has not enough memory ends its executor, which here is everybody's.
+        # Without it a task that exhausts Java's memory ends its executor, which here is shared by all.
         "spark.executor.killOnFatalError.depth": "0",
         **WORKER_DAEMON,
         "spark.driver.extraJavaOptions": JVM_FLAGS,
     }
     if master.startswith("local"):
-        loopback["spark.authenticate"] = "true"  # Spark makes the secret: other users' processes reach its ports too
+        loopback["spark.authenticate"] = (
+            "true"  # Spark generates the secret: other users' processes can reach its ports too
+        )
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", master, "--driver-memory", memory]
     for name, value in {**loopback, **confs}.items():
         command += ["--conf", f"{name}={value}"]

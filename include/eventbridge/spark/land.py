@@ -1,4 +1,4 @@
-"""Land parts of a large batch on a Spark Connect server: its workers read the bus and write the archive's files."""
+"""Lands parts of a large batch on a Spark Connect server, whose workers read the bus and write archive files."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from eventbridge.store.rule_sets import frozen_rules
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-#: Parts that a task lands one after the other, by one client of the bus: to open one takes as long as to land some
-#: thousand events, and what it fetches beyond its last part is thrown away.
+#: The number of parts that a task lands with one client of the bus: opening a client takes as long as landing some
+#: thousand events, and it discards what it fetched beyond its last part.
 _PARTS_AT_ONCE: Final = 2
 
-#: What a worker responds with per part: its files as JSON, and the identities of its events.
+#: The row that a worker returns per part: its files as JSON, and the identities of its events.
 _RESPONSE = "landed string, identities binary"
 
 
 class ConnectLander:
     """A lander on a Spark Connect server, `sc://host:port`.
 
-    Its workers find the bus's connection in their environment, as EVENTBRIDGE_CONN_*: no secret travels with a job.
+    Its workers find the bus's connection in their environment, as EVENTBRIDGE_CONN_*: jobs carry no secrets.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
-        """Land the parts as one Spark job; yields what is finished, in their order. Raises SparkError."""
+        """Land the parts as one Spark job; yields finished parts in order. Raises SparkError."""
         try:
             with spark_errors(f"Spark at {without_token(self._url)} did not land batch {job.batch_id}"):
                 yield from retried(self._url, job, lambda spark: _responses(spark, job, parts))
@@ -61,9 +61,9 @@ def _responses(spark: SparkSession, job: LandJob, parts: Sequence[Part]) -> Iter
 
 
 def land_numbers(text: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Land the parts of `text` whose numbers come in, yield a row of _RESPONSE for each; runs in Spark's workers.
+    """Land the parts of `text` with the given numbers, and yield a row of _RESPONSE for each; runs in Spark workers.
 
-    A task that Spark repeats or runs twice writes files of its own names: the driver records one response per part.
+    A task that Spark repeats or duplicates writes files with unique names: the driver records one response per part.
     """
     asked = LandJobParts.from_json(text)
     job = asked.job

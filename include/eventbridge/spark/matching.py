@@ -1,4 +1,4 @@
-"""The compiled matcher over a Spark DataFrame: for tables and joins, beside the files that route reads by itself."""
+"""The compiled matcher for Spark DataFrames, for tables and joins of users; route reads files itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.pattern import Pattern, parse_pattern, write_pattern
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: What match_frame adds: the names of the rules that match, and whether the event is not one strict JSON object.
+#: The columns of match_frame: the names of matching rules, and whether the event is not a strict JSON object.
 MATCHED, MALFORMED = "matched", "malformed"
 
 
@@ -29,13 +29,13 @@ def match_frame(
 
     `rules` are patterns by name; `column` holds the events as JSON text (string or binary). Rules are compiled once
     per Python worker; rows stay in their partitions. Raises PatternError for a pattern that is not in the language,
-    UserError if the frame lacks the column or has one named as those that are added.
+    UserError if the frame lacks the column or already has one of the added columns.
     """
     from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
     if column not in frame.columns:
         raise UserError(
-            f"The frame has no column {column!r}; it has {', '.join(frame.columns)}. Name the one that does."
+            f"The frame has no column {column!r}; it has {', '.join(frame.columns)}. Name the column with the events."
         )
     taken = sorted({MATCHED, MALFORMED} & set(frame.columns))
     if taken:
@@ -53,7 +53,7 @@ def match_frame(
 
 
 def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add the two columns to every batch; runs in Spark's Python workers. `rules`: patterns' texts by name, as JSON."""
+    """Add the two columns to every batch; runs in Spark's Python workers. `rules`: pattern texts by name, as JSON."""
     matcher, names = _compiled(rules)
     for batch in batches:
         found = matcher.match(batch.column(column))
@@ -66,10 +66,10 @@ def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) ->
         yield pa.RecordBatch.from_pydict(columns)
 
 
-@lru_cache(maxsize=8)  # a worker lives long, and every change of a rule makes another set
+@lru_cache(maxsize=8)  # workers live long, and every change of a rule creates another set
 def _compiled(rules: str) -> tuple[Matcher, pa.Array]:
-    patterns = json.loads(rules)  # texts: as values their numbers would be doubles
+    patterns = json.loads(rules)  # as text: parsed values would turn numbers into doubles
     matcher = compile_rules([parse_pattern(pattern) for pattern in patterns.values()])
-    # Spark's worker collects garbage after every task; what stays for good need not be looked at each time.
+    # Spark's worker collects garbage after every task; permanent objects need not be scanned each time.
     gc.freeze()
     return matcher, pa.array(list(patterns), pa.string())

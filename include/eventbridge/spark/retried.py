@@ -1,4 +1,4 @@
-"""Asks a Spark Connect server for rows, once more where its session is gone."""
+"""Requests rows from a Spark Connect server, once more if its session is gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class RunnerJob(Protocol):
-    """A job that is a runner's; `old`: that of its old work, which has a session of its own."""
+    """A job of a runner; `old`: a job of old work, which has a session of its own."""
 
     @property
     def runner(self) -> str:
@@ -27,10 +27,10 @@ class RunnerJob(Protocol):
 
 
 def retried(url: str, job: RunnerJob, results: Callable[[SparkSession], Iterator[Result]]) -> Iterator[Result]:
-    """Yield what `results` yields of a session with the server at `url`.
+    """Yield the results of `results` for a session with the server at `url`.
 
-    This process may have known the server before it was started again: if the first result says that the session is
-    closed, the next session is asked. Raises what PySpark raises.
+    The server may have been restarted since the last call: if the first result says that the session is closed, the
+    next session is used. Raises PySpark's errors.
     """
     from pyspark.errors import PySparkException
 
@@ -49,5 +49,5 @@ def retried(url: str, job: RunnerJob, results: Callable[[SparkSession], Iterator
 
 
 def rows_of(frame: DataFrame) -> Any:
-    """Yield the rows of a frame as they come; what is yielded from can be closed."""
+    """Yield the rows of a frame as they arrive; the generator can be closed early."""
     yield from frame.toLocalIterator()

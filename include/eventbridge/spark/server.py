@@ -1,4 +1,4 @@
-"""A Spark Connect server of one's own, as a child process on the loopback address; for the demo, the CLI and tests."""
+"""A local Spark Connect server as a child process on the loopback address; for the demo, the CLI and tests."""
 
 from __future__ import annotations
 
@@ -26,25 +26,24 @@ from eventbridge.spark.failure import first_error_of_log, spark_errors
 from eventbridge.spark.java import require_java, spark_environment, submit_command
 from eventbridge.spark.session import connect, forget
 
-#: The file of its workers' secrets, in its folder.
+#: The file with its workers' secrets, in its folder.
 _SECRETS = "worker-secrets.json"
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 #: Seconds: on two busy cores a cold start and its first job take about 30.
 _PATIENCE_SECONDS = 180.0
 _STOP_SECONDS = 10.0
-#: A process that was killed ends as soon as the system gets to it: seconds on a busy machine.
+#: How long a killed process may take to end: seconds on a busy machine.
 _KILL_SECONDS = 60.0
 
 
 class SparkConnectServer:
-    """A server that runs while the context is open; it ends with its Python workers, and takes nothing else along.
+    """A server that runs while the context is open; it ends with its Python workers, and affects no other process.
 
-    It keeps its files and its log in `folder`, by default one of its own that goes with it. `port` 0 takes a free one.
-    Its workers get the connections of `environ`, by default this process's, from a file that its owner alone can read;
-    of the rest the server sees what `environment.without_secrets` lets through.
-    Whoever calls it needs `token`, by default a random one, which is part of its `url`.
-    If this process is killed the server ends with it, unless it `outlives` it.
+    It keeps its files and its log in `folder`, by default a temporary one. `port` 0 selects a free one.
+    Its workers get the connections of `environ`, by default this process's, from a file that only its owner can read;
+    the server itself sees the variables of `environment.without_secrets`. Clients need `token`, by default a random
+    one, which is part of its `url`. If this process is killed the server ends too, unless it `outlives` it.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class SparkConnectServer:
         token: str | None = None,
     ) -> None:
         self._folder = folder.resolve() if folder is not None else None
-        self._place = Path()  # where the running server keeps its files
+        self._place = Path()  # the folder of the running server
         self.port = port or _free_port()
         self._master = master
         self._memory = memory
@@ -68,11 +67,11 @@ class SparkConnectServer:
         self._start = start_untethered if outlives else start_tethered
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
-        self._turn = threading.Lock()  # `stop` may come from another thread while `start` makes the process
+        self._turn = threading.Lock()  # `stop` may be called by another thread while `start` creates the process
 
     @property
     def url(self) -> str:
-        """Where clients reach it, with its token: sc://host:port/;token=T."""
+        """Its Connect URL with the token: sc://host:port/;token=T."""
         return f"sc://127.0.0.1:{self.port}/;token={self.token}"
 
     @property
@@ -82,21 +81,21 @@ class SparkConnectServer:
 
     @property
     def pid(self) -> int:
-        """The process id of the running server, which is its process group too."""
+        """The process id of the running server, which is also its process group."""
         if self._process is None:
             raise SparkError("The Spark Connect server is not running.")
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """What the server ended with, minus the signal's number if it was killed; None while it runs or is stopped."""
+        """The server's exit code, the negative signal number if it was killed; None while it runs or after `stop`."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
         """Start the server and return once it has run a real job.
 
-        Raises SparkError if Java is missing, if the server's folder cannot be written, if the server ends or stays
-        silent, or if it was stopped already.
+        Raises SparkError if Java is missing, if the server's folder is not writable, if the server ends or does not
+        respond, or if it was stopped already.
         """
         require_java()
         process = self._spawn()
@@ -107,7 +106,7 @@ class SparkConnectServer:
             raise
 
     def stop(self) -> None:
-        """End the server's process group for good, at first politely; harmless if it has ended, or never started."""
+        """End the server's process group, by SIGTERM and then SIGKILL; harmless if it has ended or never started."""
         with self._turn:
             self._stopped = True
             process, self._process = self._process, None
@@ -154,13 +153,13 @@ class SparkConnectServer:
         write_secrets(environ, self._place / _SECRETS)
         known = {TOKEN: self.token, SECRETS_FILE: str(self._place / _SECRETS)}
         with os.fdopen(open_private(self.log, os.O_WRONLY | os.O_TRUNC), "wb") as output:
-            return self._start(  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
+            return self._start(  # its own group: ended as a whole, and not by the terminal's Ctrl-C
                 _command(self._place, self.port, self._master, self._memory),
                 cwd=self._place,
                 env=spark_environment(environ) | known,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                umask=0o077,  # what Java and the Python workers write is nobody else's
+                umask=0o077,  # files of Java and the Python workers are private
             )
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
@@ -176,17 +175,17 @@ class SparkConnectServer:
 
 
 def warm_up(url: str, runner: str = "warm-up") -> None:
-    """Run a small job on a server, so that the next one finds it, and the workers of `runner`, warm.
+    """Run a small job on a server to warm it up, and the workers of `runner`.
 
     Raises SparkError if the server cannot be reached. The very first job of a server takes about 10 s.
     """
-    forget(url, runner)  # this process may have known another server at this address
+    forget(url, runner)  # this process may have a session with an earlier server at this address
     with spark_errors(f"Spark at {without_token(url)} does not respond"):
         connect(url, runner).range(0, 2, 1, numPartitions=2).mapInArrow(_import_what_route_needs, "id long").collect()
 
 
 def _import_what_route_needs(batches):  # type: ignore[no-untyped-def]  # pickled by name; Spark gives Arrow batches
-    import pandas  # noqa: F401 - pyarrow takes it along with its first array, half a second later
+    import pandas  # noqa: F401 - pyarrow would import it with its first array, half a second later
 
     import eventbridge.spark.route  # noqa: F401 - the imports are the warming
     from eventbridge.routing.warm_up import compile_ahead
@@ -199,9 +198,9 @@ def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
     confs = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
-        # A closed session takes its id, and the warm workers behind it, with it: a runner may be quiet for weeks.
+        # A closed session loses its id and its warm workers, and a runner may be idle for weeks.
         "spark.connect.session.manager.defaultSessionTimeout": "30d",
-        # Pools of jobs share the task slots: old work has one, everything else the default one.
+        # Scheduler pools share the task slots: one for old work, the default one for everything else.
         "spark.scheduler.mode": "FAIR",
     }
     return [*submit_command(master, folder, confs, memory), "--class", _CLASS, "spark-internal"]

@@ -1,8 +1,8 @@
-"""What Spark's VARIANT and UTF-8 strings cannot hold of an event's data, and what stands for it while Spark computes.
+"""Stand-ins for parts of an event's data that Spark's VARIANT and UTF-8 strings cannot represent.
 
-A character that the data does not contain stands for half of a surrogate pair. A string of a number between spaces
-stands for a number that VARIANT would round; Spark casts it to a number all the same. `restore` puts both back.
-Both take time and memory by the length of the text.
+A character that the data does not contain replaces half of a surrogate pair. A number between spaces in a string
+replaces a number that VARIANT would round; Spark can still cast it to a number. `restore` reverses both. Time and
+memory of both are linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from eventbridge.event.canonical_json import canonical_number
 from eventbridge.event.json_document import JsonValue, Number, write_document
 
 HALF: Final = re.compile("[\ud800-\udfff]")
-#: Where characters are taken from that stand for halves: the private-use characters of planes 15 and 16.
+#: The characters used as stand-ins: the private-use characters of planes 15 and 16.
 _PRIVATE: Final = range(0xF0000, 0x10FFFE)
 _SPACES = re.compile(" +")
-#: Spaces on each side of a number, at most. Data with a longer run of spaces keeps its numbers, which Spark may round.
+#: The maximum of spaces on each side of a number. Data with a longer run of spaces keeps its numbers, which Spark may
+#: round.
 _MOST_SPACES: Final = 64
-#: A VARIANT's decimal has at most so many digits, and so many of them behind the point.
+#: The maximum digits of a VARIANT's decimal, and those after the point.
 _DECIMAL_DIGITS: Final = 38
-#: Java writes a double of at most so many digits as it was read, in this range of exponents.
+#: Java round-trips a double of at most this many digits, in this range of exponents.
 _DOUBLE_DIGITS: Final = 15
 _DOUBLE_EXPONENT: Final = 300
 
 
 @dataclass(frozen=True)
 class StandIns:
-    """The text of some data as Spark reads it, and what `restore` needs; None: nothing stands for anything else."""
+    """The text of some data for Spark, and the state for `restore`; None: there are no stand-ins."""
 
     text: str
     key: str | None
 
 
 def stand_in(data: JsonValue) -> StandIns:
-    """Return the JSON of an event's data, in which Spark changes no number and finds no half of a surrogate pair."""
+    """Return the JSON of an event's data for Spark, with stand-ins for what Spark would change or reject."""
     written = write_document(data)
     replaced = _Replacer(written)
     text = write_document(replaced.value(data))
@@ -46,9 +47,9 @@ def stand_in(data: JsonValue) -> StandIns:
 
 
 def restore(value: str, key: str, *, is_json: bool) -> str:
-    """Return what Spark made of an event with everything back that something stood for in its data.
+    """Return a result of Spark with all stand-ins replaced by the original parts.
 
-    Halves of surrogate pairs are escapes where the value is JSON, and such characters where it is text.
+    Halves of surrogate pairs are escaped in a JSON value, and raw characters in a text value.
     """
     halves, spaces = json.loads(key)
     pad, number = " " * spaces, r"-?[0-9][0-9.eE+-]*"
@@ -57,7 +58,7 @@ def restore(value: str, key: str, *, is_json: bool) -> str:
 
 
 class _Replacer:
-    """Replaces what Spark cannot hold of one event."""
+    """Replaces the parts of one event that Spark cannot represent."""
 
     def __init__(self, written: str) -> None:
         self.halves: dict[str, str] = {}
@@ -100,7 +101,7 @@ class _Replacer:
 
 
 def _held_number(number: Number) -> str | None:
-    """Return a spelling of a number that a VARIANT holds exactly, None if there is none."""
+    """Return a spelling of a number that a VARIANT represents exactly, None if there is none."""
     text = number.text
     if len(text) <= _DECIMAL_DIGITS and "e" not in text and "E" not in text:
         return text

@@ -1,4 +1,4 @@
-"""Route by spark-submit: the slices go into a job file in the store, and so do the workers' responses."""
+"""Routes by spark-submit: the slices are in a job file in the store, and so are the workers' responses."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from eventbridge.store.protocol import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Runs an application with arguments on some Spark and returns once it has ended; raises if it failed.
+#: Runs an application with arguments on a Spark and returns once it has ended; raises if it failed.
 Submit = Callable[[str, Sequence[str]], None]
 
 
 class SubmitRouter:
     """A router that submits `application` (eventbridge.spark.apps.route_events) once per call.
 
-    Every worker writes its response beside its delivery file as soon as both are whole,
-    so a job that fails half way keeps the slices it finished.
+    Every worker writes its response beside its delivery file once both are complete, so a job that fails half way keeps
+    its finished slices.
     """
 
     def __init__(self, store: Store, application: str, submit: Submit) -> None:
@@ -36,11 +36,11 @@ class SubmitRouter:
         self._submit = submit
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Run the job to its end, then yield what was finished; raises SparkError after that if it failed."""
+        """Run the job to its end, then yield the finished slices; raises SparkError after that if it failed."""
         path = beside(job, "job.json")
         self._store.create(path, JobTasks(job, tuple(tasks)).to_json())
         failure = self._run(path)
-        for number in range(len(tasks)):  # by name: listing a bucket is dear
+        for number in range(len(tasks)):  # by name: listing a bucket is expensive
             with suppress(StoreFileMissing):
                 yield SliceResult.from_json(self._store.get(response_path(job, number)))
         if failure is not None:
@@ -50,15 +50,15 @@ class SubmitRouter:
     def _run(self, path: str) -> Exception | None:
         try:
             self._submit(self._application, [self._store.uri, path])
-        except Exception as error:  # whatever the submitter raises: a SparkError, Airflow's own exception, OSError
+        except Exception as error:  # any error of the submitter: SparkError, Airflow's exception, OSError
             return error
         return None
 
 
 def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
-    """Route the slices of a job file as one Spark job; return how many were routed. The driver's side of spark-submit.
+    """Route the slices of a job file as one Spark job and return their number; the driver's side of spark-submit.
 
-    Raises StoreError if the job file cannot be read, and what Spark raises if a slice fails.
+    Raises StoreError if the job file cannot be read, and Spark's errors if a slice fails.
     """
     store = open_store(store_uri, worker_connection)
     content = JobTasks.from_json(store.get(path))
@@ -77,5 +77,5 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
         asked = with_sql_results(spark, store, job, rules[share.slice_id], share)
         routed_frame(spark, job, [asked], responses_from=number).collect()
         delete_sql_results(store, asked)
-        total.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
+        total.charge(job, (time.monotonic() - began) / 2)  # wall time of twice the CPU budget
     return len(tasks)

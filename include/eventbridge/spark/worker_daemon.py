@@ -1,8 +1,8 @@
-"""What Spark forks its Python workers from, with all in it that route needs: conf `spark.python.daemon.module`.
+"""The daemon from which Spark forks Python workers with route's modules loaded: conf `spark.python.daemon.module`.
 
-A worker that begins with nothing reads pandas, Numba and compiled code for three seconds of CPU time before it routes
-its first event; one that is forked from here begins at once, and shares that memory with the others. What Spark calls
-a daemon is one process of an executor; `python -m eventbridge.spark.worker_daemon pyspark.worker` is how it starts it.
+A cold worker loads pandas, Numba and compiled code for three seconds of CPU time before it routes its first event; one
+forked from here starts at once, and shares that memory with the others. A daemon is one process per executor, which
+Spark starts by `python -m eventbridge.spark.worker_daemon pyspark.worker`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from contextlib import contextmanager
 
 
 def load() -> None:
-    """Load and compile what a worker of route needs, and keep collectors away from the pages that workers share.
+    """Load and compile what a route worker needs, and freeze it for garbage collection, so that pages stay shared.
 
-    Threads that it leaves (of Arrow and OpenBLAS) end at a fork and come back in the child by their libraries' own
-    handlers. Raises whatever there is to say if this installation cannot route.
+    Its threads (of Arrow and OpenBLAS) end at a fork and are restarted in the child by their libraries' handlers.
+    Raises an error if this installation cannot route.
     """
     import numpy
     import pandas  # noqa: F401 - pyarrow takes it along with its first array
     import pyspark.worker  # noqa: F401
 
-    # Python's own dice are thrown again in each child; NumPy's would fall alike in every worker, in others' jobs too.
+    # Python reseeds its generator in each child; NumPy's would yield the same numbers in every worker.
     os.register_at_fork(after_in_child=numpy.random.seed)
 
     import eventbridge.spark.frame
@@ -39,23 +39,23 @@ def load() -> None:
 
 
 def main() -> None:
-    """Fork a worker whenever Spark asks for one, until it asks no more; never returns."""
+    """Fork a worker whenever Spark requests one, until Spark closes the pipe; never returns."""
     from pyspark import daemon
 
     for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "_SPARK_AUTH_SECRET"):
-        os.environ.pop(name, None)  # Spark's Java gave them along, and workers have no use for them
+        os.environ.pop(name, None)  # inherited from Spark's Java, and of no use to workers
     with _stdout_to_stderr():
         try:
             load()
         except Exception as error:
-            # Others' jobs may be at home here too. Route says it again, where its user sees it.
+            # Other users' jobs may run here too. Route reports the error again, where its user sees it.
             print(f"eventbridge: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - Spark's log
     daemon.manager()
 
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Keep what anybody prints, C libraries too, out of stdout: Spark reads four bytes there, the daemon's port."""
+    """Redirect all output, also that of C libraries, to stderr: Spark reads the daemon's port from stdout."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -1,1 +1,1 @@
-"""What spark-submit runs. A folder of its own: Python puts it first on the path, where no other module may lie."""
+"""Applications for spark-submit, in a folder without other modules, because Python puts it first on the path."""

@@ -1,9 +1,9 @@
-"""Route the slices of one job file: what `spark-submit` runs where there is no Spark Connect server.
+"""Route the slices of one job file; run by `spark-submit` if there is no Spark Connect server.
 
     spark-submit route_events.py STORE_URI JOB_FILE
 
-STORE_URI is the object store as the stages know it, JOB_FILE the path in it that route wrote. The workers' responses go
-into the store too; the exit code is 0 if every slice was routed. `eventbridge` must be installed where workers run.
+STORE_URI is the object store, JOB_FILE the path in it that route wrote. The workers' responses are written to the store
+too; the exit code is 0 if every slice was routed. `eventbridge` must be installed where workers run.
 """
 
 from __future__ import annotations
