@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from services.brokers import Broker
-from stages.modes import carry
+from stages.modes import deliver_all
 
 DOCS = Path(__file__).parents[2] / "docs" / "connectors"
 
@@ -47,7 +47,7 @@ def publish(site: Any, *bodies: bytes) -> None:
 
 def deliver(site: Any, runner: str = "orders") -> None:
     """Deliver until nothing waits, in the mode of the tests."""
-    carry(site.runtime, runner)
+    deliver_all(site.runtime, runner)
 
 
 def delivered(folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 from stages.budgeted import Place
-from stages.modes import MODE, ONLY_IN_BATCH_MODE, TOLD, why_left_out
+from stages.modes import MODE, ONLY_IN_BATCH_MODE, STREAMING_RUNS, why_left_out
 
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
@@ -65,15 +65,15 @@ _READS = fault_points.READS - {"bus.read"}
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In streaming mode, leave out tests of batch mode only; fail if that table names a test that does not exist."""
-    stories = {item.nodeid.rpartition("stages/")[2]: item for item in items if "tests/stages/" in str(item.path)}
-    names = {story.partition("[")[0] for story in stories} | {story.partition("::")[0] for story in stories}
+    tests = {item.nodeid.rpartition("stages/")[2]: item for item in items if "tests/stages/" in str(item.path)}
+    names = {test.partition("[")[0] for test in tests} | {test.partition("::")[0] for test in tests}
     files = {name.partition("::")[0] for name in names}
     unknown = [name for name in ONLY_IN_BATCH_MODE if name.partition("::")[0] in files and name not in names]
     if unknown and not config.option.keyword and not any("::" in each for each in config.args):
-        raise pytest.UsageError(f"tests/stages/modes.py names stories that are not there: {unknown}")
+        raise pytest.UsageError(f"tests/stages/modes.py names tests that do not exist: {unknown}")
     if MODE == "streaming":
-        TOLD.left_out.update({story: why for story in stories if (why := why_left_out(story)) is not None})
-        left = {stories[story] for story in TOLD.left_out}
+        STREAMING_RUNS.left_out.update({test: why for test in tests if (why := why_left_out(test)) is not None})
+        left = {tests[test] for test in STREAMING_RUNS.left_out}
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
@@ -81,24 +81,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Note whether a test ran a streaming task."""
-    before = TOLD.streaming_tasks
+    before = STREAMING_RUNS.streaming_tasks
     yield
-    if TOLD.streaming_tasks > before:
-        TOLD.with_streaming_tasks += 1
+    if STREAMING_RUNS.streaming_tasks > before:
+        STREAMING_RUNS.with_streaming_tasks += 1
     else:
-        TOLD.without.append(item.nodeid.rpartition("stages/")[2])
+        STREAMING_RUNS.without.append(item.nodeid.rpartition("stages/")[2])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """In streaming mode, report how many tests ran streaming tasks, and which were left out, with the reason."""
     if MODE == "streaming":
-        counted = Counter(TOLD.left_out.values())
+        counted = Counter(STREAMING_RUNS.left_out.values())
         terminalreporter.section("streaming mode")
         terminalreporter.line(
-            f"{TOLD.with_streaming_tasks} stories delivered in {TOLD.streaming_tasks} streaming tasks"
+            f"{STREAMING_RUNS.with_streaming_tasks} tests delivered in {STREAMING_RUNS.streaming_tasks} streaming tasks"
         )
-        terminalreporter.line(f"{len(TOLD.without)} hold no streaming task of their helper:")
-        for file, number in sorted(Counter(story.partition("::")[0] for story in TOLD.without).items()):
+        terminalreporter.line(f"{len(STREAMING_RUNS.without)} ran no streaming task:")
+        for file, number in sorted(Counter(test.partition("::")[0] for test in STREAMING_RUNS.without).items()):
             terminalreporter.line(f"  {file}: {number}")
         for why, number in counted.items():
             terminalreporter.line(f"{number} left out: {why}")

@@ -72,7 +72,7 @@ class Crowd:
         self._gate = _FORK.Barrier(SCHEDULERS + WORKERS)
         self._tasks: Any = _FORK.Queue()
         self._responses: list[Any] = [_FORK.Queue() for _ in range(SCHEDULERS)]
-        self._told: Any = _FORK.Queue()
+        self._results: Any = _FORK.Queue()
 
     def run(self) -> tuple[Counter[int], Counter[str]]:
         """Return how many batches each scheduler ran, and how often each stage ran; raises the first error."""
@@ -96,7 +96,7 @@ class Crowd:
         return ran, stages
 
     def _hear(self) -> Any:
-        found = self._told.get(timeout=_PATIENCE_SECONDS)
+        found = self._results.get(timeout=_PATIENCE_SECONDS)
         if isinstance(found, str):
             raise AssertionError(found)
         return found
@@ -107,12 +107,12 @@ class Crowd:
             runtime = self._site.reopen(**self._settings)
             runtime.ledger.batches()
             self._gate.wait(_PATIENCE_SECONDS)
-            self._told.put(what(runtime, me))
+            self._results.put(what(runtime, me))
         except BaseException as error:
-            self._told.put(f"{what.__name__}: {error!r}")
+            self._results.put(f"{what.__name__}: {error!r}")
         finally:
-            self._told.close()
-            self._told.join_thread()
+            self._results.close()
+            self._results.join_thread()
             os._exit(0)  # what pytest and its fixtures have registered is the parent's
 
     def _work(self, runtime: Runtime, _: None) -> Counter[str]:

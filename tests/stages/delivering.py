@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from stages.modes import carry, carry_batch
+from stages.modes import deliver_all, deliver_one_batch
 
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.batch import Batch
@@ -157,11 +157,11 @@ class Sending:
         `idle_seconds`: how long that streaming task lasts at least after its last event, for what its targets try
         again.
         """
-        return carry_batch(self.runtime, runner, self.mode, idle_seconds)
+        return deliver_one_batch(self.runtime, runner, self.mode, idle_seconds)
 
     def deliver(self) -> None:
         """Deliver until nothing is available or due; in streaming mode a streaming task begins."""
-        carry(self.runtime, RUNNER, self.mode)
+        deliver_all(self.runtime, RUNNER, self.mode)
 
     def retry(self) -> str | None:
         """Move one retry batch through its stages and return its id; None = nothing is due."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from services.brokers import Broker
 from stages.broker_shop import deliver, delivered, publish, shop_on
-from stages.modes import carry
+from stages.modes import deliver_all
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.stages.ingest.buffer import buffer
@@ -98,7 +98,7 @@ def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, offset_reset: latest"))
     publish(shop, order("first", 5000))
-    carry(shop.runtime, "orders", "streaming")
+    deliver_all(shop.runtime, "orders", "streaming")
     left = [1]
 
     def drop() -> None:
@@ -118,9 +118,9 @@ def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
         monkeypatch.setattr("eventbridge.stages.operate.streaming.StreamingBatch", LateBatch)
     else:
         drop()
-    carry(shop.runtime, "orders", "streaming")
+    deliver_all(shop.runtime, "orders", "streaming")
     publish(shop, order("new", 5000))
-    carry(shop.runtime, "orders", "streaming")
+    deliver_all(shop.runtime, "orders", "streaming")
 
     found = audit(shop.runtime)
     assert delivered(tmp_path) == ["first", "new"]

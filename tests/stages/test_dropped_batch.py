@@ -12,7 +12,7 @@ from services.kafka import Kafka
 from stages.broker_shop import delivered, publish, shop_on
 from stages.conftest import Killed
 from stages.delivering import RunningClock
-from stages.modes import carry
+from stages.modes import deliver_all
 
 from eventbridge import fault_points
 from eventbridge.errors import StoreError
@@ -72,7 +72,7 @@ def retry(shop: Any) -> None:
     """Deliver what is pending, and what has come: a target that failed is probed first."""
     for _ in range(3):
         shop.clock.advance(3601)
-        carry(shop.runtime, "orders", "batch")
+        deliver_all(shop.runtime, "orders", "batch")
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
@@ -90,7 +90,7 @@ def test_what_a_batch_has_taken_is_in_its_reconciliation(
 
     after_the_first_batch(monkeypatch, drop)
     publish(shop, order("first", 5000), order("first", 5000), b"no event", order("small"), order("second", 5000))
-    carry(shop.runtime, "orders", "streaming")
+    deliver_all(shop.runtime, "orders", "streaming")
     (tmp_path / "away").unlink()
     retry(shop)
 
@@ -128,7 +128,7 @@ def test_a_reconciliation_that_failed_is_done_from_memory_as_well(
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules + "runners:\n  orders: {mode: streaming, streaming: {batch_interval: 1s}}\n")
     publish(shop, *(order(number, 5000) for number in range(30)))
-    carry(shop.runtime, "orders", "streaming")
+    deliver_all(shop.runtime, "orders", "streaming")
     fault_points.install(None)
     (tmp_path / "away").unlink()
     retry(shop)
@@ -157,8 +157,8 @@ def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
     with monkeypatch.context() as dying:
         dying.setattr(streaming, "StreamingBatch", DyingBatch)
         with pytest.raises(Killed):
-            carry(shop.runtime, "orders", "streaming")
-    carry(shop.runtime, "orders", "streaming")
+            deliver_all(shop.runtime, "orders", "streaming")
+    deliver_all(shop.runtime, "orders", "streaming")
     (tmp_path / "away").unlink()
     retry(shop)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from demo.ports import reserve
 from services.rocketmq import BROKERS, RocketMQ, make_topics
-from stages.modes import carry
+from stages.modes import deliver_all
 
 from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.stages.operate.audit import audit
@@ -53,7 +53,7 @@ def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Ord
     site.write_rules(RULES.format(folder=tmp_path))
 
     def delivered() -> list[str]:
-        carry(site.runtime, "orders")
+        deliver_all(site.runtime, "orders")
         return sorted(json.loads(line)["id"] for line in (tmp_path / "all.jsonl").read_text().splitlines())
 
     with closing(site.runtime.open_publisher(site.runtime.rule_set().buses["orders"])) as publisher:
@@ -84,16 +84,16 @@ def test_a_rule_that_moves_while_a_broker_is_away_continues_there_too(
     site.write_rules(written)
     with closing(site.runtime.open_publisher(site.runtime.rule_set().buses["orders"])) as publisher:
         publisher.publish([(order(str(number)), None) for number in range(8)])
-    carry(site.runtime, "orders")
+    deliver_all(site.runtime, "orders")
 
     two.kill("second")
     site.write_rules(written.replace("    bus: orders\n", "    bus: orders\n    runner: new\n"))
     site.reopen()
-    carry(site.runtime, "new")
+    deliver_all(site.runtime, "new")
     two.start("second")
     send(two, "broker-b", order("8"))
     site.reopen()
-    carry(site.runtime, "new")
+    deliver_all(site.runtime, "new")
 
     delivered = [json.loads(line)["id"] for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     assert sorted(delivered) == [str(number) for number in range(9)]

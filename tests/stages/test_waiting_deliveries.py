@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from stages.modes import carry
+from stages.modes import deliver_all
 from stages.routing import buffered, deliveries, routed
 
 from eventbridge.model.routed import Routed
@@ -72,7 +72,7 @@ class Place:
 
     def deliver(self) -> None:
         """Deliver until nothing is available or due."""
-        carry(self.site.runtime, "orders")
+        deliver_all(self.site.runtime, "orders")
 
     def received(self, name: str = "LINES") -> list[str]:
         """Return the ids of the events that a target has received."""

@@ -121,8 +121,8 @@ class Turns(Generic[Each]):
 
     def heads(self) -> Iterator[tuple[str, Each]]:
         """Yield each key with its next delivery."""
-        for key, partition in list(self._waiting.items()):
-            yield key, partition[0]
+        for key, waiting in list(self._waiting.items()):
+            yield key, waiting[0]
 
     def head(self, key: str) -> Each | None:
         """Return a key's next delivery, None if nothing is left of it."""

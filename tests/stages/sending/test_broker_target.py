@@ -15,7 +15,7 @@ from stages.broker_shop import connect, connection_name, delivered, example_of, 
 from stages.broker_shop import publish as publish_to_broker
 from stages.conftest import Killed, dying_at
 from stages.delivering import Sending, segment_rows
-from stages.modes import carry
+from stages.modes import deliver_all
 from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge.event.ids import delivery_id_text
@@ -48,7 +48,7 @@ def publish(site: Any, *bodies: bytes) -> None:
 
 
 def deliver(site: Any) -> None:
-    carry(site.runtime, "orders")
+    deliver_all(site.runtime, "orders")
 
 
 def test_the_pages_example_delivers_in_order(shop: Any, broker: Broker, order: Order, example: str) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, http, verdicts
-from stages.modes import carry, carry_batch
+from stages.modes import deliver_all, deliver_one_batch
 from stages.streaming_tasks import a_streaming_task, crm_requests, until
 
 from eventbridge.config.connection import connections_from_environment
@@ -55,14 +55,14 @@ def test_a_changed_token_counts_from_the_next_batch_on(
     sending.rules(known=known, crm=crm)
     connections[NAME] = "http://?token=stale&any_host=true"
     sending.publish(1)
-    carry(runtime, RUNNER, sending.mode)
+    deliver_all(runtime, RUNNER, sending.mode)
     connections[NAME] = "http://?token=fresh&any_host=true"
     sending.publish(1)
-    batch_id = carry_batch(runtime, RUNNER, sending.mode)
+    batch_id = deliver_one_batch(runtime, RUNNER, sending.mode)
     assert batch_id is not None
     [second] = verdicts(runtime, batch_id)["crm"]
     clock.advance(2 * 3600)  # an hour, and its jitter
-    carry(runtime, RUNNER, sending.mode)
+    deliver_all(runtime, RUNNER, sending.mode)
 
     assert (second.verdict, second.attempts) == ("delivered", 1)
     responses = [each["status"] for each in sending.requests() if each["path"] == "/guarded/fresh"]
@@ -79,10 +79,10 @@ def test_a_client_whose_secret_is_changed_gets_tokens_by_the_new_one(
     connections[NAME] = client(sending, "early")
     sending.rules(crm=http("/with-token/1/crm", connection="crm"))
     sending.publish(1)
-    carry(runtime, RUNNER, sending.mode)
+    deliver_all(runtime, RUNNER, sending.mode)
     connections[NAME] = client(sending, "later")
     sending.publish(1)
-    batch_id = carry_batch(runtime, RUNNER, sending.mode)
+    batch_id = deliver_one_batch(runtime, RUNNER, sending.mode)
     assert batch_id is not None
 
     [second] = verdicts(runtime, batch_id)["crm"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from services.rocketmq import RocketMQ, make_topics
 from stages.delivering import RunningClock
-from stages.modes import carry
+from stages.modes import deliver_all
 
 from eventbridge import fault_points
 from eventbridge.config.connection import Connection
@@ -70,7 +70,7 @@ def copies(rocketmq: RocketMQ) -> list[list[str]]:
 
 
 def deliver(site: Any) -> None:
-    carry(site.runtime, "orders")
+    deliver_all(site.runtime, "orders")
 
 
 def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order: Order, clock: RunningClock) -> None:

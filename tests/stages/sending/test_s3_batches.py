@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stages.modes import carry
+from stages.modes import deliver_all
 
 from eventbridge import fault_points
 from eventbridge.config.settings import Settings
@@ -126,7 +126,7 @@ def test_a_server_that_fails_now_and_then_costs_time_only(
     on_s3.write_rules(one_rule(tmp_path))
     on_s3.publish(*(order(number) for number in range(20)))
 
-    carry(on_s3.runtime, "orders")
+    deliver_all(on_s3.runtime, "orders")
 
     assert next(numbers) > 14
     assert next(responses) > 5

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from services.fault_proxy import Fault, FaultProxy
-from stages.modes import carry
+from stages.modes import deliver_all
 
 from eventbridge.stages.operate.audit import audit
 from eventbridge.testing.s3 import S3Server
@@ -58,7 +58,7 @@ def test_a_delivery_over_s3_survives_a_bad_network(
     )
     on_s3.publish(*(order(number) for number in range(EVENTS)))
 
-    carry(on_s3.runtime, "orders")
+    deliver_all(on_s3.runtime, "orders")
 
     assert proxy.met >= 4, f"of {proxy.seen} requests"
     assert audit(on_s3.runtime).differences == ()

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 from stages.delivering import RUNNER, Sending, http, verdicts
-from stages.modes import carry_batch
+from stages.modes import deliver_one_batch
 
 from eventbridge.config.connection import connections_from_environment
 
@@ -32,7 +32,7 @@ def test_other_targets_do_not_wait_for_a_token_endpoint(sending: Sending, path: 
     runtime = replace(sending.runtime, connections=connections_from_environment(environ))
     sending.publish(2)
 
-    batch_id = carry_batch(runtime, RUNNER, sending.mode)
+    batch_id = deliver_one_batch(runtime, RUNNER, sending.mode)
 
     assert batch_id is not None
     found = verdicts(runtime, batch_id)

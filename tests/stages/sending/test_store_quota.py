@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, operational_events, rules
-from stages.modes import carry
+from stages.modes import deliver_all
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import Area
@@ -83,7 +83,7 @@ def test_ingestion_stops_at_the_quota_and_resumes_by_itself(sending: Sending) ->
     between = sending.site.reopen(store_max_size=held + 100, store_resume_size=held - 1)
     assert listen(between, RUNNER) is None
     roomy = sending.site.reopen(store_max_size=ROOMY, store_resume_size=held)
-    carry(roomy, RUNNER)
+    deliver_all(roomy, RUNNER)
 
     assert roomy.ledger.ingestion_stop() is None
     stops = [event for event in operational_events(roomy) if event["type"].startswith("ingestion.")]

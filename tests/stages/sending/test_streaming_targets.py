@@ -27,18 +27,18 @@ def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: R
         return FreshEvent(Q0, number, 0, event.id, event.source, sending.order(number))
 
     turns = PoolTurns(rules, None, runtime.ledger.overrides())
-    with closing(http_loop()) as loop, closing(TargetQueues(runtime, batch, rules, loop, None, turns)) as partitions:
+    with closing(http_loop()) as loop, closing(TargetQueues(runtime, batch, rules, loop, None, turns)) as queues:
 
         def responses() -> int:
-            partitions.poll()
-            partitions.carry(0.05)
-            return partitions.responses
+            queues.poll()
+            queues.run_for(0.05)
+            return queues.responses
 
-        partitions.offer(routing.pieces([fresh(1)]))
+        queues.offer(routing.pieces([fresh(1)]))
         until(lambda: responses() == 1)
         clock.advance(runtime.settings.push_timeout + 1)
-        partitions.offer(routing.pieces([fresh(2)]))
+        queues.offer(routing.pieces([fresh(2)]))
 
-        assert partitions.carry(10.0), "the run is over its time, and ends with the second event in its partition"
+        assert queues.run_for(10.0), "the run is over its time, and ends with the second event in its queue"
         until(lambda: responses() == 2)
     assert len(sending.requests()) == 2

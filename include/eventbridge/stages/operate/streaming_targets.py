@@ -252,8 +252,8 @@ class TargetQueues:
                     continue
                 keeping.add(key)
             found[key].put(each)
-        for partition in found.values():
-            partition.ends = self._finishing
+        for queue in found.values():
+            queue.ends = self._finishing
         return dict(found)
 
     def _end(self, run: TargetRun) -> None:
