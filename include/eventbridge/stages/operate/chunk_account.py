@@ -25,11 +25,11 @@ from eventbridge.store.parquet import read_rows, read_table
 
 #: Attempts of a page at most, those that failed first.
 MOST_ATTEMPTS = 200
-#: Pieces of a page at most, and files of deliveries that they lie in.
+#: Pieces of a page at most, and delivery files that hold them.
 MOST_PIECES, MOST_FILES = 200, 20
 #: Segments that a page reads at most.
 MOST_SEGMENTS = 20
-#: Deliveries of its pieces, and outcomes of its segments, at most; of one piece, or one segment, all the same.
+#: Deliveries of its pieces, and outcomes of its segments, at most; the first piece or segment is read in any case.
 MOST_ROWS = 40_000
 
 _COLUMNS = [
@@ -57,10 +57,10 @@ class ChunkAttempt:
 
 @dataclass(frozen=True)
 class ChunkAccount:
-    """A page of a chunk: some of its pieces, and some of the attempts that are known of these.
+    """A page of a chunk: some of its pieces, and some of the attempts of these.
 
-    `first`: how many pieces the pages before have told. `has_more`: this page goes on with the attempts of its pieces.
-    `cursor`: None if this is the last.
+    `first`: how many pieces the pages before have shown. `has_more`: it has further attempts of the pieces of the
+    page before. `cursor`: None if this is the last page.
     """
 
     batch: Batch
@@ -74,8 +74,8 @@ class ChunkAccount:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where attempts are told from: first those that were not delivered, of all segments, then those that were."""
+class _Position:
+    """Where a page of attempts begins: failed attempts of all segments come first, then delivered ones."""
 
     delivered: int = 0
     segment: int = 0
@@ -84,18 +84,18 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Deliveries:
-    """The deliveries of pieces, and the rules and targets of those pieces whose files cannot be read."""
+    """The deliveries of pieces, and the rules and targets of the pieces whose files cannot be read."""
 
     rows: pa.Table
     lost: frozenset[tuple[str, str]]
 
     def events(self, wanted: pa.ChunkedArray) -> dict[bytes, str]:
-        """Return the events of the wanted ones of them."""
+        """Return the event ids of the `wanted` deliveries."""
         found = self.rows.filter(pc.is_in(self.rows["delivery_id"], value_set=wanted))
         return dict(zip(found["delivery_id"].to_pylist(), found["event_id"].to_pylist(), strict=True))
 
     def attempts(self, rows: pa.Table) -> pa.Table:
-        """Return the attempts of them, and those that may be of one that cannot be read."""
+        """Return the attempts of these deliveries, and those that may belong to an unreadable one."""
         fits = pc.is_in(rows["delivery_id"], value_set=self.rows["delivery_id"])
         for rule, target in self.lost:
             fits = pc.or_(fits, pc.and_(pc.equal(rows["rule"], rule), pc.equal(rows["target"], target)))
@@ -113,38 +113,38 @@ class _Segments:
         self._read: dict[int, pa.Table] = {}
         self.unreadable: list[str] = []
 
-    def page(self, place: _Place) -> tuple[pa.Table, _Place | None]:
-        """Return the attempts from a place on that a page tells, and the place of what follows; None: nothing does."""
-        told = [schemas.OUTCOME.empty_table().select([*_COLUMNS, "error"])]
+    def page(self, position: _Position) -> tuple[pa.Table, _Position | None]:
+        """Return the attempts of the page at a position, and the position of the next page; None: this is the last."""
+        shown = [schemas.OUTCOME.empty_table().select([*_COLUMNS, "error"])]
         left = MOST_ATTEMPTS
-        while place.delivered < 2:
-            if place.segment >= len(self._files):
-                place = _Place(place.delivered + 1)
+        while position.delivered < 2:
+            if position.segment >= len(self._files):
+                position = _Position(position.delivered + 1)
                 continue
-            rows = self._rows(place.segment)
+            rows = self._rows(position.segment)
             if rows is None:
-                return pa.concat_tables(told), place
+                return pa.concat_tables(shown), position
             fits = pc.equal(rows["outcome"], "delivered")
-            rows = rows.filter(fits if place.delivered else pc.invert(fits))
-            told.append(rows.slice(place.row, left))
-            left -= told[-1].num_rows
-            row = place.row + told[-1].num_rows
+            rows = rows.filter(fits if position.delivered else pc.invert(fits))
+            shown.append(rows.slice(position.row, left))
+            left -= shown[-1].num_rows
+            row = position.row + shown[-1].num_rows
             if row < rows.num_rows:
-                return pa.concat_tables(told), _Place(place.delivered, place.segment, row)
-            place = _Place(place.delivered, place.segment + 1)
-        return pa.concat_tables(told), None
+                return pa.concat_tables(shown), _Position(position.delivered, position.segment, row)
+            position = _Position(position.delivered, position.segment + 1)
+        return pa.concat_tables(shown), None
 
     def _rows(self, number: int) -> pa.Table | None:
-        """Return the attempts that a segment has of the pieces; None: the page has read enough."""
+        """Return the attempts of the pieces in a segment; None: the page has read enough."""
         if number not in self._read:
             file = self._files[number]
             known = sum(self._files[each].rows for each in self._read)
             if self._read and (len(self._read) >= MOST_SEGMENTS or known + file.rows > MOST_ROWS):
                 return None
-            self._read[number] = self._of(file)
+            self._read[number] = self._attempts(file)
         return self._read[number]
 
-    def _of(self, file: BatchFile) -> pa.Table:
+    def _attempts(self, file: BatchFile) -> pa.Table:
         columns = [*_COLUMNS, "error"]
         try:
             assert file.path is not None, "a segment has a file"
@@ -156,21 +156,24 @@ class _Segments:
 
 
 def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None = None) -> ChunkAccount:
-    """Return a chunk of the batch whose id begins with `batch`, from behind a cursor on.
+    """Return the page after a cursor of a chunk of the batch whose id begins with `batch`.
 
-    Raises NotFoundError, and UserError for what is no cursor.
+    Raises NotFoundError for an unknown batch or chunk, UserError for an invalid cursor.
     """
-    first, *place = read_number_cursors(after, 4) if after else (0, 0, 0, 0)
+    first, *numbers = read_number_cursors(after, 4) if after else (0, 0, 0, 0)
+    position = _Position(*numbers)
     found = runtime.ledger.batch(find_batch(runtime, batch))
     chunk = runtime.ledger.chunk(found.batch_id, chunk_id)
-    pieces = _some(chunk.pieces[first:])
+    pieces = _first_pieces(chunk.pieces[first:])
     names = {f"{piece.rule}/{piece.target}" for piece in pieces}
     files = [
-        file for file in segments(runtime, found.batch_id, [chunk_id]) if file.path is not None and _may(file, names)
+        file
+        for file in segments(runtime, found.batch_id, [chunk_id])
+        if file.path is not None and _may_have_outcomes(file, names)
     ]
     deliveries = _deliveries(runtime, pieces)
     reader = _Segments(runtime, files, deliveries, whole=len(pieces) == len(chunk.pieces))
-    shown, following = reader.page(_Place(*place))
+    shown, following = reader.page(position)
     events = deliveries.events(shown["delivery_id"])
     attempts = tuple(
         ChunkAttempt(events.get(row["delivery_id"], ""), delivery_id_text(row["delivery_id"]), row)
@@ -180,30 +183,31 @@ def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None
     if following is not None:
         cursor = _cursor(first, following)
     elif first + len(pieces) < len(chunk.pieces):
-        cursor = _cursor(first + len(pieces), _Place())
-    has_more = _Place(*place) != _Place()
+        cursor = _cursor(first + len(pieces), _Position())
+    has_more = position != _Position()
     return ChunkAccount(found, chunk, pieces, attempts, first, has_more, cursor, tuple(reader.unreadable))
 
 
 def chunk_of_push(runtime: Runtime, batch_id: str, map_index: int) -> int:
-    """Return the chunk that a mapped push of a batch's run has; its first one for a place that nobody has."""
+    """Return the chunk id of a mapped push of a batch's run; the first chunk for an unknown map index."""
     chunks = runtime.ledger.chunks(batch_id)
     return next((each.chunk_id for each in chunks if each.map_index == map_index), chunks[0].chunk_id if chunks else 0)
 
 
-def _cursor(first: int, place: _Place) -> str:
-    return write_name_cursor(*map(str, (first, place.delivered, place.segment, place.row)))
+def _cursor(first: int, position: _Position) -> str:
+    return write_name_cursor(*map(str, (first, position.delivered, position.segment, position.row)))
 
 
-def _may(file: BatchFile, names: set[str]) -> bool:
-    """Return whether a segment may have outcomes of some of these rules and targets: that of a streaming task says
-    whose.
+def _may_have_outcomes(file: BatchFile, names: set[str]) -> bool:
+    """Return whether a segment may have outcomes of some of these `rule/target` names.
+
+    Segments of a streaming task record their names; others may have any.
     """
     return not isinstance(file.detail, Spent) or not names.isdisjoint(file.detail.outcomes)
 
 
-def _some(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Return the first pieces, as many as a page has."""
+def _first_pieces(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """Return as many pieces as fit on one page, at least the first."""
     files: set[str] = set()
     rows = 0
     for count, piece in enumerate(pieces[:MOST_PIECES]):

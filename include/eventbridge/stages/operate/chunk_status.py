@@ -1,4 +1,4 @@
-"""What became of the chunks of the newest batches, and of those that failed: exception and last failed response.
+"""The status of the newest batches' chunks, and of failed chunks: exception and last failed response.
 
 For people: `eventbridge status --chunks` and `--failures`.
 """
@@ -16,7 +16,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments
 from eventbridge.store.parquet import read_table
 
-#: How many batches are looked through for failures.
+#: How many batches are searched for failures.
 _BATCHES_SEARCHED = 500
 
 
@@ -24,9 +24,9 @@ _BATCHES_SEARCHED = 500
 class ChunkStatus:
     """One chunk. `source`: the bus that its batch took its events from, or `pending`; `targets`: `rule/target`.
 
-    `seconds` is how long its last push worked on it, None before it ended; `succeeded` and `failed` count what that
-    push delivered and what it did not; `error` is the exception that ended it. `last_failure` is the last response of a
-    target that was none to be glad of; only sought for failures.
+    `seconds` is how long its last push worked on it, None before it ended; `succeeded` and `failed` count the
+    deliveries of that push; `error` is the exception that ended it. `last_failure` is the last failed response of a
+    target; it is read only for failures.
     """
 
     batch_id: str
@@ -99,7 +99,7 @@ def _last_failure(runtime: Runtime, batch: Batch, chunk: Chunk, payloads: bool) 
 
 
 def _failures(runtime: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> Iterator[str]:
-    """Yield what targets responded to the failed attempts of a chunk, the last first."""
+    """Yield the responses to the failed attempts of a chunk, the last first."""
     columns = ["rule", "target", "outcome", "reason", "code", "error_class", "error"]
     for file in reversed(segments(runtime, batch.batch_id, [chunk.chunk_id])):
         if file.path is not None:

@@ -1,5 +1,5 @@
-"""All stages in a row in this process: what a run of `eventbridge_deliver_<runner>` and of
-`eventbridge_retry_deliveries` does, no Airflow.
+"""Runs all stages in a row in this process, as runs of `eventbridge_deliver_<runner>` and
+`eventbridge_retry_deliveries` do in Airflow.
 
 Called by `eventbridge deliver` and by tests; the DAGs call the same stages one by one.
 """
@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 _PUSHES_AT_ONCE = 4
 #: The slow lane, as wide as this process makes it.
 _LANES = {SLOW_LANE_POOL: PoolSlots(_PUSHES_AT_ONCE, _PUSHES_AT_ONCE)}
-#: How often to look whether a batch that somebody else is at work on, or died with, is done.
+#: How often to check whether a batch of another process is done.
 _RECHECK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Idle:
-    """What `deliver_until_idle` did: batches committed of each kind; what is pending, and when the next falls due."""
+    """The result of `deliver_until_idle`: batches committed of each kind, pending deliveries, and the next due time."""
 
     batches: int
     retry_batches: int
@@ -71,7 +71,7 @@ def deliver_retries(runtime: Runtime, runner: str, stop: Stop) -> str | None:
 
 
 def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
-    """Return whether the slow lane has anything to look at: three questions, a tenth of what planning asks."""
+    """Return whether the slow lane may have work: three queries, a tenth of those of planning."""
     ledger = runtime.ledger
     return bool(
         ledger.waiting_targets(runner) or ledger.waiting_deferred_matches(runner) or stale_batches(runtime, runner)
@@ -97,7 +97,7 @@ def deliver_until_idle(
     """Deliver until no event is available and nothing pending is due, or falls due within `wait_seconds`."""
     stop = stop or Stop()
     batches = retry_batches = 0
-    told = False
+    is_reported = False
     while not stop.is_set():
         normal = deliver_batch(runtime, runner, router, stop)
         retried = deliver_retries(runtime, runner, stop)
@@ -111,10 +111,10 @@ def deliver_until_idle(
             wait = (due_at - runtime.clock()).total_seconds()
             if wait > wait_seconds:
                 break
-            if wait <= 0 and not told:
+            if wait <= 0 and not is_reported:
                 # a batch whose process died is settled a minute and a half after it was planned, by settle_stale
-                log.warning("deliveries that are due were taken up by a batch that is not done: waiting for it")
-                told = True
+                log.warning("due deliveries are in a batch that is not finished: waiting for it")
+                is_reported = True
             stop.wait(max(_RECHECK_SECONDS, wait))
     pending, held = pending_deliveries(runtime, runner)
     return Idle(batches, retry_batches, next_due_at(runtime, runner), pending, held)
@@ -127,7 +127,7 @@ def pending_deliveries(runtime: Runtime, runner: str) -> tuple[int, int]:
 
 
 def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
-    """Return when the next pending delivery, or deferred match, of a runner falls due; None = none waits for a time."""
+    """Return when the next pending delivery or deferred match of a runner is due; None = none is scheduled."""
     statuses = runtime.ledger.target_statuses()
     due = []
     for row in runtime.ledger.pending_counts(runner=runner):
@@ -135,7 +135,7 @@ def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
             status = statuses.get((row.rule, row.target))
             wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
             pause = status.paused_until if status is not None else None
-            # an open breaker lets nothing through before, nor does a pause
+            # an open breaker or a pause lets nothing through before
             due.append(max(row.next_due_at, wait or row.next_due_at, pause or row.next_due_at))
     deferred_match = due_deferred_matches(runtime, runner)
     return min([*due, deferred_match] if deferred_match is not None else due, default=None)
@@ -148,9 +148,9 @@ def push_and_settle(
     stop: Stop,
     only: Collection[tuple[str, str]] | None = None,
 ) -> None:
-    """Push chunks of a batch, or of what they hold `only` some targets', then settle, schedule retries and commit it.
+    """Push chunks of a batch, or `only` the deliveries of some targets, then settle, schedule retries and commit it.
 
-    A chunk that another process is sending is waited for; once `stop` is set, the batch is left to that process.
+    It waits for a chunk that another process is sending; once `stop` is set, that process finishes the batch.
     """
     written = [
         file for file in segments(runtime, batch_id) if is_of_streaming_task(file)
@@ -163,7 +163,7 @@ def push_and_settle(
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):
         error = done.exception()
         if isinstance(error, EventBridgeError):
-            # an everyday thing: what the push left without an outcome is settled as unknown and becomes pending
+            # usual: deliveries without an outcome are settled as unknown and become pending
             log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
         elif error is not None:
             raise error

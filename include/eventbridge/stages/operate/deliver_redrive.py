@@ -1,4 +1,4 @@
-"""All batches of one redrive in this process, without Airflow; called by `eventbridge dead-letters redrive`."""
+"""Delivers all batches of one redrive in this process; called by `eventbridge dead-letters redrive`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.stages.runtime.stop import Stop
 def deliver_redrive(runtime: Runtime, redrive_id: str, router: Router, stop: Stop | None = None) -> int:
     """Move the batches of a redrive through their stages, in turn, until it has ended; return how many.
 
-    `stop` ends it after the batch under way; the redrive stays running and can be gone on with. What is to be tried
-    again is pending, as that of any batch.
+    `stop` ends it after the batch under way; the redrive stays running and can be continued. Deliveries to retry are
+    pending, as in any batch.
     """
     return deliver_consecutively(runtime, partial(plan_redrive, runtime, redrive_id), router, stop or Stop())

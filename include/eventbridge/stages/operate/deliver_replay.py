@@ -1,4 +1,4 @@
-"""All batches of one replay in this process, without Airflow; called by `eventbridge replay`."""
+"""Delivers all batches of one replay in this process; called by `eventbridge replay`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from eventbridge.stages.runtime.stop import Stop
 def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:
     """Move the batches of a replay through their stages, in turn, until it has ended or is paused; return how many.
 
-    `stop` ends it after the batch under way; the replay stays running and can be gone on with. What is to be tried
-    again is pending, as that of any batch.
+    `stop` ends it after the batch under way; the replay stays running and can be continued. Deliveries to retry are
+    pending, as in any batch.
     """
     return deliver_consecutively(runtime, partial(plan_replay, runtime, replay_id), router, stop or Stop())
 
@@ -26,7 +26,7 @@ def pause_replay(runtime: Runtime, replay_id: str) -> bool:
 
 
 def resume_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Let a paused replay go on, for whoever plans its next batch; False if it is not paused."""
+    """Resume a paused replay, so that its next batch can be planned; False if it is not paused."""
     return runtime.ledger.set_replay_state(replay_id, "paused", "running")
 
 

@@ -1,4 +1,4 @@
-"""Finds events in the archive by type, source and subject, some files at a time."""
+"""Searches the archive for events by type, source and subject, some files at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import visibility_of
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Files of the archive that one page reads at most; no other one once those it has read hold so many events.
+#: A page reads at most so many archive files, and no further one once they hold so many events.
 PAGE_FILES, PAGE_EVENTS = 50, 100_000
 
 _COLUMNS = ["topic", "broker", "partition_id", "offset", "published_at", "arrived_at", "event_id", "source", "type"]
@@ -35,7 +35,7 @@ _SUBJECT = msgspec.json.Decoder(_WithSubject)
 
 @dataclass(frozen=True)
 class EventQuery:
-    """The valid events to find: each condition that is given holds; landed from `since` to before `until`."""
+    """The valid events to find: all given conditions hold, and they were landed from `since` to before `until`."""
 
     bus: str | None = None
     type: str | None = None
@@ -63,9 +63,9 @@ class FoundEvent:
 
 @dataclass(frozen=True)
 class EventPage:
-    """Some events, and the cursor behind which there may be more; None: these are the last.
+    """A page of events, and the cursor of the next page; None: this is the last.
 
-    `unreadable`: what files could not be read, and why.
+    `unreadable`: the errors of files that could not be read.
     """
 
     events: tuple[FoundEvent, ...]
@@ -74,12 +74,12 @@ class EventPage:
 
 
 def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | None = None) -> EventPage:
-    """Return at most so many events from behind a cursor on, those of the newest batch first.
+    """Return at most `limit` events after a cursor, those of the newest batch first.
 
-    At most PAGE_FILES files are read, and none once PAGE_EVENTS events are: a page may be short, or empty, and have a
-    cursor all the same.
-    Raises NotFoundError for an unknown bus, UserError for what is not a cursor, and where somebody who is limited to
-    owners names no bus.
+    At most PAGE_FILES files are read, and none once PAGE_EVENTS events are: a page with a cursor may be short or
+    empty.
+    Raises NotFoundError for an unknown bus, UserError for an invalid cursor, and if a caller who is limited to owners
+    names no bus.
     """
     _require_visible_bus(runtime, query.bus)
     place = read_cursor(after) if after else None
@@ -87,13 +87,13 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
     unreadable: list[str] = []
     last = place
     seen = 0
-    # A replay writes the events that it takes into a file of its own, with its own time: they are no further events.
+    # A replay copies the events that it takes into a file of its own, with its own time: these are no new events.
     archive = files_from(runtime, "buffer", "archive", place, bus=query.bus, batch_kind="normal")
     for count, file in enumerate(archive):
         if count == PAGE_FILES or seen >= PAGE_EVENTS:
             return EventPage(tuple(found), write_cursor(place_of(file)), tuple(unreadable))
         if query.since is not None and file.planned_at < query.since:
-            break  # those behind it are older still
+            break  # the files after it are older still
         if query.until is not None and file.planned_at >= query.until:
             continue
         try:
@@ -120,15 +120,15 @@ def _require_visible_bus(runtime: Runtime, bus: str | None) -> None:
 
 
 def _fitting(runtime: Runtime, query: EventQuery, path: str) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
-    """Return how many events a file has, and those that fit, by row; what they are is read only if any does."""
+    """Return the number of events in a file, and the fitting ones by row; other columns are read only if some fit."""
     wanted = {name: value for name in ("type", "source") if (value := getattr(query, name)) is not None}
-    bodies = ["body"] if query.subject is not None else []  # a subject is in the bodies alone
+    bodies = ["body"] if query.subject is not None else []  # only bodies have the subject
     table = read_table(runtime.store, path, ["status", *wanted, *bodies] if wanted or bodies else ["status", *_COLUMNS])
     fits = pc.equal(table["status"], "valid")
     for name, value in wanted.items():
         fits = pc.and_(fits, pc.fill_null(pc.equal(table[name], value), False))
     if query.subject is not None:
-        # only these are parsed: a body that has the subject has its text, or escapes some of it
+        # only these are parsed: a body with the subject contains its text, or an escape
         text = pc.match_substring(table["body"], f'"{query.subject}"')
         fits = pc.and_(fits, pc.or_(text, pc.match_substring(table["body"], "\\")))
     rows: list[int] = pc.indices_nonzero(fits).to_pylist()

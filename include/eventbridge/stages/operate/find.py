@@ -1,4 +1,4 @@
-"""Finds what a person named in today's rule files; an unknown name gets the nearest one as a response."""
+"""Finds buses, rules and targets by name in today's rule files; an error for an unknown name has the nearest one."""
 
 from __future__ import annotations
 

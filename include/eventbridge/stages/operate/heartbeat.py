@@ -1,4 +1,4 @@
-"""A heartbeat: one event that says how the installation stands, sent to a URL by whoever calls each minute."""
+"""A heartbeat: one event with the health of the installation, sent to a URL each minute by a scheduler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIX = "eventbridge_"
 _TIMEOUT_SECONDS = 10.0
 _SCHEMES = ("https://", "http://")
 
-#: A runner stands still that has events and moved no offset for so long; a batch is old that is open so long. As in
+#: After this time a runner with events that committed nothing is stalled, and an open batch is old; as in
 #: docs/monitoring/alerts.yaml.
 STILL_SECONDS = 1_200.0
 OLD_SECONDS = 1_800.0
@@ -126,7 +126,7 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
 
 
 def standing_still(at: datetime, families: Mapping[str, Family]) -> list[str]:
-    """Return which runners have events and moved nothing for 20 minutes, and whose batch is open for 30, in words."""
+    """Return a sentence for each runner with events that committed nothing for 20 minutes, and each old batch."""
     lag = {sample.labels: sample.value for sample in families["lag_events"].samples}
     still = [
         f"the runner {sample.labels[0]} has committed nothing for {_minutes(age)} minutes, and events wait"

@@ -1,4 +1,4 @@
-"""Compares the manifest of a committed batch with its files, and writes it again; asked by audit and repair."""
+"""Compares the manifest of a committed batch with its files, and rewrites it; used by audit and repair."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PRINTS = ("matched", "delivered", "pending", "dead")
 
 
 def manifest_differences(runtime: Runtime, batch: Batch, reconciliation: Reconciliation) -> Iterator[str]:
-    """Yield what is wrong with the manifest of a committed batch: it is lost, damaged, or says other than its files.
+    """Yield how the manifest of a committed batch is wrong: it is lost, damaged, or differs from its files.
 
-    Raises NewerFormatError for one that a newer version wrote: it may say what this version cannot read.
+    Raises NewerFormatError for a manifest of a newer version, which may have content unknown to this version.
     """
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
@@ -32,14 +32,14 @@ def manifest_differences(runtime: Runtime, batch: Batch, reconciliation: Reconci
         return
     require_known_format(path, written.get("format"))
     now = json.loads(json.dumps(manifest_of(runtime, batch, reconciliation)))
-    written.setdefault("format", now["format"])  # one that names none was written before there were formats
+    written.setdefault("format", now["format"])  # the first manifests had no format
     for name in sorted(set(written) | set(now)):
         if written.get(name) != now.get(name):
-            yield f"{path} says of {name} {written.get(name)!r}, its files {now.get(name)!r}"
+            yield f"{path} has {name} {written.get(name)!r}, its files {now.get(name)!r}"
 
 
 def is_manifest_readable(runtime: Runtime, batch: Batch) -> bool:
-    """Return whether the manifest of a committed batch is there and can be read, whatever it says."""
+    """Return whether the manifest of a committed batch exists and can be read, whatever its content."""
     try:
         _written(runtime, layout.manifest(batch.planned_at, batch.batch_id))
     except (StoreFileMissing, StoreFileDamaged):
@@ -48,10 +48,10 @@ def is_manifest_readable(runtime: Runtime, batch: Batch) -> bool:
 
 
 def reconciliation_of_manifest(runtime: Runtime, batch: Batch) -> Reconciliation:
-    """Return the reconciliation of a batch whose files retention took, as its manifest has them.
+    """Return the reconciliation of a batch from its manifest, after retention removed its files.
 
-    Raises StoreError if the manifest cannot be read, ReconciliationError if it is damaged or of other ranges than the
-    ledger's, NewerFormatError for one that a newer version wrote.
+    Raises StoreError if the manifest cannot be read, ReconciliationError if it is damaged or has other ranges than the
+    ledger, NewerFormatError for a manifest of a newer version.
     """
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
@@ -84,7 +84,7 @@ def reconciliation_of_manifest(runtime: Runtime, batch: Batch) -> Reconciliation
 
 
 def write_manifest_again(runtime: Runtime, batch: Batch, reconciliation: Reconciliation) -> None:
-    """Replace the manifest of a committed batch by what its files say; they must be reconciled."""
+    """Rewrite the manifest of a committed batch from its files, which must be reconciled."""
     runtime.store.put(
         layout.manifest(batch.planned_at, batch.batch_id), as_text(manifest_of(runtime, batch, reconciliation))
     )

@@ -1,4 +1,4 @@
-"""Overrides of rules and targets: pause, disable, another priority, another rate; and how they are cleared.
+"""Sets and clears overrides of rules and targets: pause, disable, priority, rate.
 
 Each is written to the ledger at once and holds from the start of the next task; pushes under way apply a pause or
 another rate within about a second. The command line and the DAG `eventbridge_operate_rules` call the same function.
@@ -49,7 +49,7 @@ _WORDS: dict[str, OverrideKind] = {
 _CLEARS = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
 _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
 
-#: What is let go at once when an override is cleared.
+#: Deliveries on hold that become due at once when an override is cleared.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
 #: For each action the sentence for a change, and the one for an override that was so already.
@@ -95,11 +95,11 @@ class OverrideResult:
 def operate(
     runtime: Runtime, action: str, rule: str, target: str = "", value: str = "", by: str = ""
 ) -> OverrideResult:
-    """Do what an operator wants of a rule, or of one of its targets, and return what it came to.
+    """Carry out an operator's action on a rule, or on one of its targets, and return the result.
 
-    `action` is one of `Action`; `value` the priority, or a rate such as 10/s; `by` who wants it.
-    Raises UserError for an action, value or target that does not fit, NotFoundError for a rule or target that today's
-    files do not name; an override of one that is gone can still be cleared.
+    `action` is one of `Action`; `value` the priority, or a rate such as 10/s; `by` the name of the operator.
+    Raises UserError for an invalid action, value or target, NotFoundError for a rule or target that today's files do
+    not name; an override of a removed one can still be cleared.
     """
     if action not in get_args(Action):
         raise UserError(f"there is no action {action!r}. Actions: {', '.join(get_args(Action))}")
@@ -129,7 +129,7 @@ def _find(rules: RuleSet, rule: str, target: str) -> None:
 
 
 def _value(action: str, value: str) -> str:
-    """Return what is kept of a value; raises UserError for one that says nothing."""
+    """Return a value as the ledger stores it; raises UserError for an invalid one."""
     if action == "set priority":
         if value not in get_args(Priority):
             raise UserError(f"unknown priority {value!r}. Priorities: {', '.join(get_args(Priority))}")
@@ -145,7 +145,7 @@ def _value(action: str, value: str) -> str:
 
 
 def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
-    """Make due what only waited for this; if the process dies before, the next retry run does it."""
+    """Make deliveries due that waited only for this; if the process dies before, the next retry run does it."""
     reason = _ON_HOLD_FOR.get(action)
     if reason is None:
         return 0
@@ -155,7 +155,7 @@ def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
     again = runtime.ledger.overrides()
     released = 0
     for name in sorted({row.target for row in held if not target or row.target == target}):
-        instead = again.hold_reason(rule, name)  # the rule goes on, and this target of it is paused still
+        instead = again.hold_reason(rule, name)  # the rule is resumed, and this target is still paused
         runtime.ledger.release_pending(rule, name, aged=False, held=reason, instead=instead)
         released += 0 if instead else sum(row.count for row in held if row.target == name)
     return released

@@ -1,4 +1,4 @@
-"""What a monitoring system is told of owners: how they stand to their quotas."""
+"""Collects the metrics of owners: their usage and their quotas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 
 
 def owner_metrics(runtime: Runtime, rules: RuleSet) -> Iterator[Family]:
-    """Yield how the owners stand that have quotas; families without samples where none has."""
+    """Yield the usage and quotas of owners with quotas; families without samples if no owner has one."""
     found = owner_statuses(runtime, rules)
     for field, text in _TEXTS.items():
         quota = "pending_max" if field.startswith("pending") else "stored_bytes"

@@ -1,4 +1,4 @@
-"""How fast each partition is published to and settled, and when its lag is gone."""
+"""Computes how fast each partition is published to and settled, and when its lag will be gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.partition_status import PartitionStatus
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Batches that are looked at: what a runner commits in the window, if each takes five seconds.
+#: Batches that are read: those that a runner commits in the period, if each takes five seconds.
 _MOST_BATCHES = 60
 
 
@@ -29,9 +29,9 @@ class PartitionFlow:
 
 
 def partition_flows(runtime: Runtime, rules: RuleSet, partitions: Sequence[PartitionStatus]) -> Iterator[PartitionFlow]:
-    """Yield the flow of each partition whose offsets count on its log and that rules still name.
+    """Yield the flow of each partition that rules still name and whose offsets are valid on its log.
 
-    Asks buses and ledger.
+    Reads buses and ledger.
     """
     by_runner: dict[tuple[str, str], list[PartitionStatus]] = defaultdict(list)
     for each in partitions:

@@ -1,4 +1,4 @@
-"""Where a runner stands in each partition of its bus."""
+"""A runner's position in each partition of its bus."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class PartitionStatus:
     """One partition as a runner sees it; numbers are events.
 
     lag = end - committed, in flight = pulled - committed, available = end - pulled,
-    where pulled is the end of what an uncommitted batch took. None where `gap` says why the offsets do not count on
-    this log: it is not, or no longer, the one that they were committed on, so that there is nothing to subtract.
+    where pulled is the end of the ranges of uncommitted batches. None if `gap` says why the offsets are not valid on
+    this log: it is not the one that they were committed on, so the difference has no meaning.
     """
 
     runner: str
@@ -46,7 +46,7 @@ class PartitionStatus:
 
 
 def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) -> list[PartitionStatus] | None:
-    """Return how each partition of a runner's bus stands; None before the runner's group was registered."""
+    """Return the status of each partition of a runner's bus; None before the runner's group was registered."""
     rows = runtime.ledger.consumer_offsets(runner)
     if not rows:
         return None
@@ -76,7 +76,7 @@ def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) 
 def events_before_first_run(runtime: Runtime, bus: Bus) -> int | None:
     """Return how many events of a bus the first run of a new runner would take, by `start_at`.
 
-    None if the bus cannot be reached, or is a queue, which hands out messages without saying how many there are.
+    None if the bus cannot be reached, or is a queue source, which does not report how many messages it holds.
     """
     try:
         with closing(runtime.open_source(bus)) as source:

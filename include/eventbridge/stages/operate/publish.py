@@ -1,4 +1,4 @@
-"""Publishes events to a bus for an operator, whatever the face: command line, DAG form, or somebody's own task."""
+"""Publishes events to a bus for the command line, the DAG form, and tasks that users write."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from eventbridge.stages.operate.submissions import (
 )
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Events that a bus is given at a time, and the most that one call of the API may hold.
+#: Events that one transaction of a bus, and one call of the API, may hold.
 PUBLISHED_AT_ONCE = 1_000
 _MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
 class Published:
-    """What came of publishing; all of it is durable.
+    """The result of publishing; all published events are durable.
 
-    `partitions`: how many events each partition got, and the first and last offset of them. `malformed`: what is wrong
-    with those that will be dead letters. `unregistered`: runners that will not see the events, as the bus starts at
-    latest and they have never run.
+    `partitions`: how many events each partition got, and their first and last offset. `malformed`: the errors of events
+    that will be dead letters. `unregistered`: runners that will not see the events, as the bus starts at latest and
+    they have never run.
     """
 
     bus: str
@@ -46,9 +46,9 @@ class Published:
 
 
 def publish_lines(runtime: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
-    """Publish (line number, body) as they are, also what is not a CloudEvent; `topic` None: the bus's first.
+    """Publish (line number, body) unchanged, even if a body is not a CloudEvent; `topic` None: the bus's first.
 
-    Raises NotFoundError for an unknown bus or topic, and BusError with the number of the line to go on from.
+    Raises NotFoundError for an unknown bus or topic, and BusError with the number of the line to continue from.
     """
     limit = runtime.settings.event_max_size
     read = ((number, read_submission(line, max_bytes=limit)) for number, line in lines)
@@ -58,11 +58,11 @@ def publish_lines(runtime: Runtime, bus: str, topic: str | None, lines: Iterable
 def publish_events(
     runtime: Runtime, bus: str, topic: str | None, events: Sequence[bytes], *, name: str = ""
 ) -> tuple[Published, list[PublishResult]]:
-    """Publish events if every one of them is a CloudEvent, and return what came of the call and of each event.
+    """Publish events if every one of them is a CloudEvent, and return the result of the call and of each event.
 
-    An event without `id` gets one; of the same `name` and place it gets the same one again, so that a second try of a
-    task makes no second event of it. Raises UserError with every error of every event and its place, at most 200 of
-    them, before anything is published.
+    An event without `id` gets one; the same `name` and position give the same id, so that a retry of a task publishes
+    no second event. Raises UserError with every error of every event and its position, at most 200 of them, before
+    anything is published.
     """
     if not events:
         raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
@@ -74,7 +74,7 @@ def publish_events(
         for error in errors_of(submission)
     ]
     if errors:
-        head = "nothing was published; correct these and publish all again:"
+        head = "nothing was published; correct these errors and publish all events again:"
         raise UserError("\n".join([head, *named_lines(errors)]))
     places: list[tuple[Partition, int]] = []
     published = _publish(runtime, bus, topic, enumerate(submissions, 1), places.extend)
@@ -88,7 +88,7 @@ def _publish(
     submissions: Iterable[tuple[int, Submission]],
     placed: Callable[[Sequence[tuple[Partition, int]]], object],
 ) -> Published:
-    """Publish (line number, submission), a thousand in one transaction of the bus; `placed` is told where they lie."""
+    """Publish (line number, submission), a thousand in one transaction; `placed` gets the positions on the bus."""
     rules = runtime.rule_set()
     found = find_bus(rules, bus)
     topic = find_topic(found, topic)
@@ -117,16 +117,16 @@ def _publish(
 def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[bytes]:
     """Return the events of a form or a task as bodies: a text of JSON lines, or a list of objects or JSON texts.
 
-    Lines of white space are left out, and a list may also stand in the text as one JSON array. Raises UserError.
+    Blank lines are skipped, and the text may also be one JSON array. Raises UserError.
     """
     if not isinstance(events, str):
         return [_body(number, each) for number, each in enumerate(events, 1)]
     if not events.lstrip().startswith("["):
-        # Not splitlines: a JSON string may hold U+2028 and its like as they are.
+        # Not splitlines: a JSON string may contain U+2028 and similar characters unescaped.
         lines = [line.strip() for line in events.split("\n")]
         return [_encoded(number, line) for number, line in enumerate((each for each in lines if each), 1)]
     try:
-        # Numbers keep their digits: each element is cut out of the text, never written again.
+        # Numbers keep their digits: each element is cut out of the text and never serialized again.
         return [_encoded(number, element) for number, element in enumerate(_elements(events), 1)]
     except RecursionError:
         raise UserError("the array is nested too deep to be read. Give one event per line") from None
@@ -148,7 +148,7 @@ def _elements(text: str) -> Iterable[str]:
         elif text[position : position + 1] != "]":
             raise json.JSONDecodeError("expected , or ]", text, position)
     if text[position + 1 :].strip():
-        raise json.JSONDecodeError("there is more after the array", text, position + 1)
+        raise json.JSONDecodeError("unexpected text after the array", text, position + 1)
 
 
 def _past_space(text: str, position: int) -> int:
@@ -184,7 +184,7 @@ def _unregistered(runtime: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
 
 
 def told(published: Published, results: Sequence[PublishResult], say: Callable[[str], object]) -> None:
-    """Say how many events were published, where they lie, under which ids, and who will not see them."""
+    """Print how many events were published, their partitions, offsets and ids, and the runners that miss them."""
     ids = [each.event_id for each in results]
     say(f"{published.count:,} published to {published.bus}/{published.topic}")
     for partition, (count, first, last) in published.partitions.items():

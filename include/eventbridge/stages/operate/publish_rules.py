@@ -1,4 +1,4 @@
-"""Publishes a rule set: from then on all hosts plan new batches by it, whatever rule files lie there."""
+"""Publishes a rule set: from then on all hosts plan new batches by it, independent of their own rule files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 @dataclass(frozen=True)
 class PublishedRules:
-    """What was published: the hash of the rule set, its rules, and those that changed, were added or are gone."""
+    """The published rule set: its hash, its rules, and the changed, added and removed ones."""
 
     rule_set: str
     rules: int
@@ -22,15 +22,15 @@ class PublishedRules:
 
 
 def publish_rules(runtime: Runtime, rules: RuleSet, *, empty: bool = False) -> PublishedRules:
-    """Put a rule set in force; of one that is in force already only a lost or damaged file is written again.
+    """Put a rule set in force; if it is in force already, only a lost or damaged file is written again.
 
-    A rule that the set before had and this one lacks is removed by this, and by nothing else. Raises UserError where
-    hosts go by their own files, where all rules would be removed and `empty` is not given, and where another set was
-    published meanwhile.
+    A rule that the previous set had and this one lacks is removed; nothing else removes a rule. Raises UserError if
+    hosts use their own files, if all rules would be removed without `empty`, and if another set was published
+    meanwhile.
     """
     if runtime.settings.rules_from != "published":
         raise UserError(
-            "Each host goes by its own rule files, so publishing has no effect. "
+            "Each host uses its own rule files, so publishing has no effect. "
             "Set EVENTBRIDGE_RULES_FROM to published on every host first."
         )
     known = runtime.ledger.rules_in_force()
@@ -38,12 +38,10 @@ def publish_rules(runtime: Runtime, rules: RuleSet, *, empty: bool = False) -> P
         _restore(runtime, rules)
         return PublishedRules(rules.hash, len(rules.rules), (), ())
     if not rules.rules and known is not None and not empty:
-        raise UserError(
-            "The rule files name no rule: to publish them would remove every rule. Give --empty if that is meant."
-        )
+        raise UserError("The rule files have no rule: publishing them would remove every rule. Use --empty to do that.")
     changes = put_in_force(runtime, rules, known)
     if changes is None:
-        raise UserError("Another rule set was published at the same moment. Look at it, then run this again.")
+        raise UserError("Another rule set was published at the same time. Check it, then run this again.")
     changed = tuple(sorted(name for name, version in changes.items() if version))
     removed = tuple(sorted(name for name, version in changes.items() if not version))
     return PublishedRules(rules.hash, len(rules.rules), changed, removed)

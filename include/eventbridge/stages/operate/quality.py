@@ -1,4 +1,4 @@
-"""Quality checks as operators ask for them: check an hour, list the hours that were checked, show one."""
+"""Quality checks for operators: check an hour, list the checked hours, show one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eventbridge.stages.quality.hour import HOUR, hour_of
 from eventbridge.stages.quality.record import read_record
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: How long before an hour the hours lie that its volumes are compared with, at most: see QUALITY_HISTORY_DAYS.
+#: How far back the hours go whose volumes an hour is compared with: see QUALITY_HISTORY_DAYS.
 _COMPARED = timedelta(days=90)
 
 
 def check_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
-    """Check an hour, None: the last one that is over; what was found before is returned again.
+    """Check an hour, None: the last complete one; a check that was made before is returned again.
 
-    Raises UserError for a text that is not a time, does not begin an hour, or of an hour that is not over.
+    Raises UserError for a text that is not a time or does not begin an hour, and for an hour that is not over.
     """
     from eventbridge.stages.quality.check import check_quality  # imports DuckDB, which listing does without
 
@@ -26,12 +26,12 @@ def check_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
 
 
 def checked_hours(runtime: Runtime, limit: int = 24) -> list[QualityCheck]:
-    """Return the latest hours that were checked, the latest first."""
+    """Return the checked hours, the latest first."""
     return runtime.ledger.quality_checks(limit)
 
 
 def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
-    """Return checked hours from behind a cursor on, and the cursor behind which there are more, or None.
+    """Return the checked hours after a cursor, and the cursor of the next page, or None.
 
     Raises UserError for an invalid cursor.
     """
@@ -42,7 +42,7 @@ def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[
 
 
 def found_in_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
-    """Return what the check of an hour found, None: of the latest one that was checked; raises NotFoundError."""
+    """Return the result of the check of an hour, None: of the latest checked one; raises NotFoundError."""
     if text is None:
         latest = next(iter(runtime.ledger.quality_checks(1)), None)
         if latest is None:
@@ -62,7 +62,7 @@ def _time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text.strip())
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        _ = at + HOUR, at - _COMPARED  # the end of its hour, and the hours that it is compared with, are times too
+        _ = at + HOUR, at - _COMPARED  # raises if the hour's end, or an hour it is compared with, is out of range
     except (ValueError, OverflowError):
         raise UserError(f"{text!r} is not a time. Write one such as 2026-03-01T12:00, in UTC.") from None
     return at

@@ -1,4 +1,4 @@
-"""Makes again the files that a batch began with: what it landed of its bus, or what a redrive or a replay took.
+"""Rebuilds the input files of a batch: what it landed from its bus, or what a redrive or a replay took.
 
 Called by the repair of a batch.
 """
@@ -24,15 +24,13 @@ from eventbridge.store.parquet import read_table
 
 
 def begins_batch(batch: Batch, file: BatchFile) -> bool:
-    """Return whether a file is one that its batch began with."""
+    """Return whether a file is an input of its batch."""
     landed = isinstance(file.detail, LandedRange)
     return landed or of_dead_letters.is_of_dead_letters(batch, file) or of_events.is_of_events(batch, file)
 
 
 def rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
-    """Return the paths of files that are made again, under other names; raises ReconciliationError where that cannot
-    be.
-    """
+    """Write files again under other names and return their paths; raises ReconciliationError if that is impossible."""
     landed = _all_landed_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
     return [landed[file.key] if file.key in landed else _taken_again(runtime, batch, file) for file in files]
 
@@ -44,9 +42,9 @@ def _taken_again(runtime: Runtime, batch: Batch, file: BatchFile) -> str:
 
 
 def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:
-    """Make files again in whatever order they can be: a duplicate shows as one once the file with its event is there.
+    """Rebuild files in the order that works: a duplicate is recognized once the file with its event exists.
 
-    What is recorded of each says whether it could be.
+    The recorded fingerprint of each file shows whether it was rebuilt.
     """
     made: dict[str, str] = {}
     while left := [file for file in files if file.key not in made]:
@@ -63,10 +61,10 @@ def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
 
 
 def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
-    """Read the range of a file from the bus again, which must come to what was recorded: the same rows in that order.
+    """Read the range of a file from the bus again; it must have the recorded rows in the same order.
 
-    Only the moment of landing is perhaps another: that of the deliveries that were made of it or, without any, when
-    the batch was planned. None: it did not, with what is `made` again until now, paths by keys.
+    Only the time of landing may differ: it is that of the deliveries of the file or, without any, the time when the
+    batch was planned. None: the rows differ, given the files `made` until now (paths by keys).
     """
     had = file.detail
     assert isinstance(had, LandedRange), "it is landed"
@@ -77,7 +75,7 @@ def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping
         refuse_other_log(runtime, batch.runner, bus, source)
         checking = Checking(source, bus.source.mapping, limits, lambda: arrived_at)
         found = checking.next_file(had.partition, had.start, had.end, _seen(runtime, batch, file, made))
-    # a version that did not record the last message recorded all else
+    # a version that did not record the last message recorded everything else
     has = found.detail if had.last is not None else structs.replace(found.detail, last=None)
     if has != had:
         return None
@@ -85,13 +83,13 @@ def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping
 
 
 def _seen(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> set[bytes]:
-    """Return the identities of the valid events in the other files that the batch landed."""
+    """Return the identities of the valid events in the batch's other landed files."""
     seen: set[bytes] = set()
     for other in runtime.ledger.files(batch.batch_id, "buffer"):
         if other.key != file.key and other.path is not None:
             try:
                 seen |= valid_identities(runtime.store, made.get(other.key, other.path))
-            except StoreError:  # lost as well: where that makes a difference, what is recorded shows it
+            except StoreError:  # lost as well: if that matters, the recorded fingerprint shows it
                 continue
     return seen
 

@@ -1,4 +1,4 @@
-"""The last responses of a target, as the pushes of the newest batches wrote it down."""
+"""Reads the last responses of a target from the segments of the newest batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.stages.runtime.newest_files import newest_files
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Files of the newest pushes that are read, and the responses that are told at most.
+#: Segments of the newest pushes that are read, and responses that are returned, at most.
 MOST_FILES = 12
 MOST_RESPONSES = 20
 
@@ -39,9 +39,9 @@ class RecentResponse:
 
 
 def recent_responses(runtime: Runtime, rule: str, target: str) -> list[RecentResponse]:
-    """Return the newest responses of a target of a rule, the last first, in MOST_FILES files of the newest batches.
+    """Return the newest responses of a rule's target, the last first, from MOST_FILES files of the newest batches.
 
-    Of a file that cannot be read none.
+    Unreadable files are skipped.
     """
     found: list[RecentResponse] = []
     for file in islice(newest_files(runtime, "outcome", "all"), MOST_FILES):
@@ -61,7 +61,7 @@ def _responses(runtime: Runtime, path: str, rule: str, target: str) -> list[Rece
         table = read_rows(
             runtime.store, path, rowset.encode(rows), [*_COLUMNS, "error_class", "error", "response_head"]
         )
-    except StoreError:  # past its retention, or away: the page of its batch tells
+    except StoreError:  # past its retention, or unreachable: the page of its batch shows which
         return []
     newest = pc.sort_indices(table, [("started_at", "descending")]).slice(0, MOST_RESPONSES)
     return [_response(row) for row in table.take(pa.array(newest)).to_pylist()]

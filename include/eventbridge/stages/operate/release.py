@@ -1,4 +1,4 @@
-"""Lets a rule go on that is on hold: what of it waits for that is due."""
+"""Releases a rule that is on hold: its waiting deliveries become due."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class Released:
-    """What was released of a rule: its hold (None: it was not on hold), deferred matches due now, their events.
+    """The result of releasing a rule: its hold (None: it had none), deferred matches that are due now, their events.
 
     `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
 
     `waits_for` says why deferred matches that wait go on waiting: something else holds them. `retried`, `skipped` and
     `unsendable` are deliveries that the rule was on hold at, as none of its target may be dead-lettered; the last stay
     so.
-    `disabled` are its targets for which deliveries are on hold until the target is enabled, whatever is released.
+    `disabled` are its targets whose deliveries are on hold until the target is enabled.
     """
 
     rule: str
@@ -45,11 +45,10 @@ class Released:
 
 
 def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Released:
-    """Let a rule go on: lift its holds (routing failed by itself, an expectation failed), try what it is on hold at.
+    """Release a rule: lift its holds (its routing failed, an expectation failed), and retry the deliveries on hold.
 
-    With `skip`, a delivery's id or the beginning of it, only that is done: it becomes a dead letter; raises
-    NotFoundError if the rule is not on hold at it. Harmless if the rule is not on hold; one that fails again is on hold
-    again.
+    With `skip`, a delivery id or its beginning, only that delivery becomes a dead letter; raises NotFoundError if the
+    rule is not on hold at it. A rule without a hold is left as it is; one that fails again is on hold again.
     """
     if skip is not None:
         return Released(rule, skipped=(skip_on_hold(runtime, rule, skip),))
@@ -68,7 +67,7 @@ def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Releas
 
 
 def _release_routing(runtime: Runtime, rule: str) -> Released:
-    """Lift a rule's hold and make its deferred matches due; they age from then on. Of a disabled rule only the hold."""
+    """Lift a rule's hold and make its deferred matches due; they age from then on. If disabled, only lift the hold."""
     hold = runtime.ledger.rules_on_hold().get(rule)
     if hold is not None:
         runtime.ledger.release_rule(rule)
@@ -78,6 +77,6 @@ def _release_routing(runtime: Runtime, rule: str) -> Released:
         return Released(rule, hold)
     if waits_for := deferred_match_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.overrides(), rule):
         return Released(rule, hold, waits_for=waits_for)
-    # After the hold is lifted: a process that dies in between releases them by the next call, or by the next retry run.
+    # After the hold is lifted: if the process dies in between, the next call or retry run releases them.
     deferred_matches = runtime.ledger.release_deferred_matches(rule)
     return Released(rule, hold, deferred_matches, sum(each.count for each in waiting))

@@ -1,4 +1,4 @@
-"""Lets a rule go on that is on hold as an expectation failed: what waited for that is due."""
+"""Releases a rule that is on hold because an expectation failed: its waiting deliveries become due."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
-    """Lift the hold of a rule and return it, None if it was not on hold, and how many deliveries are due now.
+    """Lift the hold of a rule; return it, None if it had none, and how many deliveries are due now.
 
-    A process that dies before they are due leaves them to the next call, or to the next retry run.
+    If the process dies in between, the next call or retry run makes them due.
     """
     hold = runtime.ledger.expectation_holds().get(rule)
     if hold is not None:

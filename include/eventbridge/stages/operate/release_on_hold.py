@@ -1,4 +1,4 @@
-"""Lets a rule go on that is on hold at a delivery which may not be dead-lettered: it is tried again, or skipped."""
+"""Releases a rule that is on hold at a delivery which may not be dead-lettered: the delivery is retried or skipped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.decision.ordering import RELEASED, SKIPPED, delivery_on_hold_at
 from eventbridge.errors import NotFoundError
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Why a delivery has nothing that could be sent.
+#: Reasons for which a delivery has no payload.
 _WITHOUT_PAYLOAD = ("TransformFailed", "RouteFailed")
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def deliveries_on_hold(runtime: Runtime, rule: str) -> dict[int, DeliveryOnHold]
 
 
 def try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold], list[DeliveryOnHold]]:
-    """Make due the deliveries that a rule is on hold at; return those, and those without payload, which stay on hold.
+    """Make the deliveries due that a rule is on hold at; return those, and those without payload, which stay on hold.
 
     One that fails again is on hold again.
     """
@@ -45,10 +45,9 @@ def try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold]
 
 
 def skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHold:
-    """Have exactly one delivery that a rule is on hold at become a dead letter, and return it.
+    """Turn exactly one delivery that a rule is on hold at into a dead letter, and return it.
 
-    Takes its id, or the beginning of it. Raises NotFoundError, naming those there are, if the rule is not on hold at
-    it.
+    Takes its id, or the beginning of it. Raises NotFoundError, with the deliveries on hold, if it is not among them.
     """
     found = deliveries_on_hold(runtime, rule)
     wanted = delivery_id.strip().lower()  # each id begins with an empty one
