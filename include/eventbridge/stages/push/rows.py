@@ -68,6 +68,7 @@ def unsent_row(item: Item, outcome: Outcome, now: datetime) -> OutcomeRow:
 
 
 def outcome_fields(outcome: Outcome) -> tuple[datetime | None, str | None, str | None]:
+    """Return the due time, reason and detail of an outcome, each None if it has none."""
     if outcome is DELIVERED:
         return _NOTHING
     if isinstance(outcome, RetryAt):
