@@ -139,7 +139,7 @@ def test_status_of_a_runner_whose_bus_was_replaced(
 
     assert result.code == 0
     assert re.match(
-        r"The runner 'orders' stands at .*file://\S*/orders\.sqlite has the identity .*of a new name", result.out
+        r"The runner 'orders' stands at .*file://\S*/orders\.sqlite has the identity .*with a new name", result.out
     )
     assert result.out.count("Put the right log back") == 1
     assert [row[6:] for row in placed] == [["?", "?", "?"]] * 2
