@@ -88,9 +88,7 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
             reconciliation = reconciliation_of(runtime, batch)
     wrong = differences(reconciliation)
     if wrong:
-        runtime.ledger.prove_settled_by(
-            batch.batch_id, first
-        )  # else the files that were read belong to two settlements
+        runtime.ledger.prove_settled_by(batch.batch_id, first)  # else the files are of two settlements
         raise ReconciliationError(
             f"batch {batch.batch_id} cannot be committed, it is not reconciled: "
             + "; ".join(map(str, wrong))

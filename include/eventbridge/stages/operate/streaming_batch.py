@@ -256,9 +256,8 @@ class StreamingBatch:
             if self._full and now - looked_at >= _SENDING_SECONDS / 2:
                 rate = (self._responded + self.targets.responses - responded) / (now - looked_at)
                 responded, looked_at = self._responded + self.targets.responses, now
-                if (
-                    rate >= _QUICK_RATE
-                ):  # a full batch comes from a burst, most of which would otherwise go to the retries
+                # A full batch comes from a burst, most of which would otherwise go to the retries.
+                if rate >= _QUICK_RATE:
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()
         responses_until = time.monotonic() + self.targets.timeout_seconds

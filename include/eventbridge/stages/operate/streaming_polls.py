@@ -39,9 +39,8 @@ class BusPolls:
         if self._announcements is None or self._unannounced >= _MOST_UNANNOUNCED or self._targets.has_waiting:
             self._targets.run_for(look_seconds(found, since))
             return
-        if found and self._targets.run_for(
-            look_seconds(found, 0.0)
-        ):  # so that one poll finds events that come shortly after each other
+        # One poll should find events that come shortly after each other.
+        if found and self._targets.run_for(look_seconds(found, 0.0)):
             return
         if not left:
             began = time.monotonic()

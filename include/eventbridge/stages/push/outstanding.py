@@ -158,9 +158,8 @@ def _objects(column: pa.ChunkedArray) -> list[Any]:
     if not pa.types.is_timestamp(column.type):
         found: list[Any] = column.to_numpy().tolist()
         return found
-    times: dict[int | None, datetime | None] = {
-        None: None
-    }  # few distinct ones: events that came together have one time
+    # Few distinct times: events that came together have the same one.
+    times: dict[int | None, datetime | None] = {None: None}
     micros = column.cast(pa.int64()).to_pylist()
     for each in set(micros) - {None}:
         times[each] = _EPOCH + timedelta(microseconds=each)

@@ -51,9 +51,8 @@ class Rounds:
         self._of_index = {item.request.index: item for item in self._waiting}
         self._unflushed: list[tuple[Item, Response]] = []
         self._sent_at: dict[int, float] = {}  # when what is in flight was sent, by the monotonic clock
-        self._unjudged: set[int] = (
-            set()
-        )  # requests that were sent in a batch request and have no response: they go again
+        # Requests that were sent in a batch request and have no response: they are sent again.
+        self._unjudged: set[int] = set()
         self._interrupted = False
         run.in_flight = self._in_flight
 
@@ -258,7 +257,6 @@ class Rounds:
         return now >= run.starts_until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)
 
     def _has_unsettled_work(self) -> bool:
-        late = (
-            [] if self._run.pace.has_limited(self._clock()) else self._waiting
-        )  # items that wait for a token are not late
+        # Items that wait for a token are not late.
+        late = [] if self._run.pace.has_limited(self._clock()) else self._waiting
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in late)

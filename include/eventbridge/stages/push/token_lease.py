@@ -57,9 +57,8 @@ class Pace:
         self._refused_at: datetime | None = None
         self._short = 0  # it was asked for so many tokens, and has none
         self.pause = Pause()
-        self.defers = (
-            False  # it leases when told to `fetch`, not in `take`: the caller has no time to wait for the ledger
-        )
+        #: True: it leases tokens in `fetch` and not in `take`, because the caller cannot wait for the ledger.
+        self.defers = False
         self.redrive_pace: Pace | None = None
 
     @property
