@@ -40,7 +40,7 @@ def matching_cases() -> list[Any]:
 
 @pytest.mark.parametrize(("pattern", "test"), matching_cases())
 def test_reference_matcher_gives_the_result_of_the_case(pattern: Any, test: Any) -> None:
-    """The result is the case's, for text and for the document, and `explain` finds something just when it is no."""
+    """The result equals the case's, for text and for the document, and `explain` finds a reason only for a mismatch."""
     parsed = parse_pattern(pattern)
     text = test.get("event_text", write_document(test.get("event")))
     if test.get("error"):
@@ -55,7 +55,7 @@ def test_reference_matcher_gives_the_result_of_the_case(pattern: Any, test: Any)
 
 
 def test_patterns_survive_being_written() -> None:
-    """What the printer writes of the pattern of each case is the same pattern again."""
+    """Parsing the printed pattern of each case gives an equal pattern."""
     patterns = [parse_pattern(group["pattern"]) for file in matching_files() for group in read_cases(file.stem)]
 
     assert [parse_pattern(write_document(write_pattern(pattern))) for pattern in patterns] == patterns
@@ -70,7 +70,7 @@ def test_patterns_survive_being_written() -> None:
     ],
 )
 def test_errors_of_a_pattern_are_found_where_they_are(test: Any) -> None:
-    """Every error is found at its path, says what is wrong and what to do, and parsing raises the first of them."""
+    """Every error is found at its path with message and remedy, and parsing raises the first of them."""
     source = test.get("pattern_text", write_document(test.get("pattern")))
     errors = find_errors(source)
 

@@ -26,7 +26,7 @@ GROUPS: Any = parse_value((Path(__file__).parent / "jsonata.json").read_text(enc
     ],
 )
 def test_an_expression_gives_the_result_of_the_case(data: Any, test: Any) -> None:
-    """The result is the case's to the last digit, or it fails in these words; a case without result is undefined."""
+    """The result equals the case's to the last digit, or fails with its message; a case without result is undefined."""
     document = {"specversion": "1.0", "id": "e", "source": "/s", "type": "t", "data": data}
     event = parse_event(write_document(document).encode(), max_bytes=1_000_000)
     missing = "null" if "result" in test else "error"

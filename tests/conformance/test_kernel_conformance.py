@@ -70,8 +70,8 @@ def results_of_reference(patterns: list[Pattern], texts: list[bytes]) -> list[li
     return expected
 
 
-def test_kernel_gives_the_responses_of_the_reference_with_all_rules_at_once() -> None:
-    """What a rule matches does not depend on the others: all patterns on the events of all cases."""
+def test_kernel_agrees_with_the_reference_with_all_rules_at_once() -> None:
+    """The matches of a rule do not depend on other rules: all patterns on the events of all cases."""
     patterns, texts = all_patterns_and_texts()
 
     assert results(compile_rules(patterns).match(pa.array(texts))) == results_of_reference(patterns, texts)

@@ -1,4 +1,4 @@
-"""No operator lacks what every operator has: a section of the page, cases, a strategy, a test of its own meaning."""
+"""Every operator has a section on the page, cases, and a strategy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spelled(operator: str) -> str:
 
 
 def test_operators_are_all_classes_of_the_language() -> None:
-    """Every condition a leaf list can hold, and `$or` and `$not`, is named, and nothing else is."""
+    """Exactly the conditions of a leaf list, `$or` and `$not` are listed."""
     assert set(OPERATORS.values()) == {*get_args(nodes.Condition), nodes.Or, nodes.Not}
 
 
@@ -34,7 +34,7 @@ def test_operator_has_a_class_of_its_name(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator_has_a_section_with_an_example(operator: str) -> None:
-    """The page has a section of the operator's name, and an example in it uses the operator."""
+    """The page has a section with the operator's name, and an example in it uses the operator."""
     page = (ROOT / "docs" / "pattern-language.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
 

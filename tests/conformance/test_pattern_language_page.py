@@ -18,7 +18,7 @@ MESSAGES = re.findall(r"^\| `(\{.*?\})` \| `(\$.*)` \|$", PAGE, re.M)
 
 
 @pytest.mark.parametrize(("pattern", "lines"), EXAMPLES, ids=[pattern for pattern, _ in EXAMPLES])
-def test_example_matches_what_the_page_says(pattern: str, lines: str) -> None:
+def test_example_matches_as_the_page_says(pattern: str, lines: str) -> None:
     """Each event below an example matches it, or does not, as the page says."""
     listed = lines.splitlines()
     events = [EVENT.fullmatch(line) for line in listed]
@@ -36,8 +36,8 @@ def test_every_pattern_of_the_page_is_an_example() -> None:
 
 
 @pytest.mark.parametrize(("pattern", "message"), MESSAGES)
-def test_error_is_told_in_the_words_of_the_page(pattern: str, message: str) -> None:
-    """The message in the table is the one that a rule with this pattern gets, and the only one."""
+def test_error_has_the_message_on_the_page(pattern: str, message: str) -> None:
+    """A rule with this pattern gets the message in the table, and no other."""
     errors = rule_pattern_errors(parse_document(pattern))
 
     assert [str(error) for error in errors] == [message]
@@ -49,5 +49,5 @@ def test_every_row_of_the_table_of_errors_is_checked() -> None:
 
 
 def test_a_key_twice_is_an_error_in_json_text() -> None:
-    """What the last sentence of the page says."""
+    """As the last sentence of the page says."""
     assert [error.path for error in find_errors('{"type": ["a"], "type": ["b"]}')] == ["$.type"]

@@ -1,4 +1,4 @@
-"""Every conformance case of the form FIELDS: the cases define what each operation makes of an event's data."""
+"""Every conformance case of the form FIELDS: the cases define the result of each operation on an event's data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rendered(group: Any, test: Any, scope: Scope = SCOPE) -> str:
 
 @pytest.mark.parametrize(("group", "test"), cases())
 def test_steps_give_the_result_of_the_case(group: Any, test: Any) -> None:
-    """The data is the case's to the last digit, or the failure is in its words; the event stays as it was."""
+    """The data equals the case's to the last digit, or the failure has its message; the event stays unchanged."""
     if "failed" in test:
         with pytest.raises(TransformFailed) as failed:
             rendered(group, test)
@@ -59,13 +59,13 @@ def test_steps_give_the_result_of_the_case(group: Any, test: Any) -> None:
 
 
 def test_each_operation_has_a_case_file() -> None:
-    """Nothing is without cases, and no case file is without an operation."""
+    """Every operation has a case file, and every case file an operation."""
     assert {file.stem for file in CASES.glob("*.json")} == {*OPERATIONS, "invalid_steps"}
 
 
 @pytest.mark.parametrize("test", [pytest.param(test, id=test["description"]) for test in read_cases("invalid_steps")])
 def test_errors_of_steps_are_found_where_they_are(test: Any) -> None:
-    """Every error is found at its path, says what is wrong and what to do."""
+    """Every error is found at its path with message and remedy."""
     errors = transform_errors({"form": "FIELDS", "steps": test["steps"]})
 
     assert [[error.path, error.message] for error in errors] == test["errors"]

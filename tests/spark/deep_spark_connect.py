@@ -18,7 +18,7 @@ from eventbridge.spark.server import SparkConnectServer
 
 
 def test_a_server_killed_in_the_middle(tmp_path: Path, land: Callable[..., Any]) -> None:
-    """What was finished before is kept, no worker stays behind, and the process goes on with the next server."""
+    """Finished slices are kept, no worker survives, and the process continues with the next server."""
     landed = land(count=12_000, step=300)
     server = SparkConnectServer(tmp_path / "spark")
     server.start()

@@ -1,4 +1,4 @@
-"""Spark Connect servers of tests, on ports that nobody takes while Java starts."""
+"""Spark Connect servers of tests, on ports that stay free while Java starts."""
 
 from __future__ import annotations
 

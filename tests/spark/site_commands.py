@@ -1,4 +1,4 @@
-"""Commands of users in a folder with rule files, one after the other, as a user has them."""
+"""Runs commands of a user in a folder with rule files, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An installation on a real Spark whose rules are in SQL, and what its tests look for."""
+"""An installation on a real Spark with rules in SQL, and helpers of its tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eventbridge rules backtest` and `rules diff`, whole: candidates run over delivered events, on Spark."""
+"""`eventbridge rules backtest` and `rules diff` end to end: candidates run over delivered events, on Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ rules:
 
 
 def test_candidates_are_run_over_the_archive_and_compared(spark_server: SparkConnectServer, tmp_path: Path) -> None:
-    """What would be delivered is told, as a table and a document; nothing is delivered; Spark evaluates SQL."""
+    """Both report would-be deliveries as a table and as JSON; nothing is delivered; Spark evaluates SQL."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "orders.yaml").write_text(RULES)
     (tmp_path / "candidate.yaml").write_text(CANDIDATE)

@@ -17,7 +17,7 @@ RULES = {
 
 
 def test_rows_get_the_names_of_the_rules_they_match(spark_server: SparkConnectServer) -> None:
-    """Other columns stay; what is not an event matches nothing and says so; numbers are compared exactly."""
+    """Other columns stay; a malformed event matches nothing and is marked; numbers are compared exactly."""
     rows = [
         (1, '{"type": "order.placed", "data": {"amount": 1999.00}}'),
         (2, '{"type": "order.placed", "data": {"amount": 40}}'),
@@ -40,7 +40,7 @@ def test_rows_get_the_names_of_the_rules_they_match(spark_server: SparkConnectSe
 
 
 def test_a_frame_or_pattern_that_does_not_fit_is_refused_at_once(spark_server: SparkConnectServer) -> None:
-    """No such column, a column of that name already, a pattern that is not in the language: before anything runs."""
+    """A missing column, a name that is taken, and an invalid pattern are errors before anything runs."""
     frame = connect(spark_server.url, "frames").createDataFrame([("{}",)], "event string")
 
     with pytest.raises(UserError, match="no column 'body'; it has event"):

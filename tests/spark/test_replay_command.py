@@ -1,4 +1,4 @@
-"""`eventbridge replay`, whole: events are delivered, and delivered again from the archive, on Spark."""
+"""`eventbridge replay` end to end: events are delivered, and delivered again from the archive, on Spark."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ rules:
 
 
 def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path: Path) -> None:
-    """A dry run counts, the replay delivers what its pattern matches, show and list tell, the audit finds no
-    difference.
-    """
+    """A dry run counts, the replay delivers matching events, show and list report it, the audit finds no difference."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "orders.yaml").write_text(RULES)
     events = [{"specversion": "1.0", "id": str(n), "source": "/shop", "type": "order.placed"} for n in range(4)]

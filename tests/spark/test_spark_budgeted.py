@@ -1,4 +1,4 @@
-"""Budgeted rules on a real Spark: a looping program is interrupted, one that does not hear or dies holds its rule."""
+"""Budgeted rules on a real Spark: a looping program is interrupted; one that resists or dies holds its rule."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def lines(runtime: Runtime, name: str) -> list[str]:
 def test_a_program_that_loops_delays_no_other_rule_on_spark(
     spark_server: SparkConnectServer, deliver: Callable[..., Costly]
 ) -> None:
-    """Cheap and budgeted neighbours go out in its batch; its own rest is a deferred match, routed once fixed."""
+    """Other rules are delivered in the batch; the rest of its share is a deferred match, routed once it is fixed."""
     router = ConnectRouter(spark_server.url, route_with_poison)
     runtime = deliver(router, "loop")
 
@@ -149,7 +149,7 @@ def test_jsonata_that_loops_delays_no_other_rule_on_spark(
 def test_a_program_that_takes_its_worker_along_holds_its_rule(
     spark_server: SparkConnectServer, deliver: Callable[..., Costly], program: str
 ) -> None:
-    """Its worker dies, or never hears that time is up: the rule is on hold, its whole share as a deferred match."""
+    """Its worker dies, or ignores the end of its time: the rule is put on hold, its whole share as a deferred match."""
     runtime = deliver(ConnectRouter(spark_server.url, route_with_poison), program)
 
     assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")

@@ -11,7 +11,7 @@ from eventbridge.spark.session import connect
 
 
 def test_spark_gives_the_results_of_all_cases(spark_server: SparkConnectServer) -> None:
-    """Each event matches its own pattern as its case says, and of the others those that the reference matcher says."""
+    """Each event matches its own pattern as its case says, and the other patterns as the reference matcher says."""
     patterns, texts = all_patterns_and_texts()
     rules = {str(rule): pattern for rule, pattern in enumerate(patterns)}
     # binary: some cases are no UTF-8

@@ -50,7 +50,7 @@ def test_connect_routes_as_this_process_does(spark_server: SparkConnectServer, l
 
 
 def test_every_try_writes_files_of_its_own(spark_server: SparkConnectServer, land: Callable[..., Any]) -> None:
-    """A task that runs twice under one attempt leaves two sets of files and changes none."""
+    """A task that runs twice in one attempt writes two sets of files and changes none."""
     landed = land()
     router = ConnectRouter(spark_server.url)
     job = landed.again()
@@ -62,8 +62,8 @@ def test_every_try_writes_files_of_its_own(spark_server: SparkConnectServer, lan
     assert landed.comparable(first) == landed.comparable(again)
 
 
-def test_a_workers_error_is_told(spark_server: SparkConnectServer, land: Callable[..., Any]) -> None:
-    """What a worker raises reaches the operator as one line: the error, not Spark's account of it."""
+def test_a_workers_error_is_reported(spark_server: SparkConnectServer, land: Callable[..., Any]) -> None:
+    """A worker's exception is shown in one line: the error, without Spark's wrapping."""
     landed = land()
     changed = structs.replace(landed.job, rule_set="0" * 32, attempt="x")  # no worker has read it: it was never written
     with pytest.raises(SparkError) as caught:
@@ -73,8 +73,8 @@ def test_a_workers_error_is_told(spark_server: SparkConnectServer, land: Callabl
     assert "\n" not in str(caught.value)
 
 
-def test_a_server_that_is_not_there_is_told_soon(land: Callable[..., Any]) -> None:
-    """Nobody listening is a SparkError that names the address, after seconds, not after ten minutes."""
+def test_an_unreachable_server_is_an_error_soon(land: Callable[..., Any]) -> None:
+    """If nothing listens, a SparkError names the address after seconds, not after ten minutes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"sc://127.0.0.1:{probe.getsockname()[1]}"
@@ -85,7 +85,7 @@ def test_a_server_that_is_not_there_is_told_soon(land: Callable[..., Any]) -> No
 
 
 def test_a_new_process_finds_warm_workers(spark_server: SparkConnectServer, tmp_path: Path) -> None:
-    """The session id is a runner's own, so the next client process gets the same Python workers; another runner not."""
+    """The session id is the runner's: its next client process gets the same Python workers, another runner not."""
 
     def workers(runner: str) -> set[str]:
         folder = tempfile.mkdtemp(dir=tmp_path)

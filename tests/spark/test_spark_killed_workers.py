@@ -1,4 +1,4 @@
-"""Python workers are killed when their slices are routed and unreported: Spark runs their tasks again, unharmed."""
+"""Python workers are killed after routing, before their response: Spark repeats their tasks without harm."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ def rows_of(runtime: Runtime, path: str | None) -> list[dict[str, Any]]:
     return [] if path is None else read_table(runtime.store, path).to_pylist()
 
 
-def test_workers_killed_before_they_respond_leave_files_that_nobody_reads(runtime: Runtime, tmp_path: Path) -> None:
-    """Spark repeats their tasks in one job; each slice names one file, with the rows of a route that nothing hit.
+def test_files_of_workers_killed_before_they_respond_are_not_read(runtime: Runtime, tmp_path: Path) -> None:
+    """Spark repeats their tasks in one job; each slice names one file, with the rows of an undisturbed route.
 
-    What the killed ones left is damaged here: reading it would fail. The batch is delivered, each event once.
+    The files of killed workers are damaged here: reading them would fail. The batch is delivered, each event once.
     """
     batch_id = listen(runtime, "orders") or ""
     buffer(runtime, batch_id)

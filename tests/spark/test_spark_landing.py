@@ -1,4 +1,4 @@
-"""Spark's workers land a large batch of a real broker: what is recorded is what one process would have recorded."""
+"""Spark's workers land a large batch of a real broker, and record the same as one process would."""
 
 from __future__ import annotations
 

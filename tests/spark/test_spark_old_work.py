@@ -1,4 +1,4 @@
-"""Old work beside live work on one Spark Connect server: who gets the task slots, and the processor."""
+"""Old and live work on one Spark Connect server: shares of task slots and CPU."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from eventbridge.testing.busy import SliceRun, noted, route_and_note
 def test_old_work_holds_half_of_the_slots_while_live_work_waits(
     spark_server: SparkConnectServer, land: Callable[..., Any]
 ) -> None:
-    """Two old jobs were there first and have all slots; when a live job comes, they have one of two between them.
+    """Two old jobs start first and take all slots; once a live job starts, they share one of two.
 
-    Their workers have a lower priority, too.
+    Their workers also have a lower CPU priority.
     """
     landed = land(count=240, step=10)
     router = ConnectRouter(spark_server.url, route_and_note)

@@ -1,4 +1,4 @@
-"""What ends a Spark worker, or keeps it for ever, becomes one dead letter: on a real Spark, whose canary sings on."""
+"""An event that kills or blocks a Spark worker becomes one dead letter, on a real Spark whose canary still passes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Runtime, str]]]:
 def test_poison_is_one_dead_letter(
     spark_server: SparkConnectServer, land: Callable[..., tuple[Runtime, str]], poison: bytes
 ) -> None:
-    """An event that kills the Python worker, or never lets it go, is a dead letter; its batch is routed without it."""
+    """An event that kills or blocks the Python worker is a dead letter; its batch is routed without it."""
     runtime, batch_id = land(*["good"] * 5, poison.decode(), *["good"] * 6)
 
     route(runtime, batch_id, ConnectRouter(spark_server.url, route_with_poison))
@@ -89,7 +89,7 @@ def test_poison_is_one_dead_letter(
 def test_a_spark_that_is_gone_blames_no_event(
     spark_server: SparkConnectServer, land: Callable[..., tuple[Runtime, str]]
 ) -> None:
-    """Where the server is gone with its workers the canary fails too: the stage fails, and another Spark routes."""
+    """If the server is gone, the canary fails too: the stage fails, and another Spark routes the batch."""
     runtime, batch_id = land(*["good"] * 8)
 
     with pytest.raises(SparkError):
@@ -103,7 +103,7 @@ def test_a_spark_that_is_gone_blames_no_event(
 def test_an_event_that_kills_java_is_one_dead_letter(
     spark_server: SparkConnectServer, tmp_path: Path, land: Callable[..., tuple[Runtime, str]]
 ) -> None:
-    """Spark itself goes down with it: the stage fails, counts that, and a Spark that is there again goes on without."""
+    """Spark itself dies: the stage fails and counts that, and a restarted Spark routes the batch without the event."""
     runtime, batch_id = land(KILLING.decode(), "good")
     (landed,) = runtime.ledger.files(batch_id, "buffer")
     # what earlier runs found out: together and as a slice of two it ended Spark, and alone twice already

@@ -1,4 +1,4 @@
-"""Rules that change between two batches: the same Spark worker routes the next one by the new rules."""
+"""Rules change between two batches: the same Spark worker routes the next batch by the new rules."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def received(runtime: Runtime, name: str) -> list[str]:
 def test_changed_rules_are_in_force_at_the_next_batch_of_the_same_worker(
     spark_server: SparkConnectServer, runtime: Runtime
 ) -> None:
-    """A rule changes and another comes: the worker compiles them once, and does not where nothing has changed."""
+    """One rule changes and one is added: the worker compiles them once, and compiles nothing without a change."""
 
     def noting(store: Any, rule_set: Any, job: Any, task: Any) -> Any:  # within: goes to the worker by value
         import os

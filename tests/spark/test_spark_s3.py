@@ -1,4 +1,4 @@
-"""Routing from and to an S3 store on Spark: the workers find the connection in Spark's environment, and only there."""
+"""Routing with an S3 store on Spark: the workers find the connection only in Spark's environment."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def landed(s3_server: S3Server, land: Callable[..., Any]) -> Any:
 def test_workers_read_and_write_a_bucket(
     spark_with_connection: SparkConnectServer, landed: Any, s3_server: S3Server
 ) -> None:
-    """Row by row what this process gives, one put a slice, nothing listed, by pyarrow's file system."""
+    """The rows equal those of this process, with one put per slice and no listing."""
     expected = landed.routed(InProcessRouter(landed.store))
     job = landed.again()
     s3_server.requests.clear()
@@ -65,7 +65,7 @@ def test_workers_read_and_write_a_bucket(
 def test_sql_is_asked_about_events_in_a_bucket(
     spark_with_connection: SparkConnectServer, landed: Any, s3_server: S3Server
 ) -> None:
-    """Spark's workers read the candidate events there, the driver puts its responses there and removes them."""
+    """Spark's workers read the candidate events there; the driver writes its results there and deletes them."""
     job, share = with_sql(landed)
     router = ConnectRouter(spark_with_connection.url, store=landed.store)
 
@@ -99,7 +99,7 @@ def assert_asked(landed: Any, share: RuleShare, result: SliceResult) -> None:
 
 
 def test_no_secret_travels_with_a_job(landed: Any, spark_with_connection: SparkConnectServer) -> None:
-    """The job names the connection; its keys are neither in it nor in what Spark writes down."""
+    """The job names the connection; its keys are neither in the job nor in Spark's files."""
     list(ConnectRouter(spark_with_connection.url).route_slices(landed.again(), landed.slices))
     travels = JobTasks(landed.job, tuple(landed.slices)).to_json().decode()
     seen = travels + spark_with_connection.log.read_text()
@@ -110,13 +110,13 @@ def test_no_secret_travels_with_a_job(landed: Any, spark_with_connection: SparkC
 
 
 def test_a_spark_without_the_connection(spark_server: SparkConnectServer, landed: Any) -> None:
-    """What is missing where is told, and which variable is to be set."""
+    """The error says what is missing where, and which variable to set."""
     with pytest.raises(SparkError, match=r"environment of Spark's workers.*set EVENTBRIDGE_CONN_S3"):
         list(ConnectRouter(spark_server.url).route_slices(landed.again(), landed.slices))
 
 
 def test_submit_routes_and_asks_in_a_bucket(landed: Any, tmp_path: Path, s3_server: S3Server) -> None:
-    """By spark-submit job file and responses lie in the bucket too, those of SQL as well, fetched without a listing."""
+    """With spark-submit, job file, responses and SQL results are in the bucket, and are read without a listing."""
     router = SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "submit"))
     job, share = with_sql(landed)
     s3_server.requests.clear()

@@ -17,7 +17,7 @@ from eventbridge.spark.server import SparkConnectServer, warm_up
 
 
 def test_a_server_ends_with_its_workers() -> None:
-    """When the context is left nothing of the server remains: no JVM, no Python worker, no folder of its own."""
+    """After the context nothing of the server remains: no JVM, no Python worker, no folder."""
     with SparkConnectServer(master="local[1]") as server:
         family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
         folder = server.log.parent
@@ -32,7 +32,7 @@ def test_a_server_ends_with_its_workers() -> None:
 
 
 def test_a_server_ends_with_a_process_that_was_killed(tmp_path: Path) -> None:
-    """Whoever starts a server and is killed, with no time to end it, leaves nothing of it running."""
+    """If the starter of a server is killed, nothing of the server keeps running."""
     with _starter(tmp_path) as (starter, server, _):
         family = [psutil.Process(server), *psutil.Process(server).children(recursive=True)]
         starter.kill()
@@ -42,8 +42,8 @@ def test_a_server_ends_with_a_process_that_was_killed(tmp_path: Path) -> None:
     assert alive == []
 
 
-def test_what_does_not_end_politely_ends_with_a_process_that_was_killed() -> None:
-    """Also where that process had begun to end it: it was killed while it waited."""
+def test_a_server_that_ignores_sigterm_ends_with_a_process_that_was_killed() -> None:
+    """Also if that process was killed while it waited for the server's end."""
     code = """
 import subprocess, sys, time
 from eventbridge.spark.child_guard import start_tethered
@@ -69,7 +69,7 @@ time.sleep(600)
 
 
 def test_a_server_outlives_its_starter_if_it_is_to(tmp_path: Path) -> None:
-    """An environment that is started and left running keeps its server."""
+    """An environment that is to keep running keeps its server."""
     with _starter(tmp_path, "outlives=True") as (starter, _, url):
         starter.kill()
         starter.wait()
@@ -100,7 +100,7 @@ with SparkConnectServer(Path(sys.argv[1]), master="local[1]", {option}) as serve
 
 
 def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
-    """A server that cannot start is an error with the reason and the place of its log, without waiting."""
+    """A server that cannot start is an error with the reason and the path of its log, without a wait."""
     server = SparkConnectServer(tmp_path, master="nowhere")
 
     with pytest.raises(SparkError, match=rf"ended at once: .* Master must .*{tmp_path}/spark-connect\.log"):
@@ -108,13 +108,13 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
 
 
 def test_a_server_whose_folder_cannot_be_written_says_which_folder() -> None:
-    """The error names the folder and the remedy, not only what the operating system said."""
+    """The error names the folder and the remedy, not only the system's message."""
     with pytest.raises(SparkError, match=r"its folder /proc/spark cannot be written: .*\. Free space there"):
         SparkConnectServer(Path("/proc/spark")).start()
 
 
 def test_a_server_that_is_not_running_has_no_process() -> None:
-    """Asking for the process of a server that was never started is told."""
+    """Reading the process id of a server that was never started is an error."""
     with pytest.raises(SparkError, match="not running"):
         _ = SparkConnectServer().pid
 
@@ -129,8 +129,8 @@ def test_a_server_that_was_stopped_before_it_started_is_never_started(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_warming_up_nobody_is_an_error() -> None:
-    """A warm-up of an address where nobody listens says which."""
+def test_warming_up_an_unreachable_server_is_an_error() -> None:
+    """If nothing listens, the error of a warm-up names the address."""
     url = SparkConnectServer().url
 
     with pytest.raises(SparkError, match=f"Spark at {without_token(url)} does not respond"):

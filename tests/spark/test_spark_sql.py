@@ -1,4 +1,4 @@
-"""`where` and the form SQL on a real Spark: what they see, and what becomes of events and rules that they fail for."""
+"""`where` and the form SQL on a real Spark: their columns, and failures of events and rules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def failures(runtime: Runtime) -> list[tuple[str, str, str, str]]:
 
 
 def test_rules_in_sql_have_a_total_together(spark_server: SparkConnectServer, tmp_path: Path) -> None:
-    """Once it is over no further rule is asked about: it waits whole, and is routed by itself in the slow lane."""
+    """Once the total is spent, further rules are deferred whole, and routed by themselves in the slow lane."""
     place = Place(tmp_path, spark_server.url, total_seconds=0.001)
     place.write_rules(plain={}, one={"where": "true"}, two={"where": "true"})
     runtime = place.deliver({}, {})
@@ -63,7 +63,7 @@ def test_rules_in_sql_have_a_total_together(spark_server: SparkConnectServer, tm
 
 
 def test_sql_takes_what_no_variant_and_no_string_of_spark_holds(place: Place) -> None:
-    """Halves of surrogate pairs come out as they came, numbers of any size as they were written; none becomes text."""
+    """Halves of surrogate pairs and numbers of any size are preserved exactly; no number becomes text."""
     place.write_rules(
         where={"where": "data:a::int > 0 AND length(data:text::string) > 0"},
         big={"where": "data:n::double > 1"},
@@ -116,7 +116,7 @@ def test_where_sees_attributes_and_data(place: Place) -> None:
 
 
 def test_an_event_that_where_fails_for_is_a_dead_letter_of_its_rule(place: Place) -> None:
-    """A cast that fails is that event's RouteFailed, once for each target; all others of the rule go on."""
+    """A failed cast is a RouteFailed of that event, once per target; other events of the rule are delivered."""
     place.write_rules(
         plain={}, cast={"where": "data:n::int > 1", "targets": {"a": {}, "b": {"form": "JSONATA", "value": "id"}}}
     )
@@ -132,8 +132,8 @@ def test_an_event_that_where_fails_for_is_a_dead_letter_of_its_rule(place: Place
     assert audit(runtime).differences == ()
 
 
-def test_sql_that_means_nothing_holds_its_rule_alone(place: Place) -> None:
-    """A number as a condition, types that do not fit: on hold with Spark's words until the file is corrected."""
+def test_invalid_sql_holds_its_rule_alone(place: Place) -> None:
+    """A number as a condition, or mismatched types: on hold with Spark's error until the file is corrected."""
     place.write_rules(
         plain={},
         good={"where": "true"},
@@ -185,7 +185,7 @@ def test_sql_gives_the_payload(place: Place) -> None:
 
 
 def test_the_examples_of_the_page_give_what_it_shows(place: Place) -> None:
-    """Each SQL example of the page about transforms makes of its event what stands below it."""
+    """Each SQL example on the page about transforms has the result that the page shows."""
     page = (ROOT / "docs" / "transform-language.md").read_text()
     event = json.loads(re.findall(r"^```json event\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0])
     found = re.findall(r"^```yaml sql\n(.*?)^```\n\n```\w+ gives\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
@@ -202,7 +202,7 @@ def test_the_examples_of_the_page_give_what_it_shows(place: Place) -> None:
 
 
 def test_an_expression_that_takes_all_memory_fails_for_its_event(place: Place) -> None:
-    """A text larger than Java's memory ends its own job only: a dead letter of its rule, and the batch goes on."""
+    """A text larger than Java's memory ends only its own job: a dead letter of its rule, and the batch continues."""
     long = "data:long::string"
     place.write_rules(plain={}, greedy={"where": f"data:n::int <> 3 OR length(replace({long}, 'x', {long})) > 0"})
     events = [*SUBJECT]
@@ -216,9 +216,9 @@ def test_an_expression_that_takes_all_memory_fails_for_its_event(place: Place) -
 
 
 def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) -> None:
-    """Its job is interrupted and its rule on hold; a rule behind it in the same batch goes out; reconciled.
+    """Its job is interrupted and its rule put on hold; a later rule in the same batch is delivered; all is reconciled.
 
-    On a Spark of its own, with a slot for each event that may go on in it for minutes, which ends with the test.
+    It uses its own Spark, which ends with the test, with a slot for each event that may block one for minutes.
     """
     with own_server(tmp_path / "spark", master="local[6]") as server:
         place = Place(tmp_path, server.url, budget_seconds=5)
@@ -253,7 +253,7 @@ def routed_until(place: Place, runtime: Runtime, done: Callable[[], bool]) -> No
 
 
 def test_a_fixed_rule_routes_its_dead_letters_again(place: Place) -> None:
-    """A redrive with retransform asks Spark as route does: today's `where` decides, today's SQL is what is sent."""
+    """A redrive with retransform evaluates SQL as route does, with the current `where` and the current SQL."""
     place.write_rules(cast={"where": "data:n::int > 1", "targets": {"a": {"form": "SQL", "value": "data:n"}}})
     runtime = place.deliver(*SUBJECT[:2], {"data": {"n": "many"}}, {"data": {"n": "few"}})
     assert [each[2] for each in failures(runtime)] == ["RouteFailed"] * 2

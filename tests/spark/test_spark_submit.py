@@ -19,7 +19,7 @@ APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
 
 
 def test_a_job_that_fails_keeps_the_finished_slices(tmp_path: Path, land: Callable[..., Any]) -> None:
-    """What workers finished before the job failed is yielded; then the first Python error is told."""
+    """Slices finished before the job failed are yielded; then the first Python error is raised."""
     landed = land()
     bad = Slice("999999", "buffer/bus=orders/date=2026-03-01/hour=12/gone.parquet", 0, 10)
     router = SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "spark", master="local[1]"))
@@ -31,8 +31,8 @@ def test_a_job_that_fails_keeps_the_finished_slices(tmp_path: Path, land: Callab
     assert landed.comparable(done) == landed.routed(InProcessRouter(landed.store))
 
 
-def test_the_application_tells_its_arguments() -> None:
-    """Without its two arguments the application says what it wants and starts no Spark."""
+def test_the_application_shows_its_usage() -> None:
+    """Without its two arguments the application prints its usage and starts no Spark."""
     told = subprocess.run([sys.executable, APPLICATION], capture_output=True, text=True, check=False)
 
     assert (told.returncode, told.stderr) == (2, "usage: route_events.py STORE_URI JOB_FILE\n")

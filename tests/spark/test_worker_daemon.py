@@ -1,4 +1,4 @@
-"""Spark's Python workers are forked from a process that has all in it that route needs."""
+"""Spark's Python workers are forked from a daemon that has loaded everything that route needs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _kill_workers(daemon: int) -> None:
 
 
 def test_a_fresh_worker_is_ready(spark_server: SparkConnectServer) -> None:
-    """A worker begins with route loaded and compiled, also one that takes the place of one that was killed."""
+    """A worker starts with route loaded and compiled, also one that replaces a killed worker."""
     first, daemon, _ = _asked(spark_server)
     _kill_workers(daemon)
 
@@ -59,8 +59,8 @@ def test_a_fresh_worker_is_ready(spark_server: SparkConnectServer) -> None:
     assert "eventbridge.spark.worker_daemon" in psutil.Process(daemon).cmdline()
 
 
-def test_workers_throw_dice_of_their_own(spark_server: SparkConnectServer, tmp_path: Path) -> None:
-    """NumPy's random numbers, in anybody's job, are not the same in two workers that were forked from one process."""
+def test_workers_draw_different_random_numbers(spark_server: SparkConnectServer, tmp_path: Path) -> None:
+    """NumPy's random numbers differ in two workers that were forked from one process, in any job."""
     folder = str(tmp_path)
 
     def draw(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,7 +87,7 @@ def test_workers_throw_dice_of_their_own(spark_server: SparkConnectServer, tmp_p
 
 
 def test_threads_are_there_again_in_every_worker(spark_server: SparkConnectServer, tmp_path: Path) -> None:
-    """A dozen workers, each in the place of one that was killed, read by Arrow's threads; none waits for ever."""
+    """A dozen workers, each replacing a killed one, read by Arrow's threads; none hangs."""
     file = str(tmp_path / "table.parquet")
     columns = {f"column-{number}": list(range(20_000)) for number in range(8)}
     pq.write_table(pa.table(columns), file, row_group_size=2_000)
@@ -115,7 +115,7 @@ def test_threads_are_there_again_in_every_worker(spark_server: SparkConnectServe
 
 
 def test_a_fresh_worker_has_the_rules_that_others_compiled(spark_server: SparkConnectServer) -> None:
-    """A rule set that took a worker its time is compiled once more, by the daemon; workers are forked with it."""
+    """The daemon compiles a large rule set once more after a worker did; new workers are forked with it."""
     many = {
         f"rule-{number}": Rule(
             name=f"rule-{number}",
@@ -158,7 +158,7 @@ def test_a_fresh_worker_has_the_rules_that_others_compiled(spark_server: SparkCo
 
 
 def test_others_functions_run_there_too(spark_server: SparkConnectServer) -> None:
-    """Functions that have nothing to do with us, of Python, of Arrow and of pandas, run in workers of our daemon."""
+    """Unrelated functions of Python, Arrow and pandas run in workers of our daemon."""
     spark = connect(spark_server.url, "others")
     # Unless it is said, `udf` asks the active session whether to use Arrow: another test's, whose server may be gone.
     plain = udf(lambda number: f"<{number}>", StringType(), useArrow=False)
@@ -183,8 +183,8 @@ def _started(**environment: str) -> tuple[bytes, str]:
     return done.stdout, done.stderr.decode()
 
 
-def test_where_route_cannot_run_others_jobs_do() -> None:
-    """A process that cannot be made ready says why in Spark's log, and forks workers all the same."""
+def test_other_jobs_run_if_route_cannot() -> None:
+    """A daemon that cannot load route logs the reason in Spark's log, and forks workers all the same."""
     port, log = _started(NUMBA_CACHE_DIR="", NUMBA_CACHE_LOCATOR_CLASSES="NoSuchLocator")
 
     assert 0 < struct.unpack("!i", port)[0] < 65_536
@@ -192,8 +192,8 @@ def test_where_route_cannot_run_others_jobs_do() -> None:
     assert "NUMBA_CACHE_DIR" in log
 
 
-def test_what_is_printed_while_it_loads_is_no_port(tmp_path: Path) -> None:
-    """Whatever a package prints when it is imported, past Python too, goes to Spark's log."""
+def test_output_while_it_loads_is_not_taken_for_the_port(tmp_path: Path) -> None:
+    """Output of a package during import, also of C code, goes to Spark's log."""
     loud = "import os\nos.write(1, b'loud')\nprint('louder')\nraise ImportError('no pandas')\n"
     (tmp_path / "pandas.py").write_text(loud)
 
