@@ -1,4 +1,4 @@
-"""Ordered targets: of one key the receiver gets everything in bus order, whatever fails; other keys continue."""
+"""Ordered targets: the receiver gets everything of one key in bus order, whatever fails; other keys continue."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def later(sending: Sending, clock: RunningClock, rounds: int = 3) -> None:
 def test_a_failed_delivery_blocks_its_key_and_no_other(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """The third of one customer fails: it and all later ones, also of later batches, come once it is taken."""
+    """One customer's third fails: it and all later ones, also of later batches, come once it is accepted."""
     publish(sending, *[keyed(n, c) for n in range(6) for c in "ab"])
     runtime = sending.begin(crm=ordered())
     recorder.refused[("a", 3)] = 503
@@ -121,7 +121,7 @@ def test_a_dead_target_gets_its_backlog_in_order_once_it_is_back(
 
 
 def test_a_dead_lettered_delivery_does_not_block(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """A delivery that becomes a dead letter is passed by, at once or after its retries."""
+    """Later deliveries pass a delivery that becomes a dead letter, at once or after its retries."""
     publish(sending, *[keyed(n, "a") for n in range(5)])
     sending.begin(crm=ordered())
     recorder.refused |= {("a", 1): 400, ("a", 3): 503}
@@ -135,7 +135,7 @@ def test_a_dead_lettered_delivery_does_not_block(sending: Sending, clock: Runnin
 def test_events_without_a_value_are_ordered_among_themselves(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """A path that leads to nothing gives a key of its own; 1 and "1" are two keys."""
+    """A missing path has a key of its own; 1 and "1" are two keys."""
     publish(sending, *[keyed(n, None) for n in range(3)], keyed(0, "a"))
     sending.begin(crm=ordered())
     recorder.refused[None, 0] = 503
@@ -216,7 +216,7 @@ def test_a_held_rule_continues_once_the_delivery_is_taken(
 def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_continues(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Exactly that one is dead-lettered, with its reason, its attempt, and that a person did it."""
+    """Exactly that one is dead-lettered, with its reason, its attempt, and that an operator skipped it."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
     runtime = sending.begin(strict=ordered(NONE))
     recorder.refused["a", 1] = 400
@@ -291,7 +291,7 @@ def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
 
 
 def test_a_push_waits_for_the_lease_of_another(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """While somebody else may have something of a shard in flight nothing of it is sent; it is not lost."""
+    """While another push may have something of a shard in flight, nothing of the shard is sent, and nothing is lost."""
     publish(sending, keyed(0, "a"))
     sending.begin(crm=ordered())
     runtime = sending.site.reopen(push_timeout=1)
@@ -327,7 +327,7 @@ def test_a_retry_within_a_push_keeps_the_order(sending: Sending, recorder: Recor
 def test_what_is_in_flight_at_the_end_keeps_its_shard(
     sending: Sending, clock: RunningClock, path: str, leased: list[int]
 ) -> None:
-    """A request that nobody waits for any more may still arrive: until it cannot, nothing of its shard is sent."""
+    """An abandoned request may still arrive: until it cannot, nothing of its shard is sent."""
     publish(sending, keyed(0, "a"), keyed(1, "a"))
     crm = http(path, timeout="20s", ordering_key="$.data.customer")
     runtime = sending.begin(settings={"push_timeout": 1}, crm=crm)

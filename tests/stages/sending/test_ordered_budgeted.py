@@ -1,4 +1,4 @@
-"""Ordered targets of budgeted rules: what is not routed yet comes before what is, within a partition."""
+"""Ordered targets of budgeted rules: within a partition, unrouted events come before later ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
 
 
 def test_a_deferred_match_is_read_by_where_its_first_event_lies(sending: Sending, recorder: Recorder) -> None:
-    """What lies behind it in its partition waits, for the batch that took it up not; what lies before it goes."""
+    """Later deliveries of its partition wait, except for the batch that took it up; earlier ones are sent."""
     places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
     runtime = sending.begin(crm=ordered())
     batch_id = listen(runtime, RUNNER)

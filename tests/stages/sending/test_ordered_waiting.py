@@ -1,4 +1,4 @@
-"""Ordered targets whose deliveries wait for a time or for hours: waiting blocks a key as a failure does, untried.
+"""Ordered targets whose deliveries wait for a time or a window: waiting blocks a key like a failure, without attempt.
 
 The clock shows noon of tomorrow at first, and runs.
 """
@@ -41,7 +41,7 @@ def move_to(clock: RunningClock, time: datetime) -> None:
 
 
 def waiting(sending: Sending) -> list[tuple[datetime, int, int]]:
-    """Return due time, attempts and number of what is pending and not on hold, the first due first."""
+    """Return due time, attempts and number of scheduled deliveries, the first due first."""
     rows = [row for row in sending.runtime.ledger.pending("scheduled") if row.taken_by is None]
     return sorted((row.due_at, row.attempts, row.count) for row in rows)
 
@@ -166,7 +166,7 @@ def test_without_tolerance_the_whole_target_waits(sending: Sending, clock: Runni
 
 
 def test_what_a_person_releases_waits_for_the_hours(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """Released while they are over it is deferred once and tried in the morning: what a person said is kept."""
+    """Released outside the window, it is deferred once and tried in the morning: the release is kept."""
     publish(sending, *[keyed(n, "a") for n in range(3)])
     runtime = sending.begin(strict=ordered(f"{NONE}, {HOURS}"))
     recorder.refused["a", 1] = 400

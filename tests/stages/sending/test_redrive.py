@@ -44,14 +44,14 @@ def redrive(sending: Sending, selection: Selection = ALL, run: str = "run", **op
 
 
 def outcomes(sending: Sending) -> Counter[str]:
-    """Return what became of the dead letters, by outcome; `never` = not redriven."""
+    """Return the outcomes of the dead letters; `never` = not redriven."""
     marks = Marks(sending.runtime)
     found = (marks.of(letter) for letter in letters(sending.runtime))
     return Counter("never" if mark is None else mark.outcome for mark in found)
 
 
 def test_dead_letters_are_delivered_again_under_their_ids(sending: Sending) -> None:
-    """The target that came back gets the same requests under the same delivery ids, and everything is reconciled."""
+    """The recovered target gets the same requests under the same delivery ids, and all is reconciled."""
     sending.begin(3, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     died = {delivery_id_text(record["delivery_id"]) for record in dead_letters(sending.runtime)}
@@ -68,7 +68,7 @@ def test_dead_letters_are_delivered_again_under_their_ids(sending: Sending) -> N
 
 @pytest.mark.parametrize("column", ["rule", "event"])
 def test_dead_letters_that_cannot_be_read_keep_no_others_from_it(sending: Sending, column: str) -> None:
-    """A redrive takes dead letters of all other files, also where it shows late that it cannot read the first ones."""
+    """A redrive takes the dead letters of all other files, even if it fails late to read the first ones."""
     runtime = sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     sending.publish(3)
@@ -132,7 +132,7 @@ def test_what_dies_again_has_all_its_attempts_and_is_not_taken_by_the_same_redri
 
 
 def test_age_counts_from_the_redrive(sending: Sending) -> None:
-    """An event that died of its age is young again; what fails is pending, then retried by the policy."""
+    """An event that exceeded its maximum age is new again; if it fails it is pending and retried by the policy."""
     sending.begin(
         1,
         crm=http(
@@ -228,7 +228,7 @@ def test_retransform_routes_the_event_through_todays_rule(sending: Sending) -> N
 
 
 def test_an_event_that_todays_rule_does_not_match_is_said(sending: Sending) -> None:
-    """It was redriven, and nothing was to be delivered."""
+    """It was redriven, and there was nothing to deliver."""
     sending.begin(1, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     sending.write(rules({"crm": "/healthy/crm"}).replace("order.placed", "order.paid"))

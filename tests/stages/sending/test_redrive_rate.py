@@ -1,4 +1,4 @@
-"""The rate of a redrive: so many requests a second, whatever the batch, the pushes and the targets."""
+"""The rate of a redrive limits its requests a second, across batches, pushes and targets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def begin(sending: Sending, count: int, rate: float, **targets: str) -> str:
 
 
 def arrivals(sending: Sending) -> list[datetime]:
-    """Return when requests came to the receiver."""
+    """Return the arrival times of requests at the receiver."""
     return [datetime.fromisoformat(each["at"]) for each in sending.requests()]
 
 

@@ -35,7 +35,7 @@ from eventbridge.testing.store import CountingStore
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """A receiver that records headers and bodies too."""
+    """A receiver that also records headers and bodies."""
     with Receiver(tmp_path_factory.mktemp("receiver") / "requests.jsonl", whole=True) as running:
         yield running
 
@@ -130,7 +130,7 @@ def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
 
 
 def test_deliveries_keep_their_ids_on_request(sending: Sending) -> None:
-    """A receiver that drops repetitions knows them; no header names a replay."""
+    """A receiver that drops duplicates recognises them; no header names a replay."""
     landed(sending, 2, crm="/healthy/crm")
 
     replay(sending, new_ids=False)
@@ -214,7 +214,7 @@ def test_a_condition_over_event_and_past_outcome_chooses(condition: str, count: 
     "condition", ["outcom = 1", "true) OR (true", "1; SELECT 2", "DROP TABLE events", "count(*) > 1"]
 )
 def test_what_is_no_condition_is_reported_before_anything_is_recorded(condition: str, sending: Sending) -> None:
-    """With the columns there are."""
+    """With the columns that exist."""
     landed(sending, 1, crm="/healthy/crm")
 
     with pytest.raises(UserError, match="condition in SQL"):
@@ -257,7 +257,7 @@ def test_events_are_routed_by_the_rules_of_then_on_request(sending: Sending) -> 
     ],
 )
 def test_a_name_that_nobody_had_then_is_refused(sending: Sending, named: dict[str, Any], said: str) -> None:
-    """Also one that today's files have; nothing is recorded."""
+    """Even if today's files have it; nothing is recorded."""
     landed(sending, 2, crm="/healthy/crm")
     sending.rules(bills="/healthy/bills")
 
@@ -304,7 +304,7 @@ def test_a_paused_replay_plans_nothing_until_it_continues(sending: Sending) -> N
 
 
 def test_a_run_that_asks_again_gets_its_replay(sending: Sending) -> None:
-    """Whatever it asks for then, and nothing is taken twice."""
+    """Whatever it requests then, and nothing is taken twice."""
     landed(sending, 1, crm="/healthy/crm")
     done = replay(sending)
 
@@ -374,7 +374,7 @@ def test_what_a_replay_began_with_is_made_again(sending: Sending) -> None:
 
 
 def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
-    """A part of the archive that was never looked through is a difference."""
+    """A part of the archive that was never read is a difference."""
     landed(sending, 3, crm="/healthy/crm")
     done = replay(sending)
     runtime = sending.runtime

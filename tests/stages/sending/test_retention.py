@@ -35,7 +35,7 @@ TARGETS = {"crm": "/healthy/crm", "dead": http(REFUSED, retry=NO_RETRY)}
 
 
 def days(sending: Sending, count: float) -> None:
-    """Let days pass."""
+    """Advance the clock by some days."""
     sending.site.clock.advance(count * 86_400)
 
 
@@ -56,7 +56,7 @@ def files(sending: Sending, batch: Batch) -> dict[str, int]:
 
 
 def sound(sending: Sending) -> Audit:
-    """Return an audit of everything, which finds no difference."""
+    """Return an audit of everything, after checking that it has no difference."""
     found = audit(sending.runtime)
     assert found.differences == ()
     return found
@@ -123,7 +123,7 @@ def test_an_empty_ledger_never_looks_like_a_first_start(sending: Sending) -> Non
 
 
 def test_a_dry_run_tells_and_changes_nothing(sending: Sending) -> None:
-    """It counts what a run then removes."""
+    """It counts what a real run then removes."""
     delivered(sending)
     days(sending, 1)
     delivered(sending)

@@ -1,4 +1,4 @@
-"""Retry batches: what is pending comes back when it is due, uses today's rules, and are reconciled too."""
+"""Retry batches: pending deliveries come back when due, use today's rules, and are reconciled too."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_after_its_attempts_a_delivery_is_a_dead_letter_with_all_of_them(sending
 
 
 def test_what_outlives_its_maximum_age_is_a_dead_letter(sending: Sending, clock: RunningClock) -> None:
-    """A pending delivery whose age ends while it waits is dead-lettered without another send."""
+    """A pending delivery that exceeds its maximum age is dead-lettered without another send."""
     runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     clock.advance(25 * 3600)
@@ -217,7 +217,7 @@ def test_a_removed_rule_dead_letters_what_it_held_for_a_disabled_target(sending:
 
 
 def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: RunningClock) -> None:
-    """A pool of 0 slots holds what is pending for its rules; opened again, it releases."""
+    """A pool of 0 slots puts its rules' pending deliveries on hold; opened again, it releases them."""
     runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     clock.advance(2 * 3600)

@@ -164,7 +164,7 @@ def test_settling_again_changes_no_verdict(sending: Sending) -> None:
 def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
     sending: Sending, site: Any, clock: RunningClock
 ) -> None:
-    """Who has other verdicts at hand when the file appears throws them away, and what is pending follows the file."""
+    """A process with other verdicts discards them when the file appears; pending rows follow the file."""
     batch = sending.routed(2, crm=REFUSED)
     runtime = sending.runtime
     winner = site.reopen()
@@ -206,7 +206,7 @@ def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.Lo
 
 
 def test_a_deficit_dead_letters_nothing_either(sending: Sending) -> None:
-    """What a settlement forgot of a target with `errors_tolerance: none` is kept, though there is nothing to send."""
+    """Missing deliveries of a target with `errors_tolerance: none` are kept, although there is nothing to send."""
     transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
     batch = sending.routed(2, crm=http("/healthy/crm", errors_tolerance="none", transform=transform))
     runtime = sending.runtime

@@ -25,9 +25,7 @@ from eventbridge.stages.operate.timeline import (
 def test_a_timeline_counts_each_delivery_in_one_step(
     sending: Sending, clock: RunningClock, span: Span, minutes: int
 ) -> None:
-    """Of all buses, of a rule and of each of its targets, by minute and by half an hour; the reconciliation says the
-    same.
-    """
+    """For all buses, a rule and its targets, by minute and by half an hour; the reconciliation agrees."""
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x")
     sending.deliver()
     runtime = sending.runtime
@@ -60,8 +58,8 @@ def test_a_timeline_counts_each_delivery_in_one_step(
 
 
 def test_every_term_of_the_reconciliation_is_there_and_it_adds_up(sending: Sending, clock: RunningClock) -> None:
-    """Deliveries that wait for a disabled target are pending in the reconciliation of the day and, a day later, before
-    it.
+    """Deliveries that wait for a disabled target are pending in that day's reconciliation, and before it a day
+    later.
     """
     sending.begin(9, b"not json", crm="/healthy/crm", gone="/gone/x")
     sending.deliver()

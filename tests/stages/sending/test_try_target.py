@@ -1,4 +1,4 @@
-"""Targets tried by hand: whether they can be reached, or exactly why not, and what they say to one event."""
+"""Targets tried by hand: whether they can be reached, the exact reason if not, and their response to one event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Order = Callable[..., bytes]
 
 
 def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: Kafka, order: Order) -> None:
-    """Nothing is sent and nothing made; then each takes one event, and no reconciliation knows of it."""
+    """Nothing is sent or created; then each takes one event, outside of every reconciliation."""
     make_topics(kafka, "crm")
     sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
     lines = tmp_path / "made" / "crm.jsonl"
@@ -51,7 +51,7 @@ def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: K
     ],
 )
 def test_what_is_in_the_way_is_reported(sending: Sending, kafka: Kafka, target: str, said: str) -> None:
-    """Name, network, address, file, topic, login: each in its words."""
+    """Name, network, address, file, topic, login: each with its own message."""
     sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
     port = kafka.ports["secure"]
     sending.site.environ["EVENTBRIDGE_CONN_WRONG"] = (
@@ -103,7 +103,7 @@ def test_buckets_are_tried(sending: Sending, s3_server: S3Server, order: Order) 
 
 
 def test_a_response_is_shown_as_it_is(sending: Sending, order: Order) -> None:
-    """A target that refuses is asked once; the breaker does not hear of it."""
+    """A target that refuses gets one request; its breaker does not count it."""
     sending.rules(crm="/status/503")
 
     response = send_event(sending.runtime, "orders", "crm", order("1"))
@@ -112,7 +112,7 @@ def test_a_response_is_shown_as_it_is(sending: Sending, order: Order) -> None:
 
 
 def test_what_cannot_be_sent_is_reported(sending: Sending) -> None:
-    """A rule that is not there, a text that is not an event."""
+    """A missing rule, or a text that is not an event."""
     sending.rules(crm="/healthy/crm")
 
     with pytest.raises(NotFoundError, match="Did you mean orders"):

@@ -44,7 +44,7 @@ _SECONDS = 120
 
 @contextmanager
 def _process(sending: Sending, code: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run code in a process of its own, on the installation of the test."""
+    """Run code in a separate process, on the installation of the test."""
     own = {
         "EVENTBRIDGE_HOME": str(sending.site.folder),
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(sending.site.folder),
@@ -82,7 +82,7 @@ def test_two_processes_in_stages_send_no_chunk_twice(sending: Sending) -> None:
 
 
 def test_a_streaming_task_that_takes_over_from_stages_waits_for_what_they_send(sending: Sending) -> None:
-    """It delivers what comes next, nothing is sent by both, and nothing is pending."""
+    """It delivers later events, no event is sent by both, and nothing is pending."""
     sending.begin(96, crm=http("/delay/500", max_in_flight=4, timeout="10s"))
     ledger = sending.runtime.ledger
     with _process(sending, _IN_STAGES) as first:
@@ -124,7 +124,7 @@ def test_a_process_that_stood_still_records_what_it_had_in_flight(sending: Sendi
 
 
 def test_a_streaming_task_says_how_many_deliveries_it_leaves_pending(sending: Sending) -> None:
-    """A script that reads no more than the last lines learns that not all was delivered."""
+    """A script that reads only the last lines learns that some deliveries are pending."""
     sending.begin(
         crm=http(
             "/status/503", retry="{policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}"

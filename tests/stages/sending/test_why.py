@@ -35,12 +35,12 @@ def one(sending: Sending, event_id: str = "1") -> EventResult:
 
 
 def steps(event: EventResult) -> list[tuple[str, str | None]]:
-    """Return what happened, with what it came to."""
+    """Return the steps, with their outcomes."""
     return [(each.what, each.outcome) for each in event.steps]
 
 
 def test_an_event_is_reported_from_publishing_to_delivery(sending: Sending) -> None:
-    """Where it lies, when it came, the attempt, and that the delivery stands as delivered."""
+    """Its place, its arrival, the attempt, and the delivery as delivered."""
     sending.begin(3, crm="/healthy/crm")
     sending.deliver()
 
@@ -91,7 +91,7 @@ def test_each_rule_says_which_condition_fails_with_the_value_seen(sending: Sendi
 
 
 def test_one_rule_may_be_asked_alone(sending: Sending) -> None:
-    """What it says and its deliveries, as among all of them; one that is unknown says nothing."""
+    """Its result and deliveries, as among all rules; an unknown rule has none."""
     sending.write(rules({"crm": http("/healthy/crm")}) + _further_rule("audit", http("/healthy/audit")))
     sending.publish(1)
     sending.deliver()
@@ -252,7 +252,7 @@ def test_an_event_under_way_and_one_not_landed_are_reported(sending: Sending) ->
 
 
 def test_an_event_before_the_start_of_its_runner_is_reported(sending: Sending, order: Callable[..., bytes]) -> None:
-    """Its runner began behind it, so no batch takes it: it lies on its bus all the same, the response says where."""
+    """Its runner began behind it, so no batch takes it; the result says where it is on its bus."""
     sending.write(rules({"crm": http("/healthy/crm")}, start_at="latest"))
     sending.publish(order("early"))
     sending.deliver()
@@ -272,7 +272,7 @@ def test_an_event_before_the_start_of_its_runner_is_reported(sending: Sending, o
 
 
 def test_a_webhook_id_leads_to_its_event(sending: Sending) -> None:
-    """A target names the delivery by the header `webhook-id`: the response is that of its event, and says so."""
+    """A target names the delivery by the header `webhook-id`: the result is that of its event, and says so."""
     sending.begin(3, crm="/healthy/crm")
     sending.deliver()
     (delivery,) = one(sending).deliveries
@@ -286,7 +286,7 @@ def test_a_webhook_id_leads_to_its_event(sending: Sending) -> None:
 
 
 def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending: Sending) -> None:
-    """It names the batches' time; a bus that is not there is refused by name."""
+    """It names the range of the batches; a missing bus is refused by name."""
     sending.begin(1, crm="/healthy/crm")
     sending.deliver()
 
@@ -299,7 +299,9 @@ def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending:
 
 
 def test_what_retention_took_is_said(sending: Sending) -> None:
-    """Without the attempts the event and its dead letter are still shown; without the archive it is shown as gone."""
+    """Without the attempts the event and its dead letter are still shown; without the archive it is shown as
+    removed.
+    """
     runtime = sending.begin(1, crm=http(REFUSED, retry=NO_RETRY), settings={"retention_deliveries": 86400})
     sending.deliver()
     sending.site.clock.advance(timedelta(days=2).total_seconds())
@@ -316,7 +318,9 @@ def test_what_retention_took_is_said(sending: Sending) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending) -> None:
-    """A lost settlement: the event is found, and what is missing is said; a lost archive file: it may be in that."""
+    """If a settlement is lost, the event is found and the gap named; if an archive file is lost, the event may be in
+    it.
+    """
     runtime = sending.begin(1, crm="/healthy/crm")
     sending.deliver()
     (batch,) = runtime.ledger.batches()
@@ -381,7 +385,7 @@ def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: 
 
 
 def test_an_attempt_that_nobody_recorded_is_not_denied(sending: Sending) -> None:
-    """The process of a push may have died after it had sent the delivery, and before it recorded that."""
+    """The process of a push may have died between sending the delivery and recording it."""
     batch = sending.routed(1, crm="/healthy/crm")
     runtime = sending.runtime
     assert runtime.ledger.claim_chunk(batch.batch_id, 0, "killed") is not None
