@@ -1,4 +1,4 @@
-"""A route that notes when it ran: for tests of who gets Spark's task slots while several jobs wait."""
+"""A route that records when it ran, for tests of the distribution of Spark's task slots."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eventbridge.routing.task import route_task
 from eventbridge.rule import RuleSet
 from eventbridge.store.protocol import Store
 
-#: CPU-seconds that each slice takes beside its work.
+#: Additional CPU-seconds of each slice.
 _BUSY_SECONDS = 0.15
 
 
 class SliceRun(NamedTuple):
-    """When a slice began and ended, in seconds since 1970, and how nice its worker was."""
+    """When a slice began and ended, in seconds since 1970, and its worker's nice value."""
 
     began: float
     ended: float
@@ -27,7 +27,7 @@ class SliceRun(NamedTuple):
 
 
 def route_and_note(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
-    """Route as `route_task` does, for a while, and leave in the store when that was, and at which priority."""
+    """Route as `route_task` does, but slower, and write times and priority to the store."""
     began, busy = time.time(), time.process_time()
     result = route_task(store, rule_set, job, task)
     while time.process_time() - busy < _BUSY_SECONDS:
@@ -38,5 +38,5 @@ def route_and_note(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -
 
 
 def noted(store: Store, job: RouteJob) -> list[SliceRun]:
-    """Return when the slices of a job ran that have ended, in order of their beginnings."""
+    """Return the runs of finished slices of a job, in order of their beginnings."""
     return sorted(SliceRun(*json.decode(store.get(path))) for path in store.list(f"ran/{job.attempt}/"))

@@ -1,4 +1,4 @@
-"""Messages as Python values, for tests and for looking: the product itself passes blocks on as they are."""
+"""Messages as Python values, for tests and inspection; EventBridge itself passes blocks on unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 
 def messages_of(blocks: Iterable[pa.RecordBatch]) -> Iterator[Message]:
-    """Yield the messages of what a log source's `read` returned, one by one."""
+    """Yield the messages of the blocks of a log source's `read`, one by one."""
     for block in blocks:
         for row in block.to_pylist():
             headers = row["headers"]

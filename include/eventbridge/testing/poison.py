@@ -1,4 +1,4 @@
-"""Events, and programs of users, that do to a worker what none should: for tests of what becomes of their batch."""
+"""Events and user programs that kill or block a worker, for tests of the effect on their batch."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from eventbridge.store.parquet import read_rows
 from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope
 
-#: What the body of an event must contain to end its worker, the Spark that started it, to keep it for ever, or to
-#: raise in it; or to have its worker killed once, when the slice has been routed and nobody was told yet.
+#: Texts in an event's body that end its worker, end the Spark that started it, block the worker, or raise in it; or
+#: kill the worker once, after the slice was routed and before its response.
 KILLING = b"poison: killing"
 DEADLY = b"poison: deadly"
 ENDLESS = b"poison: endless"
 RAISING = b"poison: raising"
 FATAL_ONCE = b"poison: fatal once"
-#: The subject of an event that is poison to a Program.
+#: The subject of an event that poisons a Program.
 POISONED = "poison"
 
 
 def route_with_poison(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
-    """Route as `route_task` does, unless a slice holds poison; the form JSONATA is a Program."""
+    """Route as `route_task` does, unless a slice contains poison; the form JSONATA is a Program."""
     if isinstance(task, RuleShare):
         return route_share(store, rule_set, job, task, compile_program)
     if not isinstance(task, Slice):
@@ -47,22 +47,22 @@ def route_with_poison(store: Store, rule_set: RuleSet, job: RouteJob, task: Task
 
 
 def mark_of(task: Task) -> str:
-    """Return the path of the file that says that a slice's worker was killed by FATAL_ONCE."""
+    """Return the path of the file that marks that FATAL_ONCE killed a slice's worker."""
     return f"poison/{quote(task.slice_id, safe='')}"
 
 
 class Program:
-    """A renderer for the form JSONATA whose text says what it does.
+    """A renderer for the form JSONATA whose text selects what it does.
 
-    `loop`, `loop on` (which does not hear when it is told to stop), `die` and `fail` do so for events whose subject is
-    POISONED; all other events they render.
+    `loop`, `loop on` (which ignores interruptions), `die` and `fail` act on events whose subject is POISONED; all other
+    events are rendered.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the event's id, or do what the text says."""
+        """Return the event's id, or act as the text says."""
         poisoned = event.document.get("subject") == POISONED
         while poisoned and self._text == "loop":
             pass
@@ -104,6 +104,6 @@ def _take(bodies: list[bytes]) -> None:
 
 
 def _spark() -> int:
-    """Return the process id of the Java that started the daemon that this worker is a child of."""
+    """Return the process id of the Java that started this worker's daemon."""
     status = Path(f"/proc/{os.getppid()}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:"))

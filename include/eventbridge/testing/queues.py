@@ -1,4 +1,4 @@
-"""A queue in memory, with switches for what goes wrong; it passes the contract suite of every queue source."""
+"""A queue in memory, with switches for failures; it passes the contract suite of every queue source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventbridge.testing.sources import Switches
 
 
 class InMemoryQueue:
-    """A queue source whose messages are gone with the object; `switches.fail("receive")` makes calls fail.
+    """A queue source that keeps its messages in memory; `switches.fail("receive")` makes calls fail.
 
     A message that is received comes again after `invisible`, under a new receipt, unless it is acknowledged.
     """
@@ -38,7 +38,7 @@ class InMemoryQueue:
 
     @property
     def visibility_timeout(self) -> float:
-        """Return for how long a message that was received is handed out to nobody else."""
+        """Return for how long a received message is invisible to other receivers."""
         return self._invisible.total_seconds()
 
     def publish(self, bodies: Sequence[bytes]) -> list[str]:
@@ -54,7 +54,7 @@ class InMemoryQueue:
         return [f"events-{number}" for number, _ in sent]
 
     def receive(self, at_most: int) -> pa.RecordBatch:
-        """Return up to `at_most` visible messages as one block, which nobody else gets for the time being."""
+        """Return up to `at_most` visible messages as one block; they are invisible to others for now."""
         reach("bus.receive")
         self.switches.check("receive")
         with self._turn:
@@ -63,7 +63,7 @@ class InMemoryQueue:
             return pa.RecordBatch.from_pylist([self._hand_out(number, now) for number in visible], schema=RECEIVED)
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
-        """Remove messages for good; receipts that ran out are ignored."""
+        """Remove messages; expired receipts are ignored."""
         reach("bus.acknowledge")
         self.switches.check("acknowledge")
         with self._turn:
@@ -74,18 +74,18 @@ class InMemoryQueue:
         reach("bus.acknowledge.done")
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Extend the visibility timeout of messages, under new receipts; those that ran out are ignored."""
+        """Restart the visibility timeout of messages, under new receipts; expired ones are ignored."""
         self.switches.check("extend")
         with self._turn:
             return [self._extended(receipt) for receipt in receipts]
 
     def waiting(self) -> int:
-        """Return how many messages nobody has acknowledged."""
+        """Return the number of unacknowledged messages."""
         self.switches.check("waiting")
         return len(self._waiting)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     def _extended(self, receipt: str) -> str:
         number = self._receipts.get(receipt)

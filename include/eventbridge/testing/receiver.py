@@ -1,11 +1,10 @@
-"""An HTTP receiver in a process of its own: tests and the demo deliver to it and compare its record with the
-reconciliation.
+"""An HTTP receiver in its own process: tests and the demo deliver to it and compare its log with the reconciliation.
 
-`python -m eventbridge.testing.receiver --port 0 --log FILE` prints its port and serves on 127.0.0.1 until it is ended.
-`receiver_paths` says what it responds with. Each request is one JSON line in FILE, written before the response is sent:
-`at` (ISO 8601, UTC), `path`, `webhook_id`, `status` (null: never responded to), `in_flight` (requests open at that
-moment), `connection` (its number); of a batch request `webhook_ids`, and `item_statuses`: what response each of its
-deliveries got; with `--whole` also `headers` (names in lower case) and `body` (base64).
+`python -m eventbridge.testing.receiver --port 0 --log FILE` prints its port and serves on 127.0.0.1 until it is
+stopped. `receiver_paths` defines its responses. Each request is one JSON line in FILE, written before the response is
+sent: `at` (ISO 8601, UTC), `path`, `webhook_id`, `status` (null: never responded to), `in_flight` (requests open at
+that moment), `connection` (its number); of a batch request `webhook_ids`, and `item_statuses`, the status of each
+delivery; with `--whole` also `headers` (names in lower case) and `body` (base64).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from eventbridge.child_environment import child_environment
 from eventbridge.testing.receiver_http import Connection, RequestLog
 from eventbridge.testing.receiver_paths import Paths
 
-#: The block that a receiver listens in, for EVENTBRIDGE_ALLOW_ADDRESSES: without it nothing is delivered there.
+#: The address block of receivers, required in EVENTBRIDGE_ALLOW_ADDRESSES.
 ADDRESSES = "127.0.0.0/8"
 
 _START_SECONDS = 30.0
@@ -41,8 +40,8 @@ class Receiver:
     """The receiver as a child process, in a `with` block; it ends with the block, and if this process dies.
 
     `certificate` is a PEM file of key and certificate: with it the receiver speaks TLS. `client_ca_certificates` is one
-    of certificates: with it every client must show a certificate that one of them vouches for.
-    `http2`: it offers HTTP/2 too, for which the package h2 must be there.
+    of certificates: with it every client must present a certificate that one of them signed.
+    `http2`: it also offers HTTP/2, which requires the package h2.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Receiver:
         self._http2 = http2
         self.port = 0
         self._received: list[dict[str, Any]] = []
-        self._read = 0  # bytes of the log that these are
+        self._read = 0  # length of these in the log, in bytes
         self._reading = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -96,17 +95,17 @@ class Receiver:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
 
     def requests(self, first: int = 0) -> list[dict[str, Any]]:
-        """Return what was received so far, in order, without the `first` so many; with `whole`, `body` as bytes."""
+        """Return the requests so far, in order, without the first `first`; with `whole`, `body` as bytes."""
         with self._reading:
             if self._log.exists():
                 self._read_on()
             return [dict(request) for request in self._received[first:]]
 
     def _read_on(self) -> None:
-        """Take what the log has got since it was read last: who waits for a request asks again and again."""
+        """Read the new lines of the log: a caller that waits for a request polls it."""
         with self._log.open("rb") as log:
             log.seek(self._read)
-            lines, end, _ = log.read().rpartition(b"\n")  # what stands after the last line end is being written
+            lines, end, _ = log.read().rpartition(b"\n")  # the text after the last line end is still being written
         self._read += len(lines) + len(end)
         for line in lines.split(b"\n") if end else ():
             request = json.loads(line)
@@ -115,7 +114,7 @@ class Receiver:
             self._received.append(request)
 
     def wait_for(self, count: int, seconds: float = 30.0) -> list[dict[str, Any]]:
-        """Return what was received once it is at least `count` requests; raises TimeoutError after `seconds`."""
+        """Return the requests once there are at least `count`; raises TimeoutError after `seconds`."""
         end = time.monotonic() + seconds
         while len(received := self.requests()) < count:
             if time.monotonic() > end:
@@ -131,7 +130,7 @@ async def _serve(
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    if with_parent:  # the parent never writes: its end of the pipe closes when it dies
+    if with_parent:  # the parent never writes: its end of the pipe closes when it ends
         loop.add_reader(0, lambda: ended.set() if not os.read(0, 1024) else None)
     log.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -147,7 +146,7 @@ async def _serve(
 def _protocol(*, http2: bool) -> Callable[[Paths, RequestLog], asyncio.Protocol]:
     if not http2:
         return Connection
-    from eventbridge.testing.receiver_http2 import ProtocolChooser  # the package h2 belongs to tests alone
+    from eventbridge.testing.receiver_http2 import ProtocolChooser  # the package h2 is a dependency of tests only
 
     return ProtocolChooser
 

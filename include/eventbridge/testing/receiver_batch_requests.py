@@ -1,4 +1,4 @@
-"""What the test receiver knows of batch requests: their deliveries' ids, and which of them it has refused how often."""
+"""The test receiver's batch requests: delivery ids, and refusals counted by delivery."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def batch_request_ids(headers: Mapping[str, str]) -> list[str]:
 
 
 class BatchRequestEndpoint:
-    """Refuses some deliveries of a path, and takes them later."""
+    """Refuses some deliveries of a path, and accepts them later."""
 
     def __init__(self) -> None:
-        self._places: dict[str, dict[str, int]] = defaultdict(dict)  # by path and delivery id: which one it was
+        self._places: dict[str, dict[str, int]] = defaultdict(dict)  # sequence numbers by path and delivery id
         self._refused: Counter[tuple[str, str]] = Counter()
 
     def statuses(self, path: str, ids: Sequence[str], status: int, every: int, times: int) -> list[int]:

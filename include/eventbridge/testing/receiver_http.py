@@ -19,23 +19,23 @@ _BODY_BYTES = 64 * 1024 * 1024
 
 
 class BadRequest(Exception):
-    """A request that is not HTTP/1.1, or too large; the message goes back with 400."""
+    """A request that is not HTTP/1.1, or too large; the message is returned with 400."""
 
 
 @dataclass(frozen=True)
 class IncomingRequest:
-    """A request as it was read from a connection."""
+    """A request that was read from a connection."""
 
     path: str
     headers: Mapping[str, str]
     body: bytes
-    length: int  # bytes it took of the connection
+    length: int  # its length on the connection, in bytes
     keep_alive: bool
 
 
 def read_request(data: bytes) -> IncomingRequest | None:
-    """Return the first request in `data`, None if it is not all there yet; raises BadRequest."""
-    if not data[:1].isalpha():  # such as a TLS greeting, after which nothing would come
+    """Return the first request in `data`, None if it is incomplete; raises BadRequest."""
+    if not data[:1].isalpha():  # such as a TLS greeting, after which nothing follows
         raise BadRequest("a request begins with a method")
     end = data.find(b"\r\n\r\n")
     if end < 0:
@@ -101,7 +101,7 @@ def _chunked_body(data: bytes, position: int) -> tuple[bytes, int] | None:
 
 
 class RequestLog:
-    """The log: one JSON line a request, handed to the operating system before the response goes out."""
+    """The log: one JSON line a request, passed to the operating system before the response is sent."""
 
     def __init__(self, descriptor: int, whole: bool) -> None:
         self._descriptor = descriptor
@@ -110,7 +110,7 @@ class RequestLog:
         self.in_flight = 0
 
     def write(self, incoming: IncomingRequest, webhook_id: str, reply: Reply, connection: int) -> None:
-        """Add a request with the response that it will get."""
+        """Add a request with its response."""
         line: dict[str, object] = {
             "at": datetime.now(UTC).isoformat(),
             "path": incoming.path,
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         self._number = self._record.connections
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and the request that will not get a response any more."""
+        """Forget the connection, and the request without a response."""
         if self._timer is not None:
             self._timer.cancel()
         if self._busy:
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes and response each request that is whole."""
+        """Receive bytes and respond to each complete request."""
         self._buffer += data
         self._take_requests()
 

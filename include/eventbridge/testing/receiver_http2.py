@@ -18,7 +18,7 @@ from eventbridge.testing.receiver_paths import Paths, Reply
 
 
 class ProtocolChooser(asyncio.Protocol):
-    """A connection whose protocol TLS has settled: it becomes one of HTTP/2, or of HTTP/1.1."""
+    """A TLS connection that becomes HTTP/2 or HTTP/1.1 by the negotiated protocol (ALPN)."""
 
     def __init__(self, paths: Paths, record: RequestLog) -> None:
         self._paths = paths
@@ -45,7 +45,7 @@ class _Stream:
 
 
 class Http2Connection(asyncio.Protocol):
-    """One client's connection: each request gets a response when its response is due, whatever the others wait for."""
+    """One client's connection: each request gets its response when due, independent of the others."""
 
     def __init__(self, paths: Paths, record: RequestLog) -> None:
         self._paths = paths
@@ -56,7 +56,7 @@ class Http2Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Number the connection and greet; asyncio, or `ProtocolChooser`, calls this first."""
+        """Number the connection and send the preface; called first by asyncio or `ProtocolChooser`."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._record.connections += 1
@@ -65,13 +65,13 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and the requests that will not get a response any more."""
+        """Forget the connection, and the requests without a response."""
         self._transport = None
         for number in list(self._streams):
             self._drop(number)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, response each request that is whole, and go on with responses that wait for room."""
+        """Receive bytes, respond to each complete request, and continue responses that wait for flow control."""
         assert self._transport is not None
         try:
             events = self._http.receive_data(data)
@@ -129,7 +129,7 @@ class Http2Connection(asyncio.Protocol):
         self._send_body(number)
 
     def _send_body(self, number: int) -> None:
-        """Send what there is room for of a response that has begun; end it once all is sent."""
+        """Send as much of a started response as flow control allows; end it once all is sent."""
         stream = self._streams.get(number)
         if stream is None or stream.reply is None or (stream.timer is not None and not stream.left):
             return

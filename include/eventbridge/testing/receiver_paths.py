@@ -1,4 +1,4 @@
-"""What the test receiver responds, by the first part of the path, so that many names (`/healthy/crm`) work."""
+"""The test receiver's responses by the first part of the path, so that any name works (`/healthy/crm`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True)
 class Reply:
-    """A response and how it is given; `status` None = the request is taken and never responded to.
+    """A response and how it is sent; `status` None = the request never gets a response.
 
     With `drop`, a request that never gets a response has its connection closed at once.
     """
@@ -43,19 +43,17 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b"ok\n"
     delay_seconds: float = 0.0
-    announced_bytes: int | None = None  # content-length where it is not the body's
+    announced_bytes: int | None = None  # content-length if it differs from the body's
     drip_seconds: float = 0.0  # one more byte each, until announced_bytes
     close: bool = False  # close the connection after the body, unannounced; over HTTP/2 its stream alone
-    drop: bool = False  # then close the connection, whatever else is on it
-    hints: Mapping[str, str] = field(default_factory=dict)  # headers of a 103 sent before
-    item_statuses: Sequence[
-        int
-    ] = ()  # what it says to each delivery of a batch request; none: to all what `status` does
+    drop: bool = False  # then close the connection, with all its streams
+    hints: Mapping[str, str] = field(default_factory=dict)  # headers of a 103 response sent before
+    item_statuses: Sequence[int] = ()  # status of each delivery of a batch request; empty: `status` applies to all
 
 
 @dataclass(frozen=True)
 class SeenRequest:
-    """What of a request decides its response."""
+    """The parts of a request that decide its response."""
 
     rest: str  # of the path, after the first part
     webhook_id: str
@@ -70,7 +68,7 @@ class SeenRequest:
 
 
 class Paths:
-    """Chooses replies; remembers how often a path of /flaky refused a webhook-id, and the tokens that /token gave.
+    """Chooses replies; remembers how often a path of /flaky refused a webhook-id, and the tokens of /token.
 
     /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
     of its tokens so many times. /throttle/SECONDS/NAME responds with 429 until so long after its first request, with
@@ -133,7 +131,7 @@ class Paths:
         }
 
     def reply(self, path: str, webhook_id: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply for a request; 404 where the path or what follows it is not known."""
+        """Return the reply for a request; 404 if the path or its arguments are unknown."""
         first, _, rest = path.partition("?")[0].removeprefix("/").partition("/")
         if first not in self._replies or (first in _NUMBERED and not re.fullmatch(_NUMBERED[first], rest)):
             return Reply(404, body=f"paths: {' '.join(sorted(self._replies))}\n".encode())
@@ -182,7 +180,7 @@ class Paths:
 
 
 def _mirror(seen: SeenRequest) -> Reply:
-    """Refuse, and tell everything that was sent but the body, as some frameworks' error pages do."""
+    """Refuse, and repeat everything that was sent except the body, as some frameworks' error pages do."""
     lines = [f"Cannot POST {seen.path}", *(f"{name}: {value}" for name, value in seen.headers.items()), ""]
     return Reply(400, body="\n".join(lines).encode("latin-1"))
 

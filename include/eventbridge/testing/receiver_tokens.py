@@ -1,4 +1,4 @@
-"""The test receiver's OAuth2 token endpoint (RFC 6749, 4.4 client credentials), and what takes its tokens."""
+"""The test receiver's OAuth2 token endpoint (RFC 6749, 4.4 client credentials), and the check of its tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from urllib.parse import parse_qs, unquote_plus
 
 
 class TokenEndpoint:
-    """Gives tokens, each with an end, and knows how often each was used."""
+    """Issues tokens with an expiry, and counts the uses of each."""
 
     def __init__(self) -> None:
         self._ends: dict[str, float] = {}
         self._used: Counter[str] = Counter()
 
     def give(self, seconds: int, secret: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """Return status and JSON of the response to a request: a new token for whoever shows the secret.
+        """Return status and JSON of the response to a request: a new token if the client secret is right.
 
         The secret comes by HTTP basic authentication, or in the form as `client_secret`.
         """
@@ -34,7 +34,7 @@ class TokenEndpoint:
         return 200, json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": seconds}).encode()
 
     def takes(self, authorization: str, uses: int) -> bool:
-        """Return whether a request has a token of ours that is not at its end, and was used less often than `uses`."""
+        """Return whether a request has an unexpired token of ours that was used fewer than `uses` times."""
         token = authorization.removeprefix("Bearer ")
         if self._ends.get(token, 0.0) <= time.monotonic() or self._used[token] >= uses:
             return False
@@ -43,7 +43,7 @@ class TokenEndpoint:
 
 
 def _basic(headers: Mapping[str, str]) -> str:
-    """Return the password that basic authentication shows, empty if there is none."""
+    """Return the password of basic authentication, empty if there is none."""
     kind, _, pair = headers.get("authorization", "").partition(" ")
     if kind != "Basic":
         return ""

@@ -1,8 +1,8 @@
-"""An S3 server of one's own on the loopback address, for tests and the demo: moto's, which can be made to fail.
+"""An S3 server on the loopback address for tests and the demo: moto's, with injected failures.
 
-    python -m eventbridge.testing.s3 --port PORT --bucket BUCKET [--journal FILE]     serves until it is ended
+    python -m eventbridge.testing.s3 --port PORT --bucket BUCKET [--journal FILE]     serves until it is stopped
 
-It keeps everything in memory and takes every key. With a journal, one that is started again has what it had.
+It keeps everything in memory and accepts every key. With a journal, a restarted server has the same content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ACCESS_KEY = "AKIA-of-tests"
 SECRET_KEY = "secret/of+tests"
 
-#: What a server may be told to respond, with its status.
+#: The errors that a server can be made to return, with their status.
 _REFUSALS = {
     "SlowDown": "503 Slow Down",
     "InternalError": "500 Internal Server Error",
@@ -38,7 +38,7 @@ _REFUSALS = {
 
 @dataclass(frozen=True)
 class S3Request:
-    """A request as it arrived; `path` is `/bucket/key`."""
+    """A received request; `path` is `/bucket/key`."""
 
     method: str
     path: str
@@ -47,7 +47,7 @@ class S3Request:
 
     @property
     def is_put(self) -> bool:
-        """Whether it is of the kind that S3 counts, and bills, as a put: a file, a part, a copy."""
+        """Whether S3 counts and bills it as a put: a file, a part, a copy."""
         return self.method == "PUT" or (self.method == "POST" and "delete" not in self.query)
 
     @property
@@ -57,11 +57,11 @@ class S3Request:
 
 
 class S3Server:
-    """A server while the context is open; `requests` are those that it has had.
+    """A server that runs while the context is open; `requests` are those received.
 
-    `refuse`, asked before each request, may return an error code such as SlowDown instead of what would happen;
-    `lose_response` says whether a request is carried out and its response then lost. `application`, a WSGI application
-    that takes requests at the same time, responses instead of moto.
+    `refuse`, asked before each request, may return an error code such as SlowDown to respond with; `lose_response`
+    returns whether a request is carried out and its response then lost. `application`, a thread-safe WSGI application,
+    responds instead of moto.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class S3Server:
         self._journal: Journal | None = None
         self._server: Any = None
         self._application: Any = application
-        # A real server's conditional writes exclude each other; moto's do not.
+        # A real server serialises conditional writes; moto does not.
         self._writing: AbstractContextManager[object] = threading.Lock() if application is None else nullcontext()
 
     @property
@@ -85,7 +85,7 @@ class S3Server:
 
     @property
     def connection(self) -> str:
-        """The URI of a connection to it, as it stands in EVENTBRIDGE_CONN_<ID>."""
+        """The URI of a connection to it, for EVENTBRIDGE_CONN_<ID>."""
         return connection_uri(self._port)
 
     def make_bucket(self, name: str) -> None:
@@ -94,7 +94,7 @@ class S3Server:
         self.requests.clear()
 
     def start(self) -> None:
-        """Start to serve in a thread of its own."""
+        """Serve in a new thread."""
         from werkzeug.serving import WSGIRequestHandler, make_server
 
         class QuietHandler(WSGIRequestHandler):
@@ -105,7 +105,7 @@ class S3Server:
             from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
             self._application = DomainDispatcherApplication(create_backend_app)
-        if self._journal_path is not None:  # before anybody can ask: a store that is not whole would look damaged
+        if self._journal_path is not None:  # before the first request: an incomplete store would look damaged
             from eventbridge.testing.s3_journal import Journal
 
             self._journal = Journal(self._journal_path)
@@ -115,7 +115,7 @@ class S3Server:
         threading.Thread(target=self._server.serve_forever, name="s3", daemon=True).start()
 
     def stop(self) -> None:
-        """End it; harmless if it has ended."""
+        """Stop it; harmless if it has stopped."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()
@@ -173,7 +173,7 @@ def make_bucket(port: int, name: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is stopped."""
     parser = argparse.ArgumentParser(prog="python -m eventbridge.testing.s3")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--bucket", required=True, type=_bucket)
@@ -186,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class _EmptyList(list[S3Request]):
-    """Keeps nothing: a server that runs for long counts no requests."""
+    """A list that stays empty: a long-running server keeps no requests."""
 
     def append(self, item: S3Request) -> None:
         return
@@ -194,7 +194,7 @@ class _EmptyList(list[S3Request]):
 
 def _bucket(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a name of a bucket")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid bucket name")
     return text
 
 

@@ -1,7 +1,7 @@
-"""What an S3 server of tests was given, in a file: one that is killed and started again has it, as a real one has.
+"""A journal of the writes to an S3 server of tests, so that a killed and restarted server keeps its content.
 
-Kept by `eventbridge.testing.s3`: a line for each request that changed something, written before its response is sent.
-An upload in parts is one line, once it is complete; parts of one that is not are gone with the process.
+Written by `eventbridge.testing.s3`: a line for each request that changed something, before its response is sent. A
+multipart upload is one line, once complete; parts of an incomplete one are lost with the process.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from werkzeug.wsgi import get_input_stream
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Any]
 
-#: They held when the request was carried out, and are not asked again.
+#: Conditions that held when the request was carried out, and are not checked again.
 _CONDITIONS = {"HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"}
 
 
 class Journal:
-    """The journal in one file of one server; not to be used by two threads at once."""
+    """The journal of one server in one file; only one thread at a time may use it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = -1
 
     def open(self, application: Application) -> None:
-        """Carry out on an empty server what the file holds, and go on after it; a line cut short had no response."""
+        """Replay the file on an empty server, and append to it; a truncated last line had no response."""
         whole = 0
         if self._path.exists():
             for line in self._lines():
@@ -42,13 +42,13 @@ class Journal:
         os.lseek(self._descriptor, 0, os.SEEK_END)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def carry_out(self, application: Application, environ: dict[str, Any]) -> tuple[str, list[Any], bytes]:
-        """Return status, headers and body of the response to a request that writes, noted if it is a success."""
+        """Carry out a write, record it if it succeeds, and return status, headers and body of its response."""
         body = get_input_stream(environ).read()
         status, headers, response = _carried_out(application, environ, body)
         if status.startswith("2"):
@@ -84,7 +84,7 @@ def _carried_out(application: Application, environ: dict[str, Any], body: bytes)
         told[:] = [status, headers]
 
     environ = environ | {"wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}
-    environ.pop("HTTP_TRANSFER_ENCODING", None)  # the body is whole here
+    environ.pop("HTTP_TRANSFER_ENCODING", None)  # the body is complete here
     environ.pop("wsgi.input_terminated", None)
     response = b"".join(application(environ, start_response))
     return told[0], told[1], response

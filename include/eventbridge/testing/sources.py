@@ -1,4 +1,4 @@
-"""A log in memory, with switches for what goes wrong; it passes the contract suite of the real ones."""
+"""A log in memory, with switches for failures; it passes the contract suite of real logs."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.places import partition_of_key
 from eventbridge.testing.messages import Headers, Message, block_of
 
-#: How many messages a block of these fakes has: small, so that tests meet several.
+#: The number of messages per block: small, so that tests get several blocks.
 BLOCK_MESSAGES = 3
 
 
 class Switches:
-    """Calls that shall fail, by the name of the method."""
+    """Calls that are to fail, by method name."""
 
     def __init__(self) -> None:
         self._failing: Counter[str] = Counter()
 
     def fail(self, method: str, times: int = 1) -> None:
-        """Let the next `times` calls of a method raise BusError."""
+        """Make the next `times` calls of a method raise BusError."""
         self._failing[method] += times
 
     def check(self, method: str) -> None:
-        """Raise BusError if this call shall fail."""
+        """Raise BusError if this call is to fail."""
         if self._failing[method]:
             self._failing[method] -= 1
-            raise BusError(f"{method}: a failure that the test asked for")
+            raise BusError(f"{method}: a failure injected by the test")
 
 
 class InMemoryLog:
-    """A log source whose messages are gone with the object.
+    """A log source that keeps its messages in memory.
 
     `switches.fail("read")` makes calls fail, `damage` single messages; `lose` makes gaps, `truncate` an older log,
     `replace` another log in its place, `add_partition` a partition that appears later.
@@ -74,7 +74,7 @@ class InMemoryLog:
             return partition
 
     def damage(self, partition: Partition, offset: int) -> None:
-        """Let reading this message fail."""
+        """Make reading this message fail."""
         self._damaged.add((partition, offset))
 
     def repair(self) -> None:
@@ -94,7 +94,7 @@ class InMemoryLog:
             self._ends[partition] = end
 
     def replace(self) -> None:
-        """Put a new, empty log in its place, as a bus whose file was deleted and made again."""
+        """Replace the log by a new, empty one, as if a bus's file was deleted and created again."""
         with self._turn:
             for partition in self._messages:
                 self.truncate(partition, 0)
@@ -104,7 +104,7 @@ class InMemoryLog:
             self._identity = str(uuid4())
 
     def identities(self) -> Mapping[str, str]:
-        """Return for each topic the id that this log was given when it was made."""
+        """Return the id of this log, for each topic."""
         self.switches.check("identities")
         return dict.fromkeys(self._topics, self._identity)
 
@@ -138,7 +138,7 @@ class InMemoryLog:
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (the first one if None) and return where each of them lies."""
+        """Append records of (body, key) to a topic (None: the first) and return the position of each."""
         topic = self._topics[0] if topic is None else topic
         partitions = [partition for partition in sorted(self._messages) if partition.topic == topic]
         if not partitions:
@@ -162,7 +162,7 @@ class InMemoryLog:
     def append(
         self, partition: Partition, body: bytes | None, key: bytes | None = None, headers: Headers | None = None
     ) -> int:
-        """Append one message as other buses hold them, be it a tombstone (no body); return its offset."""
+        """Append one message as other buses have them, including tombstones (no body); return its offset."""
         with self._turn:
             return self._append(partition, body, key, headers)[1]
 
@@ -171,7 +171,7 @@ class InMemoryLog:
         self.switches.check("read")
         held = self._held(partition)
         if end > self._ends[partition]:
-            raise OffsetGapError(f"{partition} ends at {self._ends[partition]}, and {start} to {end} is wanted")
+            raise OffsetGapError(f"{partition} ends at {self._ends[partition]}, but {start} to {end} were requested")
         return self._blocks(held, partition, range(start, end))
 
     def committed(self, group: str) -> Mapping[Partition, int]:
@@ -180,7 +180,7 @@ class InMemoryLog:
         return dict(self._committed.get(group, {}))
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Record offsets (next to read) for a group; the last one written counts."""
+        """Record offsets (next to read) for a group; the last write wins."""
         for partition in offsets:
             self._held(partition)
         reach("bus.commit")
@@ -189,7 +189,7 @@ class InMemoryLog:
         reach("bus.commit.done")
 
     def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     def _append(
         self, partition: Partition, body: bytes | None, key: bytes | None = None, headers: Headers | None = None
@@ -211,7 +211,7 @@ class InMemoryLog:
                 yield block_of(waiting)
                 waiting = []
             if damaged:
-                raise BusError(f"{partition}: message {offset} cannot be read, as the test asked for")
+                raise BusError(f"{partition}: message {offset} cannot be read: a failure injected by the test")
             if offset in held:
                 waiting.append(held[offset])
         if waiting:

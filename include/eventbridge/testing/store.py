@@ -1,4 +1,4 @@
-"""A store in memory, for tests of what stands on a store; it passes the same contract suite as the real ones."""
+"""A store in memory, for tests of users of a store; it passes the same contract suite as real stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.store.protocol import Store, checked_path, checked_prefix, miss
 
 
 class InMemoryStore:
-    """Files in a dictionary, gone with the object; `free` is what `free_bytes` returns."""
+    """Files in a dictionary; `free` is the result of `free_bytes`."""
 
     uri = "memory:"
 
@@ -24,7 +24,7 @@ class InMemoryStore:
         self._lock = threading.Lock()
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
-        """Write a file, in place of one that is there."""
+        """Write a file, replacing an existing one."""
         checked_path(path)
         reach("store.put")
         with self._lock:
@@ -48,12 +48,12 @@ class InMemoryStore:
         return self._read(path)
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for reading at any place; raises StoreFileMissing."""
+        """Return a seekable file for reading; raises StoreFileMissing."""
         reach("store.open")
         return pa.BufferReader(self._read(path))
 
     def exists(self, path: str) -> bool:
-        """Say whether there is a file of this name."""
+        """Return whether a file of this name exists."""
         reach("store.exists")
         return checked_path(path) in self._files
 
@@ -80,7 +80,7 @@ class InMemoryStore:
         reach("store.delete.done")
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Remove files, those that are there."""
+        """Remove files; missing ones are ignored."""
         reach("store.delete")
         with self._lock:
             for path in paths:
@@ -88,7 +88,7 @@ class InMemoryStore:
         reach("store.delete.done")
 
     def free_bytes(self) -> int | None:
-        """Return what the test said."""
+        """Return `free`."""
         return self.free
 
     def _read(self, path: str) -> bytes:
@@ -99,7 +99,7 @@ class InMemoryStore:
 
 
 class CountingStore:
-    """Another store, with the paths that its listings found, and those that were read or opened."""
+    """Wraps a store, and records the paths that its listings found, and those that were read or opened."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -107,21 +107,21 @@ class CountingStore:
         self.read: builtins.list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the other store's."""
+        """Delegate everything else to the wrapped store."""
         return getattr(self._store, name)
 
     def get(self, path: str) -> bytes:
-        """Note it, and return the bytes of a file."""
+        """Record the path, and return the bytes of a file."""
         self.read.append(path)
         return self._store.get(path)
 
     def open(self, path: str) -> pa.NativeFile:
-        """Note it, and return a file for reading."""
+        """Record the path, and return a file for reading."""
         self.read.append(path)
         return self._store.open(path)
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
-        """Note what is found, and return it."""
+        """Record the paths found, and return them."""
         found = self._store.list(prefix, after)
         self.listed += found
         return found

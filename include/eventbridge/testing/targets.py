@@ -1,4 +1,4 @@
-"""Targets in memory, for tests of whatever delivers."""
+"""Targets in memory, for tests of delivery."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def accept(request: Request) -> Response:
 
 
 class InMemoryTarget:
-    """Keeps what it is given in `received`; `response` says what becomes of each request (default: 200).
+    """Keeps requests in `received`; `response` returns the response to each request (default: 200).
 
-    None: it was sent, and nobody judged it, as in a batch request with another that was in the way.
-    `durable` is how many of them were flushed. While `flush_error` is set, `flush` raises InfrastructureError with it.
+    None: the request was sent but left unjudged, as in a batch request of which another item was rejected.
+    `durable` is the number of flushed requests. While `flush_error` is set, `flush` raises InfrastructureError with it.
     """
 
     flush_every = 2
@@ -56,7 +56,7 @@ class InMemoryTarget:
                 yield request.index, response._replace(started_at=now)
 
     def flush(self) -> None:
-        """Count all received requests as durable, or raise what `flush_error` says."""
+        """Count all received requests as durable, or raise `flush_error`."""
         if self.flush_error is not None:
             raise InfrastructureError(self.flush_error)
         self.durable = len(self.received)
@@ -67,12 +67,12 @@ class InMemoryTarget:
 
 
 class InMemoryBlockTarget(InMemoryTarget):
-    """Takes blocks too, `block_payloads` of them at a time, each block by the response to its first payload."""
+    """Also takes blocks, in parts of `block_payloads`; the response to a part's first payload applies to it."""
 
     block_payloads = 10
 
     def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Respond to one block after the other; of one that is not accepted nothing is kept."""
+        """Respond to one part after the other; a part that is not accepted is not kept."""
         for start in range(0, len(payloads), self.block_payloads):
             now = self._clock()
             if now >= until:

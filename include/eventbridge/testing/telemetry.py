@@ -1,4 +1,4 @@
-"""A telemetry that keeps what it is told, for tests."""
+"""A telemetry that records all calls, for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from eventbridge.telemetry.protocol import DeliverySettled, LookEnded, PushEnded
 
 
 class RecordingTelemetry:
-    """Keeps everything in the order it was told; while `error` is set, it raises that instead."""
+    """Records all calls in order; while `error` is set, it raises that instead."""
 
     def __init__(self) -> None:
         self.reported: list[StageEnded | PushEnded | LookEnded] = []
@@ -15,23 +15,23 @@ class RecordingTelemetry:
         self.settled: list[DeliverySettled] = []
 
     def stage_ended(self, ended: StageEnded) -> None:
-        """Keep it."""
+        """Record it."""
         self._keep(ended)
 
     def push_ended(self, ended: PushEnded) -> None:
-        """Keep it."""
+        """Record it."""
         self._keep(ended)
 
     def look_ended(self, ended: LookEnded) -> None:
-        """Keep it."""
+        """Record it."""
         self._keep(ended)
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
-        """Return that everything is traced."""
+        """Return True: everything is traced."""
         return True
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
-        """Keep it, apart from stages."""
+        """Record it, separately from stages."""
         self.settled.append(settled)
 
     def close(self) -> None:
