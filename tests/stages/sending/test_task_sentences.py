@@ -159,10 +159,10 @@ def test_a_streaming_task_reports_the_dead_letters_of_its_batches(sending: Sendi
         sending.runtime, "other", batch.planned_at, StreamingSummary(batches=1, events=1, backlog=True)
     )
 
-    begin = "the streaming task of runner orders is over: 2 batches committed, 3 events read. 3 dead-lettered: "
+    begin = "the streaming task of runner orders has ended: 2 batches committed, 3 events read. 3 dead-lettered: "
     assert reported.text.startswith(f"{begin}orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
     assert reported.is_warning
     assert other == TaskReport(
-        "the streaming task of runner other is over: 1 batch committed, 1 event read; "
+        "the streaming task of runner other has ended: 1 batch committed, 1 event read; "
         "the following tasks deliver the backlog"
     )
