@@ -1,4 +1,4 @@
-"""`python -m demo.respond crew 503`: has the receiver respond with 503 at /told/crew from now on; 200 fixes it."""
+"""`python -m demo.respond crew 503`: has the receiver respond with 503 at /scripted/crew from now on; 200 fixes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
         return 1
     name, status = arguments
     try:
-        response = httpx.post(f"{os.environ[RECEIVER]}/tell/{status}/{name}")
+        response = httpx.post(f"{os.environ[RECEIVER]}/script/{status}/{name}")
     except httpx.HTTPError as error:
         print(f"The receiver does not respond ({error}). `make up` starts it.", file=sys.stderr)  # noqa: T201
         return 1

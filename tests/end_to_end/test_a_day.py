@@ -27,5 +27,5 @@ def test_a_day_of_operations_runs_as_documented(day: Running, tmp_path: Path) ->
 
     assert wrong == [], "\n\n".join(wrong)
     lines = map(json.loads, day.places.received.read_text().splitlines())
-    responses = Counter(line["status"] for line in lines if line["path"] == "/told/crew")
+    responses = Counter(line["status"] for line in lines if line["path"] == "/scripted/crew")
     assert responses == {503: 4, 200: 6}

@@ -261,7 +261,7 @@ def test_a_cleared_push_logs_that_it_was_already_sent(directed: Running) -> None
         "redrive to send it again" in line
         for line in log_lines(directed, "eventbridge_deliver_duty", run_id, "push", 0)
     )
-    assert len(directed.requests("/told/crew")) == 3
+    assert len(directed.requests("/scripted/crew")) == 3
 
 
 def test_the_form_enables_a_target_and_releases_a_rule(directed: Running) -> None:
@@ -407,9 +407,9 @@ def log_lines(directed: Running, dag_id: str, run_id: str, task_id: str, map_ind
 
 
 def set_response(directed: Running, name: str, status: int) -> None:
-    """Make the receiver respond with a status at /told/NAME."""
+    """Make the receiver respond with a status at /scripted/NAME."""
     port = directed.places.receiver_port
-    httpx.post(f"http://127.0.0.1:{port}/tell/{status}/{name}").raise_for_status()
+    httpx.post(f"http://127.0.0.1:{port}/script/{status}/{name}").raise_for_status()
 
 
 def reports(directed: Running, dag_id: str, run_id: str, task_id: str) -> tuple[Any, str]:

@@ -100,7 +100,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     set_response(running, 400)
     running.publish("orders", range(10_000, 10_005))
     running.until("they are dead-lettered", lambda: dead_claims(running) == 5)
-    refused = Counter(running.requests("/told/claims"))
+    refused = Counter(running.requests("/scripted/claims"))
     set_response(running, 200)
     mistyped = running.trigger(REDRIVE_DAG, {"rule": "clams", "dry_run": False})
     runs["no rule file names a rule 'clams', and no dead letter does. Did you mean claims?"] = mistyped
@@ -123,7 +123,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
         assert "error_detail" not in log, "Airflow shows the frames of a stack under this name"
     assert "would take: 5 dead letters of claims/office" in running.task_log(REDRIVE_DAG, dry, PLAN_REDRIVE)
     assert begun_by_a_dry_run == []
-    assert Counter(running.requests("/told/claims")) == Counter([*wanted, *wanted])
+    assert Counter(running.requests("/scripted/claims")) == Counter([*wanted, *wanted])
     (redrive,) = running.runtime.ledger.redrives()
     assert Marks(running.runtime).counts(redrive) == {"delivered": 5}
     assert running.differences() == []
@@ -180,7 +180,7 @@ def has_low_priority_task(running: Running) -> bool:
 
 def set_response(running: Running, status: int) -> None:
     """Make the receiver respond to the claims with a status from now on."""
-    httpx.get(f"http://127.0.0.1:{running.places.receiver_port}/tell/{status}/claims").raise_for_status()
+    httpx.get(f"http://127.0.0.1:{running.places.receiver_port}/script/{status}/claims").raise_for_status()
 
 
 def out_of_order(running: Running) -> list[str]:

@@ -205,7 +205,7 @@ def _types() -> dict[str, list[str]]:
 
 def _targets(receiver: Receiver, folder: Path) -> dict[str, dict[str, Any]]:
     """Return the target of each rule: every other one HTTP, and of these two that are not well."""
-    paths = {3: f"/told/{_REFUSES}", 5: f"/told/{_UNWELL}"}
+    paths = {3: f"/scripted/{_REFUSES}", 5: f"/scripted/{_UNWELL}"}
     targets: dict[str, dict[str, Any]] = {}
     for number in range(12):
         if number % 2 == 0:
@@ -220,7 +220,7 @@ def _targets(receiver: Receiver, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _tell(receiver: Receiver, status: int, name: str) -> None:
-    urlopen(receiver.url(f"/tell/{status}/{name}")).close()
+    urlopen(receiver.url(f"/script/{status}/{name}")).close()
 
 
 def _table(batches: Sequence[Counted]) -> Table:

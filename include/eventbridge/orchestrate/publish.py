@@ -62,14 +62,14 @@ class EventBridgeHook(BaseHook):
         `bus` None: the connection's bus. `events`: dicts, JSON texts, or one text of JSON lines. An event without `id`
         gets one, the same for the same `name` and position. An error of the caller fails the task without a retry.
         """
-        from eventbridge.stages.operate.publish import bodies_of, publish_events, told
+        from eventbridge.stages.operate.publish import bodies_of, publish_events, report_published
 
         with stage() as runtime:
             named, topic_of_connection = (bus, None) if bus else self._place()
             published, results = publish_events(
                 runtime, named, topic or topic_of_connection, bodies_of(events), name=name
             )
-        told(published, results, log.info)
+        report_published(published, results, log.info)
         return published
 
     def test_connection(self) -> tuple[bool, str]:

@@ -18,7 +18,7 @@ from eventbridge.testing.receiver_tokens import TokenEndpoint
 #: secret, uses of a token and a name, how many of a batch request.
 _NUMBERED = {
     "status": "[1-9][0-9]{2}",
-    "tell": "[1-9][0-9]{2}/[^/]+",
+    "script": "[1-9][0-9]{2}/[^/]+",
     "delay": "[0-9]{1,5}",
     "leave-after": "[0-9]+/[^/]+",
     "some-late": "[0-9]{1,5}/[1-9][0-9]*/[^/]+",
@@ -74,16 +74,15 @@ class Paths:
     of its tokens so many times. /throttle/SECONDS/NAME responds with 429 until so long after its first request, with
     the rest of that time as Retry-After. /some-late/MS/EVERY/NAME responds to every EVERYth request after so many
     milliseconds and all others at once. /leave-after/COUNT/NAME responds to the first COUNT requests, and closes the
-    connection of each later one without a response. /told/NAME responds with the status that /tell/STATUS/NAME told it
-    last, before that
-    200. To batch requests: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so
+    connection of each later one without a response. /scripted/NAME responds with the status that /script/STATUS/NAME
+    set last, initially 200. To batch requests: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so
     many times and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has
     more; /picky refuses with 400 what holds the word poison; /say/TEXT responds with 200 with that text, escaped, as
     JSON; /blame refuses every delivery by itself, and tells with each what /mirror tells.
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._scripted: dict[str, int] = {}
         self._seen: Counter[str] = Counter()
         self._refused: Counter[tuple[str, str]] = Counter()
         self._throttled: dict[str, float] = {}  # until when, by the monotonic clock
@@ -117,8 +116,8 @@ class Paths:
             "leave-after": self._leave_after,
             "some-late": self._some_late,
             "status": lambda seen: Reply(int(seen.rest)),
-            "tell": self._tell,
-            "told": lambda seen: Reply(self._told.get(seen.rest, 200)),
+            "script": self._script,
+            "scripted": lambda seen: Reply(self._scripted.get(seen.rest, 200)),
             "throttle": self._throttle,
             "token": self._token,
             "with-token": self._with_token,
@@ -163,9 +162,9 @@ class Paths:
         status, response = self._tokens.give(int(seconds), unquote(secret.partition("/")[0]), seen.headers, seen.body)
         return Reply(status, body=response)
 
-    def _tell(self, seen: SeenRequest) -> Reply:
+    def _script(self, seen: SeenRequest) -> Reply:
         status, _, name = seen.rest.partition("/")
-        self._told[name] = int(status)
+        self._scripted[name] = int(status)
         return Reply(204, body=b"")
 
     def _each(self, seen: SeenRequest) -> Reply:

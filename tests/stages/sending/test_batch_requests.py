@@ -196,22 +196,22 @@ def test_a_rate_counts_deliveries_not_requests(sending: Sending) -> None:
 def test_a_target_that_is_probed_gets_one_item(sending: Sending, clock: RunningClock) -> None:
     """An open breaker lets single deliveries through, until five were good; then batch requests again."""
     runtime = sending.begin(
-        40, crm=batching("/told/probed", retry="{policy: custom, max_retries: 9, initial_delay: 1s, multiplier: 1}")
+        40, crm=batching("/scripted/probed", retry="{policy: custom, max_retries: 9, initial_delay: 1s, multiplier: 1}")
     )
-    tell(sending, "/tell/503/probed")
+    tell(sending, "/script/503/probed")
     sending.deliver_batch()
     status = runtime.ledger.target_statuses()["orders", "crm"]
     assert status.state == "degraded"
     before = len(sending.requests())
 
-    tell(sending, "/tell/200/probed")
+    tell(sending, "/script/200/probed")
     clock.advance(60)
     sending.deliver()
 
-    healed = sizes(sending.requests()[before:], "/told/probed")
+    healed = sizes(sending.requests()[before:], "/scripted/probed")
     assert healed[:5] == [1] * 5
     assert max(healed) > 1
-    assert set(map(tuple, statuses(sending.requests()[before:], "/told/probed").values())) == {(200,)}
+    assert set(map(tuple, statuses(sending.requests()[before:], "/scripted/probed").values())) == {(200,)}
 
 
 def tell(sending: Sending, path: str) -> None:

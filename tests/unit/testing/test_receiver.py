@@ -197,7 +197,14 @@ def test_it_ends_on_sigterm(tmp_path: Path) -> None:
 def test_what_it_is_told_to_respond_with(receiver: Receiver) -> None:
     """A name that was told nothing is taken; then what was told last counts, for that name alone."""
     responses = []
-    for path in ("/told/crm", "/tell/400/crm", "/told/crm", "/told/other", "/tell/200/crm", "/told/crm"):
+    for path in (
+        "/scripted/crm",
+        "/script/400/crm",
+        "/scripted/crm",
+        "/scripted/other",
+        "/script/200/crm",
+        "/scripted/crm",
+    ):
         responses.append(talk(receiver, post(path), until=b"\r\n")[9:12])
 
     assert responses == [b"200", b"204", b"400", b"200", b"204", b"200"]

@@ -183,16 +183,16 @@ def _unregistered(runtime: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
     return [runner for runner in runners if not runtime.ledger.committed_offsets(runner)]
 
 
-def told(published: Published, results: Sequence[PublishResult], say: Callable[[str], object]) -> None:
+def report_published(published: Published, results: Sequence[PublishResult], log_line: Callable[[str], object]) -> None:
     """Print how many events were published, their partitions, offsets and ids, and the runners that miss them."""
     ids = [each.event_id for each in results]
-    say(f"{published.count:,} published to {published.bus}/{published.topic}")
+    log_line(f"{published.count:,} published to {published.bus}/{published.topic}")
     for partition, (count, first, last) in published.partitions.items():
-        say(f"partition {partition.partition_id}: {count:,}, offsets {first} to {last}")
+        log_line(f"partition {partition.partition_id}: {count:,}, offsets {first} to {last}")
     more = f" and {len(ids) - _MOST_LISTED:,} more" if len(ids) > _MOST_LISTED else ""
-    say(f"ids: {', '.join(ids[:_MOST_LISTED])}{more}")
+    log_line(f"ids: {', '.join(ids[:_MOST_LISTED])}{more}")
     for runner in published.unregistered:
-        say(
+        log_line(
             f"the runner {runner} has never run and the bus {published.bus} starts at latest: it will not see these "
             "events. Run it once before, or set start_at: earliest"
         )
