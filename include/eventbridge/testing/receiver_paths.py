@@ -75,10 +75,10 @@ class Paths:
     the rest of that time as Retry-After. /some-late/MS/EVERY/NAME responds to every EVERYth request after so many
     milliseconds and all others at once. /leave-after/COUNT/NAME responds to the first COUNT requests, and closes the
     connection of each later one without a response. /scripted/NAME responds with the status that /script/STATUS/NAME
-    set last, initially 200. To batch requests: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so
-    many times and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has
-    more; /picky refuses with 400 what holds the word poison; /say/TEXT responds with 200 with that text, escaped, as
-    JSON; /blame refuses every delivery by itself, and tells with each what /mirror tells.
+    set last, initially 200. To batch requests: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they
+    first come, STATUS so many times and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses
+    with 413 what has more; /picky refuses with 400 what holds the word poison; /say/TEXT responds with 200 with that
+    text, escaped, as JSON; /blame refuses every delivery by itself, and tells with each what /mirror tells.
     """
 
     def __init__(self) -> None:
