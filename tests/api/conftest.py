@@ -34,5 +34,5 @@ def delivered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def reader(delivered: Server) -> Iterator[httpx.Client]:
     """A client whose token may read, payloads included."""
-    with delivered.client(delivered.installation.token("reader", "read", "payloads")) as opened:
+    with delivered.client(delivered.installation.token("session-reader", "read", "payloads")) as opened:
         yield opened

@@ -119,7 +119,7 @@ def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[str]:
 
 def test_each_command_has_a_call_or_a_reason(described: Server) -> None:
     """BY_HTTP lists every command, and only existing calls."""
-    with described.client(described.installation.token("reader2", "metrics")) as client:
+    with described.client(described.installation.token("describer", "metrics")) as client:
         paths = client.get("/openapi.json").json()["paths"]
     calls = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     named = {call for call in BY_HTTP.values() if call.startswith(("GET /", "POST /"))}

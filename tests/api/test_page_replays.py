@@ -44,7 +44,7 @@ def test_a_replay_is_previewed_and_recorded(delivered: Server, operator: httpx.C
         post(operator, f"/replays/{replay_id}/{word}")
         states += re.findall(r"<dt>State</dt><dd>(\w+)</dd>", operator.get(page).text)
 
-    assert "4 archived events looked at, 1 would be taken" in preview
+    assert "4 archived events read, 1 would be replayed" in preview
     assert "all-orders/archive" in preview
     assert (begun.status_code, f"replay resume {replay_id}" in running) == (303, True)
     assert states == ["paused", "running", "cancelled"]
@@ -62,7 +62,7 @@ def test_an_event_is_resent_to_one_target(delivered: Server, operator: httpx.Cli
     before = archive.read_text().count('"o1"')
     delivered.installation.replay(begun.headers["location"].rpartition("/")[2])
 
-    assert "1 would be taken" in preview
+    assert "1 would be replayed" in preview
     assert archive.read_text().count('"o1"') == before + 1
 
 
