@@ -107,15 +107,15 @@ def test_a_lost_response_does_not_lead_to_another_event(server: Server, client: 
 
 def test_another_event_with_an_expired_key_has_another_id(server: Server, client: httpx.Client) -> None:
     """Two events that used one key after the other are different events."""
-    first, second = order(1, type="again"), order(2, type="again")
+    first, second = order(1, type="expired"), order(2, type="expired")
     del first["id"], second["id"]
-    assert post(client, "again", json.dumps(first)).status_code == 200
+    assert post(client, "expired", json.dumps(first)).status_code == 200
     with sqlite3.connect(server.installation.folder / "home" / "ledger.sqlite") as ledger:
         ledger.execute("DELETE FROM kept_response")
 
-    assert post(client, "again", json.dumps(second)).status_code == 200
+    assert post(client, "expired", json.dumps(second)).status_code == 200
 
-    assert len(set(on_bus(server.installation, "again"))) == 2
+    assert len(set(on_bus(server.installation, "expired"))) == 2
 
 
 def test_a_key_has_a_length(client: httpx.Client) -> None:

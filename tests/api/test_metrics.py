@@ -84,8 +84,8 @@ def test_a_scrape_agrees_with_the_deliveries(
     assert found["bus_up", "orders"] == 1
     assert not any(name == "target_deliveries_total" for name, *_ in found)
     by_target = values(scraper.get("/metrics", params={"targets": "true"}))
-    assert by_target["target_deliveries_total", "orders", "delivered", "all-orders", "archive"] == 7
-    assert by_target["target_cpu_seconds_total", "orders", "delivered", "all-orders", "archive"] > 0
+    assert by_target["target_deliveries_total", "orders", "all-orders", "delivered", "archive"] == 7
+    assert by_target["target_cpu_seconds_total", "orders", "all-orders", "delivered", "archive"] > 0
 
 
 def test_openmetrics_is_offered(scraper: httpx.Client) -> None:

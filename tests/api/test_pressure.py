@@ -85,7 +85,7 @@ def test_an_owner_publishes_within_its_quota(tmp_path: Path) -> None:
 
     assert (first.status_code, first.json()["published"]) == (200, 20)
     assert (response.status_code, other.status_code) == (429, 200)
-    assert "'shop' may publish 1 events a second" in response.json()["detail"]
+    assert "'shop' has used up its quota of 1 events a second" in response.json()["detail"]
     assert 15 - took <= int(response.headers["retry-after"]) <= 20
 
 

@@ -146,11 +146,11 @@ def test_events_with_one_key_keep_their_order(server: Server, client: httpx.Clie
         (f"{PATH}?topic=paying", STRUCTURED, b"{}", 404, "Did you mean paid?"),
         (PATH, {"content-type": "application/json"}, b"[]", 415, "belongs to no CloudEvents mode"),
         (PATH, {}, b"[]", 415, "No content type. Send application/"),
-        (PATH, BATCHED, b"[]", 400, "holds no event"),
+        (PATH, BATCHED, b"[]", 400, "has no events"),
         (PATH, BATCHED, b"[1 2]", 400, "is not a JSON array"),
         (PATH, BATCHED, b"[" + b"1," * 1_000 + b"1]", 413, "1,001 events, and a call takes 1,000"),
         (PATH, STRUCTURED, b" " * (8 * 1024 * 1024 + 1), 413, "more than 8,388,608 bytes"),
-        ("/nowhere", STRUCTURED, b"{}", 404, "No call has this method and address"),
+        ("/nowhere", STRUCTURED, b"{}", 404, "No call has this method and path"),
     ],
 )
 def test_a_refused_call_says_why(
@@ -198,7 +198,7 @@ def test_an_unsupported_coding_lists_the_supported_ones(client: httpx.Client) ->
     response = client.post(PATH, content=b"x", headers={**STRUCTURED, "content-encoding": "br"})
 
     assert (response.status_code, response.headers["accept-encoding"]) == (415, "gzip, deflate")
-    assert "The content coding 'br' is not taken" in response.json()["detail"]
+    assert "The content coding 'br' is not supported" in response.json()["detail"]
 
 
 def test_a_decompression_bomb_is_too_large(client: httpx.Client) -> None:
