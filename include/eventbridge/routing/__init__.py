@@ -1,1 +1,1 @@
-"""What a Spark worker runs: events of a slice in, delivery files out. It knows no ledger, no Spark and no stage."""
+"""The code of Spark workers: turns events of a slice into delivery files. It imports no ledger, Spark or stage."""

@@ -1,7 +1,7 @@
-"""Backtest a part of the archive: match it, count by minute, keep samples and failures, compare two candidates.
+"""Backtests a part of the archive: matches, counts by minute, keeps samples and failures, compares two candidates.
 
-What a Spark worker does, in this process or on Spark. Counting is vectors; only samples, and what fails, is looked at
-one by one. Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+Runs in this process or in a Spark worker. Counting is vectorised; only samples and failures are handled one by one.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from eventbridge.store.parquet import tables_of_span
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
 
-#: Events that are read and matched at a time: they stay in the processor's cache.
+#: Events that are read and matched at a time, so that they fit the CPU cache.
 _AT_ONCE: Final = 4_000
-#: Texts of failures that are told apart for a target; all others are counted together.
+#: The maximum of distinct failure texts per target; all others are counted together.
 _TEXTS: Final = 20
 _MINUTE: Final = 60_000_000
 
@@ -48,7 +48,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: BacktestSlice) -> SliceResult:
-    """Match the valid events of a part of the archive and count; writes nothing.
+    """Match and count the valid events of a part of the archive; writes nothing.
 
     Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
     """
@@ -90,13 +90,13 @@ def _events(store: Store, job: RouteJob, span: ArchiveSpan, *, named: bool) -> I
 
 
 def _minutes(times: Numbers) -> Minutes:
-    """Return how many times lie in each minute."""
+    """Return the number of times in each minute."""
     minutes, counts = np.unique(times // _MINUTE, return_counts=True)
     return tuple(zip(minutes.tolist(), counts.tolist(), strict=True))
 
 
 class _Candidate:
-    """What one candidate has made of the events so far."""
+    """The results of one candidate so far."""
 
     def __init__(self, program: RouteProgram, task: BacktestSlice, side: int) -> None:
         self.program = program
@@ -115,10 +115,10 @@ class _Candidate:
         by_parts = self._parts.routes if self._parts.few else []
         self._rendered = {route for route in counted if can_fail(program, route)} - set(by_parts)
         self._sampled = set(task.sampled[side])
-        self._settled: set[int] = set()  # rules of which only the count is still asked for
+        self._settled: set[int] = set()  # rules of which only the count is still needed
 
     def counts(self, rule: str) -> bool:
-        """Return whether a rule is counted here, and not routed apart."""
+        """Return whether a rule is counted here instead of routed apart."""
         return rule not in self._apart
 
     def take(self, file: str, events: SliceEvents) -> MatchedRows:
@@ -148,7 +148,7 @@ class _Candidate:
             self._settled.add(number)
 
     def _take_failures_by_parts(self, events: SliceEvents, matched: MatchedRows) -> None:
-        """Take the failures of all targets whose parts tell where there may be one."""
+        """Record the failures of all targets whose parts show which events may fail."""
         routes, rules = self._parts.routes, self._parts.rules
         counts = matched.counts[rules]
         if not counts.any():
@@ -218,7 +218,7 @@ class _Failures:
 
 
 def _text(target: Target) -> str:
-    # Targets that are equal may spell a number in two ways, which they deliver.
+    # Equal targets may spell a number differently in their outputs.
     return write_document(content_of(target))
 
 
@@ -229,7 +229,7 @@ class _Changes:
 
 
 class _Pair:
-    """Where a rule of A and a rule of B have differed so far."""
+    """The differences between a rule of A and a rule of B so far."""
 
     def __init__(self, one: _Candidate, other: _Candidate, a: str, b: str, most: int) -> None:
         self.a, self.b = a, b

@@ -1,4 +1,4 @@
-"""Rows of a delivery file, some thousands at a time: columns are taken or repeated whole, no row is a Python object."""
+"""Rows of a delivery file, some thousands at a time, built from whole columns without a Python object per row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from eventbridge.transform import Rendered, Scope
 from eventbridge.transform.kernel.operate import HANDED_BACK
 from eventbridge.transform.kernel.render import Deliveries, Payloads
 
-#: What a delivery row takes over from its event row by row; `topic` and `broker` are the same in most slices.
+#: Columns copied from the event row by row; `topic` and `broker` are constant in most slices.
 _TAKEN: Final = ("partition_id", "offset", "source", "event_id", "published_at", "arrived_at")
 _SHARED: Final = ("topic", "broker")
 
@@ -40,7 +40,7 @@ _NOT_BEFORE: Final = DELIVERY.field("not_before").type
 
 @dataclass(frozen=True)
 class SliceOrigin:
-    """What all deliveries of a slice share."""
+    """Values shared by all deliveries of a slice."""
 
     bus: str
     replay_id: str
@@ -49,9 +49,9 @@ class SliceOrigin:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of schema DELIVERY, texts that repeat as dictionaries; per row payload size, shard, whether it failed.
+    """Rows of schema DELIVERY with dictionary-encoded texts; per row payload size, shard, and whether it failed.
 
-    `waits`: before when a row must not be sent, in microseconds since 1970, AT_ONCE for most.
+    `waits`: the time before which a row must not be sent, in microseconds since 1970, AT_ONCE for most.
     """
 
     table: pa.Table
@@ -65,7 +65,7 @@ class Block:
 def block_of(
     program: RouteProgram, events: SliceEvents, deliveries: Deliveries, payloads: Payloads, origin: SliceOrigin
 ) -> Block:
-    """Return the rows of deliveries whose payloads are rendered; renders here what compiled code handed back."""
+    """Return the rows of rendered deliveries; renders here what compiled code handed back."""
     span = slice(payloads.first, payloads.last)
     part = Deliveries(deliveries.events[span], deliveries.targets[span], deliveries.ids[span])
     made = _RuleOutputs(program, events, part, payloads, origin)
@@ -80,12 +80,12 @@ def block_of(
 def outputs_of(
     program: RouteProgram, events: SliceEvents, deliveries: Deliveries, payloads: Payloads, origin: SliceOrigin
 ) -> dict[str, pa.Array]:
-    """Return what transforms decide of deliveries whose payloads are rendered, all of them: columns of DELIVERY."""
+    """Return the columns of DELIVERY that transforms decide, for rendered deliveries."""
     return _RuleOutputs(program, events, deliveries, payloads, origin).columns()
 
 
 def runs_of(targets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where runs of one value begin among sorted ones, and how long they are."""
+    """Return begin and length of the runs of equal values in sorted ones."""
     starts = np.flatnonzero(np.concatenate((np.ones(min(len(targets), 1), np.bool_), targets[1:] != targets[:-1])))
     return starts, np.diff(np.append(starts, len(targets)))
 
@@ -120,7 +120,7 @@ def _repeated(texts: Sequence[str], counts: Sequence[int] | npt.NDArray[np.int64
 
 
 class _RuleOutputs:
-    """What the rules made of a block: payloads, media types, further headers, failures, times to wait for."""
+    """The outputs of the rules for a block: payloads, media types, further headers, failures, waiting times."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class _RuleOutputs:
         return pa.array(self.waits, pa.int64(), mask=self.waits == AT_ONCE).cast(_NOT_BEFORE)
 
     def _wait(self, waiting: WaitingTimes, indices: range) -> None:
-        """Note until when deliveries of one target wait; one whose time makes no sense fails, as its transform may."""
+        """Set the waiting times of one target's deliveries; one with an invalid time fails like a transform."""
         failed = []
         for index in indices:
             number = int(self._deliveries.events[index])
@@ -232,7 +232,7 @@ class _RuleOutputs:
 
 
 class _Texts:
-    """A column of texts most of which repeat; what was never put is null."""
+    """A column of mostly repeated texts; rows that were never set are null."""
 
     def __init__(self, count: int) -> None:
         self._codes = np.full(count, -1, np.int32)
@@ -256,6 +256,6 @@ class _Texts:
         return made
 
     def array(self) -> pa.Array:
-        """Return the column as a dictionary, also if all of it is null: all blocks of a file have the same types."""
+        """Return the column dictionary-encoded, even if all null: all blocks of a file have the same types."""
         codes = pa.array(self._codes, mask=~self.given)
         return pa.DictionaryArray.from_arrays(codes, pa.array(list(self._texts), pa.string()))

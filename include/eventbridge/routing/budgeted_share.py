@@ -1,6 +1,6 @@
-"""Route one budgeted rule's share of a batch within its budget: what a route worker does, here or on Spark.
+"""Routes one budgeted rule's share of a batch within its budget, in this process or in a Spark worker.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
 
-#: Why what is left of a share is left; and why an event fails that `where` fails for.
+#: Reasons why the rest of a share is deferred, and why an event fails if `where` fails.
 BUDGET = "Budget"
 ROUTE_FAILED = "RouteFailed"
 
-#: Events read at a time: a budget may be over long before a share is.
+#: Events read at a time: a budget may be spent long before the end of a share.
 _EVENTS_AT_ONCE = 500
-#: Why a row has a failure, if not because its transform failed; no column of a delivery file.
+#: The reason of a failure other than a failed transform; not a column of a delivery file.
 _REASON = "reason"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,12 +62,12 @@ def compile_target(target: Target) -> Renderer:
 def route_share(
     store: Store, rule_set: RuleSet, job: RouteJob, share: RuleShare, compile_target: CompileTarget = compile_target
 ) -> SliceResult:
-    """Render an event after the other, all targets of each, until all are done or the budget is spent.
+    """Render event by event, for all targets, until all are done or the budget is spent.
 
-    Writes one delivery file for what was done. A budget is CPU time; a renderer that loops is interrupted, or, if it
-    does not come back to Python, ended with its process by whoever runs it.
+    Writes one delivery file. A budget is CPU time; a looping renderer is interrupted or, if it does not return to
+    Python, its process is killed by the caller.
     """
-    if share.results is None and _total.is_over(job):  # results: Spark was asked already
+    if share.results is None and _total.is_over(job):  # results: Spark SQL was evaluated already
         return deferred(share, CROWDED)
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
@@ -95,7 +95,7 @@ def route_share(
             except (OutOfTime, BudgetSpent):
                 if not (share.last_resort and not any(done.values())):
                     break
-                text = f"it took more than {share.cpu_seconds:g} CPU-seconds, all that a batch may spend on its rule"
+                text = f"it took more than {share.cpu_seconds:g} CPU-seconds, the budget of its rule in a batch"
                 rendered = deliveries.failed(place, row, event, text)
                 spent += 1
             deliveries.take(rendered)
@@ -184,18 +184,18 @@ class _Deliveries:
     def failed(
         self, place: EventRow, row: dict[str, Any], event: Event, text: str, reason: str = ""
     ) -> list[dict[str, Any]]:
-        """Return the delivery rows of an event all of whose targets fail; for no `reason`, as TransformFailed."""
+        """Return the delivery rows of an event that fails for all targets; without a `reason`, as TransformFailed."""
         said = {"failure": text, _REASON: reason}
         return [self._row(place, row, event, target) | said for target in sorted(self.rule.targets)]
 
     def take(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Keep the rows of an event that is done."""
+        """Add the rows of a finished event."""
         for row in rows:
             self.rows.setdefault(row["target"], []).append(row)
 
     @property
     def count(self) -> int:
-        """How many deliveries there are."""
+        """The number of deliveries."""
         return sum(map(len, self.rows.values()))
 
     def write(self, store: Store, share: RuleShare) -> str | None:

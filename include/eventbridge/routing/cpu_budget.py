@@ -1,6 +1,6 @@
-"""The CPU time that a share of a budgeted rule may take, and the signal that ends a renderer which takes more.
+"""The CPU budget of a budgeted rule's share, and the signal that interrupts a renderer beyond it.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from types import FrameType
 
 from eventbridge.transform.budget import Budget
 
-#: CPU-seconds after which a renderer that went on when it was told to stop is told again.
+#: CPU-seconds after which a renderer that ignored an interruption is interrupted again.
 _AGAIN_SECONDS = 0.05
 
 
 class OutOfTime(BaseException):
-    """Raised inside a renderer when the budget is over; no Exception, so that no renderer takes it for its own."""
+    """Raised inside a renderer when the budget is spent; a BaseException, so that no renderer catches it."""
 
 
 class ShareBudget:
-    """CPU time from now on, of this process and of those that evaluate for it, as far as it may go."""
+    """A limit of CPU time from now on, of this process and its evaluators."""
 
     def __init__(self, seconds: float) -> None:
         self.of_evaluations = Budget(seconds)
@@ -33,22 +33,22 @@ class ShareBudget:
 
     @property
     def spent_seconds(self) -> float:
-        """What was spent so far."""
+        """The CPU time spent so far, in seconds."""
         return time.process_time() - self._began + self.of_evaluations.spent_seconds
 
     @property
     def late(self) -> bool:
-        """Whether the machine is so busy that the CPU time takes more than twice as long: no event's fault."""
+        """Whether wall time exceeds twice the CPU budget because the machine is busy, which is no event's fault."""
         return time.monotonic() >= self._late_at
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Interrupt the body with OutOfTime when the budget is over; raises it at once if it is over already."""
+        """Interrupt the body with OutOfTime when the budget is spent; raises it at once if it is spent already."""
         left = self._seconds - self.spent_seconds
         if left <= 0:
             raise OutOfTime
         if threading.current_thread() is not threading.main_thread():
-            yield  # signals are the main thread's; Spark's workers have no other
+            yield  # signals reach only the main thread; Spark's workers have no other
             return
         try:
             signal.setitimer(signal.ITIMER_PROF, left, _AGAIN_SECONDS)
@@ -59,7 +59,7 @@ class ShareBudget:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let budgets interrupt the body by a signal; of no effect outside a process's main thread."""
+    """Allow budgets to interrupt the body by a signal; no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The delivery file of a slice, made block by block, and what the manifest says of it."""
+"""Builds the delivery file of a slice block by block, and its entries in the manifest."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from eventbridge.routing.pieces import PieceLimits, pieces_of
 from eventbridge.routing.program import Route, RouteProgram
 from eventbridge.transform.kernel.render import Deliveries, Events
 
-#: Deliveries whose ids and parts are made at a time, if no single target has more.
+#: Deliveries whose ids and parts are computed at a time, unless a single target has more.
 _RUN: Final = 100_000
 
 
 @dataclass
 class Account:
-    """What the manifest says of the deliveries written so far; see `Routed`."""
+    """The manifest's account of the deliveries written so far; see `Routed`."""
 
     limits: PieceLimits
     rows: int = 0
@@ -46,13 +46,13 @@ class Account:
         failed: npt.NDArray[np.bool_],
         waits: npt.NDArray[np.int64],
     ) -> None:
-        """Enter all deliveries of one or more targets, which are the next rows of the file; `waits` as in `Block`."""
+        """Add all deliveries of one or more targets, which are the next rows of the file; `waits` as in `Block`."""
         starts, counts = runs_of(deliveries.targets)
         targets = deliveries.targets[starts]
         found = fingerprints(deliveries.ids, counts)
         totals = np.add.reduceat(sizes, starts)
         failures = np.add.reduceat(failed.astype(np.int64), starts)
-        # With thousands of rules most have a few rows each: what follows is all that happens per target.
+        # With thousands of rules most have a few rows each: only the following runs per target.
         columns = (targets, starts, counts, totals, failures)
         for (target, start, count, size, fails), each in zip(
             zip(*[column.tolist() for column in columns], strict=True), found, strict=True
@@ -84,7 +84,7 @@ class Account:
         failed: npt.NDArray[np.bool_],
         waits: npt.NDArray[np.int64],
     ) -> None:
-        """Enter the deliveries of an ordered target, those of each shard in pieces of their own that name it."""
+        """Add the deliveries of an ordered target, with separate pieces for each shard."""
         self._enter_failed(route, first, failed)
         for shard in np.unique(shards[~failed]).tolist():
             chosen = np.flatnonzero((shards == shard) & ~failed)
@@ -106,7 +106,7 @@ class Account:
 def delivery_tables(
     program: RouteProgram, events: SliceEvents, matched: MatchedRows, origin: SliceOrigin, account: Account
 ) -> Iterator[pa.Table]:
-    """Yield the rows of all deliveries, sorted by pool, rule, target and offset, and enter them into the account.
+    """Yield the rows of all deliveries, sorted by pool, rule, target and offset, and add them to the account.
 
     A transform that fails leaves a row with its `failure` and no payload.
     """

@@ -1,4 +1,4 @@
-"""The events of a slice as route needs them: columns of Arrow and bytes, none of them a Python object."""
+"""The events of a slice for route: Arrow columns and bytes, without Python objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eventbridge.scan.texts import Texts, padded_texts
 from eventbridge.store.parquet import read_span
 from eventbridge.store.protocol import Store
 
-#: What a delivery row takes over from its event, and what is needed to make it.
+#: Columns that a delivery row copies from its event, or that are needed to create it.
 _COLUMNS = (
     "topic",
     "broker",
@@ -35,7 +35,7 @@ _COLUMNS = (
     "status",
 )
 
-#: Events that stay parsed for the next target that no compiled code renders for; about 20 MB of small ones.
+#: The number of events that stay parsed for the next target without compiled code; about 20 MB of small ones.
 _KEPT: Final = 4_000
 
 
@@ -43,7 +43,7 @@ _KEPT: Final = 4_000
 class SliceEvents:
     """The valid events of a slice; `rows` are their row numbers in the buffer file, `make_table` gives their columns.
 
-    Of events that never lay in a file the table is only made if something asks for it.
+    For events that were never in a file the table is only built on demand.
     """
 
     make_table: Callable[[], pa.Table]
@@ -77,7 +77,7 @@ class SliceEvents:
 
     @cached_property
     def places(self) -> pa.Table:
-        """Return what deliveries take over, made ready to be taken row by row: all but the events themselves."""
+        """Return the columns that deliveries copy, except the events themselves."""
         return self.table.drop_columns(["body", "status"]).combine_chunks()
 
     @cached_property
@@ -98,18 +98,18 @@ class SliceEvents:
 
     @cached_property
     def traces(self) -> dict[int, dict[str, str]]:
-        """Return the headers that pass on the traces of events, by their numbers."""
+        """Return the trace headers of events, by event number."""
         return traces_of(self.table["body"])
 
     def only(self, name: str) -> str | None:
-        """Return the one text that a column holds, None if it holds several."""
+        """Return the only text of a column, None if it has several."""
         if name not in self._only:
             texts = pc.unique(self.table[name]).to_pylist()
             self._only[name] = texts[0] if len(texts) == 1 else None
         return self._only[name]
 
     def parsed(self, number: int) -> Event:
-        """Return an event parsed; for what no compiled code can do. Buffer has parsed the same bytes, so it can be."""
+        """Return an event parsed, for work without compiled code. It cannot fail: buffer has parsed the same bytes."""
         event = self._parsed.get(number)
         if event is None:
             event = parse_event(self.table["body"][number].as_py(), max_bytes=self.max_bytes)
@@ -120,17 +120,17 @@ class SliceEvents:
 
 @dataclass(frozen=True)
 class MatchedRows:
-    """Which events each rule matches, by their numbers, ascending: bus order, as a file holds one partition."""
+    """The matching events of each rule, by ascending number, which is bus order: a file holds one partition."""
 
     starts: npt.NDArray[np.int64]
     events: npt.NDArray[np.int64]
 
     def of(self, rule: int) -> npt.NDArray[np.int64]:
-        """Return the events that rule number `rule` matches."""
+        """Return the events that a rule matches, by rule number."""
         return self.events[self.starts[rule] : self.starts[rule + 1]]
 
     def without(self, rules: Collection[int]) -> MatchedRows:
-        """Return the same, but that some rules match nothing."""
+        """Return a copy in which some rules match nothing."""
         if not rules:
             return self
         counts = self.counts
@@ -141,7 +141,7 @@ class MatchedRows:
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """Return per rule how many events it matches."""
+        """Return the number of matching events per rule."""
         return self.starts[1:] - self.starts[:-1]
 
 
@@ -151,7 +151,7 @@ def match_rows(program: RouteProgram, events: SliceEvents) -> tuple[MatchedRows,
     numbers = np.arange(len(events), dtype=np.int64).repeat(found.offsets[1:] - found.offsets[:-1])
     rules = found.rules
     handed_back = found.handed_back
-    if len(found.malformed):  # the strict parser took them, so here nobody may lose them
+    if len(found.malformed):  # the strict parser accepted them, so none may be malformed here
         also = [(number, rule) for number in found.malformed for rule in _matching(program, events.parsed(int(number)))]
         numbers = np.concatenate((numbers, np.array([number for number, _ in also], np.int64)))
         rules = np.concatenate((rules, np.array([rule for _, rule in also], np.int32)))

@@ -1,4 +1,4 @@
-"""Routes events that lie in memory, a few at a time: the engine of a slice, without what only its files need."""
+"""Routes a few events in memory: the engine of a slice, without the parts for files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DeliveryRow(NamedTuple):
-    """What a push needs of a delivery: the columns of schema DELIVERY of the same names, as Python values.
+    """The columns of schema DELIVERY that a push needs, as Python values.
 
     `published_at` is in microseconds since 1970.
     """
@@ -43,7 +43,7 @@ class DeliveryRow(NamedTuple):
 
 
 class FreshDeliveries(NamedTuple):
-    """What one target gets of some events, in their order; those that could not be rendered have a `failure`."""
+    """The deliveries of some events for one target, in order; those that could not be rendered have a `failure`."""
 
     rule: str
     target: str
@@ -60,9 +60,9 @@ class FreshlyRouted(NamedTuple):
 def route_in_memory(
     program: RouteProgram, fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int, later: Collection[str]
 ) -> FreshlyRouted:
-    """Match and transform events of a bus that arrived at one time, but for the rules that are routed `later`.
+    """Match and transform events of a bus that arrived together, except for rules that are routed `later`.
 
-    Deliveries, ids, payloads and headers are those of `route_slice`. Order keys are not among them.
+    Deliveries, ids, payloads and headers equal those of `route_slice`, without order keys.
     """
     events = _events(fresh, arrived_at, max_bytes)
     matched, _ = match_rows(program, events)
@@ -124,7 +124,7 @@ def _outputs(
     origin: SliceOrigin,
     routes: Sequence[Route],
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield of each delivery what its transform decides, `_OUTPUTS`."""
+    """Yield the columns `_OUTPUTS` of each delivery."""
     if payloads.status.any() or events.traces or any(route.waiting is not None for route in routes):
         columns = outputs_of(program, events, part, payloads, origin)
         yield from zip(*(columns[name].to_pylist() for name in _OUTPUTS), strict=True)
@@ -134,7 +134,7 @@ def _outputs(
 
 
 def _events(fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int) -> SliceEvents:
-    """Return events as a slice has them, to be matched, without the table that it has them from."""
+    """Return events as of a slice, without its table."""
     rows = np.arange(len(fresh), dtype=np.int32)
     events = SliceEvents(lambda: _table(fresh, arrived_at), rows, max_bytes)
     events.texts = _texts([each.body for each in fresh])
@@ -142,7 +142,7 @@ def _events(fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int) -
 
 
 def _add_places(events: SliceEvents, fresh: Sequence[FreshEvent], arrived_at: datetime) -> None:
-    """Add what deliveries take over from their events."""
+    """Add the columns that deliveries copy from their events."""
     sources = [each.source.encode() for each in fresh]
     events.names = _texts(sources), _texts([each.event_id.encode() for each in fresh])
     arrived = (arrived_at - _EPOCH) // timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""Route in the process that asks: for tests, and to check Spark's results against."""
+"""Routes in the calling process: for tests, and for comparison with Spark's results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class InProcessRouter:
         self._route = route
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route each task when its result is asked for; raises SparkError for whatever goes wrong inside, as Spark."""
+        """Route each task when its result is requested; raises SparkError for any error, as Spark does."""
         rules = frozen_rules(self._store, job.rule_set)
         for task in tasks:
             yield self._result(rules, job, task)

@@ -1,6 +1,6 @@
-"""What route asks of its workers and what they result; travels as JSON.
+"""The jobs and results of route workers, sent as JSON.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eventbridge.store.protocol import Store
 
 
 class RouteJob(Struct, frozen=True, kw_only=True):
-    """What all slices of one batch share.
+    """Values shared by all slices of one batch.
 
     `attempt` is unique per try of the route stage; `replay_id` is part of every delivery id.
     """
@@ -45,7 +45,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     )
 
     def another_try(self) -> RouteJob:
-        """Return the job of another try: what it leaves in the store has names of its own."""
+        """Return the job of another attempt, whose files have other names."""
         return structs.replace(self, attempt=uuid.uuid4().hex)
 
 
@@ -62,7 +62,7 @@ class Slice(Struct, frozen=True, tag="slice"):
 
 
 class RuleShare(Struct, frozen=True, tag="share"):
-    """What of a batch one budgeted rule has to route: rows of buffer files that its pattern let through, oldest first.
+    """One budgeted rule's share of a batch: rows of buffer files that its pattern matches, oldest first.
 
     At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails.
     `give_up` (reason, text): every event fails so, unseen.
@@ -90,7 +90,7 @@ class ArchiveSpan(Struct, frozen=True, array_like=True):
 
 
 class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
-    """A part of the archive that is matched to be counted: nothing is delivered, and nothing is written.
+    """A part of the archive to be matched and counted: nothing is delivered or written.
 
     The job's rule set is candidate A, `other` the frozen one of B, "": there is none. `pairs` are rules of A and of B
     that are compared. Of rules in `apart` only the candidate events of their patterns are noted, A's and B's: they are
@@ -107,13 +107,13 @@ class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
     sampled: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
-#: What a worker is asked to do of a batch, and of anything.
+#: The tasks of a batch, and all tasks.
 BatchTask = Slice | RuleShare
 Task = BatchTask | BacktestSlice
 
 
 class JobTasks(Struct, frozen=True):
-    """A job and its tasks, as they travel to the workers."""
+    """A job and its tasks, as sent to workers."""
 
     job: RouteJob
     tasks: tuple[Task, ...]
@@ -129,7 +129,7 @@ class JobTasks(Struct, frozen=True):
 
 
 class SliceResult(Struct, frozen=True):
-    """What became of a task: the delivery file (None: there is none), its rows, and what is known of them."""
+    """The result of a task: the delivery file (None: there is none), its rows, and their statistics."""
 
     slice_id: str
     path: str | None
@@ -150,15 +150,15 @@ _ENCODER = json.Encoder()
 _TASKS_DECODER = json.Decoder(JobTasks)
 _RESULT_DECODER = json.Decoder(SliceResult)
 
-#: What routes one task: `route_task.route_task`, or what stands in for it.
+#: The function that routes one task: `route_task.route_task`, or a replacement.
 RouteTask = Callable[[Store, RuleSet, RouteJob, Task], SliceResult]
 
 
 class Router(Protocol):
-    """Where slices, and budgeted rules' shares, are routed: in this process or on Spark."""
+    """Routes slices and budgeted rules' shares, in this process or on Spark."""
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route every task and yield its result as it is finished, in any order.
 
-        Raises SparkError where Spark cannot be reached or a task fails; what was yielded before stays valid.
+        Raises SparkError if Spark cannot be reached or a task fails; results yielded before stay valid.
         """

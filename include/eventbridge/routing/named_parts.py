@@ -1,10 +1,10 @@
-"""Of which events a target may have no output: found for all targets at once by their parts, nothing is rendered.
+"""Finds the events for which a target may have no output, for all targets at once, without rendering.
 
 A compiled transform fails where a part that must be there is missing, or where one holds half of a surrogate pair,
 which is text that no output can hold; that one can only be written as an escape, as events are UTF-8, and be in a
 string with an escape, or inside an object or array. So most events of most targets need no look at their parts.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from eventbridge.scan.texts import Texts
 from eventbridge.scan.tree import Step
 from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LITERAL, PART
 
-#: Operations that cannot fail for any event.
+#: Operations that never fail.
 _SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
-#: Parts that must be rendered to know whether they hold half of a surrogate pair.
+#: Kinds of parts that must be rendered to detect half of a surrogate pair.
 _UNSURE: Final = (ESCAPED, OBJECT, ARRAY)
 _BACKSLASH, _U, _D, _LOWER = ord("\\"), ord("u"), ord("d"), 0x20
 #: Paths that are looked for at a time: an event's parts are bytes in a row each.
@@ -33,14 +33,14 @@ _MOST_PATHS: Final = 256
 
 
 def is_decided_by_parts(program: RouteProgram, route: int) -> bool:
-    """Return whether the parts that a target's transform names tell whether an event may have no output."""
+    """Return whether a target's named parts decide whether an event may have no output."""
     each = program.routes[route]
     steps = each.program.operations
     return each.waiting is None and all(step.code in _SURE or (step.code == PART and step.path) for step in steps)
 
 
 def can_fail(program: RouteProgram, route: int) -> bool:
-    """Return whether some event may have no output for a target."""
+    """Return whether a target may have no output for some event."""
     each = program.routes[route]
     return each.waiting is not None or any(step.code not in _SURE for step in each.program.operations)
 
@@ -71,7 +71,7 @@ class NamedParts:
 
     @property
     def few(self) -> bool:
-        """Return whether there are few enough paths to look for all of them at once."""
+        """Return whether there are few enough paths to extract all of them at once."""
         return self._width <= _MOST_PATHS
 
     def unsure(

@@ -1,6 +1,6 @@
-"""When a delivery could first be sent: `not_before` and `deliver_between` of its target, looked at by route.
+"""The earliest time of a delivery, by `not_before` and `deliver_between` of its target; evaluated by route.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from eventbridge.rule import Target
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.transform.jsonpath import MISSING, Path, parse_path
 
-#: How far ahead a time in an event may lie.
+#: The maximum distance of a time in an event from now.
 _FURTHEST: Final = timedelta(days=366)
 _RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True)
 class WaitingTimes:
-    """What deliveries of one target wait for: a time in the event, seconds after its arrival, hours of the day."""
+    """The waiting times of a target: a time in the event, seconds after its arrival, a delivery window."""
 
     path: Path | None
     seconds: float
@@ -34,7 +34,7 @@ class WaitingTimes:
 
     @classmethod
     def of(cls, target: Target) -> WaitingTimes | None:
-        """Return what deliveries of a target wait for, None if they never do."""
+        """Return the waiting times of a target, None if its deliveries never wait."""
         asked, window = target.not_before, target.deliver_between
         if asked is None and window is None:
             return None
@@ -43,10 +43,11 @@ class WaitingTimes:
         return cls(None, parse_duration(asked) if asked else 0.0, window)
 
     def not_before(self, arrived_at: datetime, document: Callable[[], JsonValue]) -> datetime | None:
-        """Return when a delivery could first be sent, on a whole second; None: on arrival.
+        """Return the earliest time of a delivery, in whole seconds; None: on arrival.
 
-        Depends on nothing but the event and the rule, so that every try of a slice says the same; `document` is asked
-        for only if a path leads into it. Raises TransformFailed where the event holds something else than a time.
+        Depends on nothing but the event and the rule, so that every attempt of a slice gives the same result;
+        `document` is asked for only if a path leads into it. Raises TransformFailed if the event has something else
+        than a time there.
         """
         first = arrived_at + timedelta(seconds=self.seconds)
         if self.path is not None:
@@ -67,7 +68,7 @@ def _time_in(path: Path, document: JsonValue, arrived_at: datetime) -> datetime 
     try:
         found = datetime.fromisoformat(value.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise TransformFailed(f"not_before: {path.text} is {value}, and there is no such time") from error
+        raise TransformFailed(f"not_before: {path.text} is {value}, which is not a valid time") from error
     if found - arrived_at > _FURTHEST:
         raise TransformFailed(f"not_before: {path.text} is {value}, more than {_FURTHEST.days} days ahead")
     return found

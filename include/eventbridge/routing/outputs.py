@@ -1,6 +1,6 @@
-"""What targets would receive of some events: rendered and looked at, never written.
+"""The outputs of targets for some events: rendered for inspection, never written.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from eventbridge.routing.events import SliceEvents
 from eventbridge.routing.program import RouteProgram
 from eventbridge.transform.kernel.render import Deliveries, Events, Payloads
 
-#: Bytes of an event, or of a payload, that a sample keeps.
+#: The maximum bytes of an event or payload in a sample.
 SAMPLE_BYTES: Final = 4_000
 
-#: Columns of DELIVERY that say what a target would receive.
+#: Columns of DELIVERY with the output for a target.
 COLUMNS: Final = ("payload", "content_type", "headers", "failure")
 
 
 def outputs(program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
-    """Return what a target would receive of events, in their order, under the delivery ids it would have; COLUMNS."""
+    """Return a target's outputs for events, in order, with their delivery ids; COLUMNS."""
     each = program.routes[route]
     ids = [
         delivery_id(program.bus, event.source, event.id, each.rule.name, each.target.name)
@@ -48,7 +48,7 @@ def every_output(program: RouteProgram, events: SliceEvents, route: int, numbers
 def failures(
     program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the events that a target would have no output of, ascending, and why.
+    """Return the events without an output for a target, ascending, and the reasons.
 
     Compiled code renders all of them and keeps nothing; the renderer sees what it handed back, and those that failed.
     """
@@ -72,7 +72,7 @@ def failures(
 
 
 def differ(a: pa.Table, b: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return in which rows two tables of outputs say something else."""
+    """Return the rows in which two tables of outputs differ."""
     found = np.zeros(a.num_rows, np.bool_)
     for name in COLUMNS:
         one, other = a[name], b[name]
@@ -96,7 +96,7 @@ def sample_of(file: str, row: int, event_id: str, source: str, arrived_at: int, 
 
 
 def output_of(row: Mapping[str, Any]) -> Output:
-    """Return a row of COLUMNS as it is shown."""
+    """Return a row of COLUMNS for display."""
     payload: bytes | None = row["payload"]
     if payload is None:
         return Output(failure=row["failure"])

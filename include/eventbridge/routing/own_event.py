@@ -1,4 +1,4 @@
-"""An event and rules of our own, as route takes them: what is compiled ahead by, and what the canary sings."""
+"""A synthetic event and rules for route, used to compile ahead and as the canary."""
 
 from __future__ import annotations
 

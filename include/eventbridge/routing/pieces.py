@@ -1,6 +1,6 @@
 """Cuts the rows of one target of a delivery file into pieces that fit a chunk.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from msgspec import structs
 from eventbridge.model import rowset
 from eventbridge.model.routed import RoutedPiece
 
-#: What a piece begins with: pool, weight, rule, target.
+#: The head of a piece: pool, weight, rule, target.
 Head = tuple[str, int, str, str]
 
-#: Of a row that need not wait.
+#: The waiting time of a row that need not wait.
 AT_ONCE: Final = 0
 
 
 @dataclass(frozen=True)
 class PieceLimits:
-    """How much of one target goes into one piece."""
+    """The maximum size of a piece."""
 
     deliveries: int
     size: int
 
     def hold(self, count: int, size: int) -> bool:
-        """Say whether so many deliveries of this size are one piece."""
+        """Return whether deliveries of this number and size fit into one piece."""
         return count <= self.deliveries and size <= self.size
 
 

@@ -1,4 +1,4 @@
-"""A rule set made ready to route: its matcher, and what renders for each target; compiled once per process."""
+"""A compiled rule set: its matcher, and a renderer for each target; compiled once per process."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class Route:
 
     @cached_property
     def name(self) -> str:
-        """Return how a manifest names it."""
+        """Return its name in a manifest."""
         return f"{self.rule.name}/{self.target.name}"
 
     @cached_property
     def head(self) -> tuple[str, int, str, str]:
-        """Return what each of its pieces begins with: pool, weight, rule, target."""
+        """Return the head of its pieces: pool, weight, rule, target."""
         return self.rule.pool_name, self.rule.weight, self.rule.name, self.target.name
 
     @cached_property
     def waiting(self) -> WaitingTimes | None:
-        """Return what its deliveries wait for, None if they never do."""
+        """Return its waiting times, None if its deliveries never wait."""
         return WaitingTimes.of(self.target)
 
     @cached_property
     def renderer(self) -> Renderer:
-        """Return what renders a delivery that compiled code hands back."""
+        """Return the renderer for deliveries that compiled code hands back."""
         return compile_transform(self.target.transform, content_mode=self.target.content_mode)
 
 
@@ -93,7 +93,7 @@ class RouteProgram:
 
 
 class _ReusedParts:
-    """What the program before this one has that serves on, rule by rule; it is as if it had been made again."""
+    """The parts of the previous program that are reused, rule by rule."""
 
     def __init__(self, previous: RouteProgram | None) -> None:
         self.matcher = None if previous is None else previous.matcher

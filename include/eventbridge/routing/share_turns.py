@@ -1,10 +1,10 @@
-"""Turns of budgeted rules: in which order a batch begins with their shares, until when, and what of one without a turn.
+"""Turns of budgeted rules: the order of their shares in a batch, their total budget, and shares without a turn.
 
 Each rule has its budget, and all that one worker routes of a batch have a total, or a batch would wait for as many
 budgets as there are rules that loop. A total for each worker, since workers cannot tell what the others have spent, and
 since they work side by side: it is what a batch waits. One that begins before it is spent keeps its whole budget.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from hashlib import blake2b
 from eventbridge.model.routed import RoutedShare
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 
-#: Why a share is left: the total of its batch's budgeted rules was spent before its turn.
+#: The reason for deferring a share: the batch's total for budgeted rules was spent before its turn.
 CROWDED = "Crowded"
 
 
 class TotalBudget:
-    """Counts what a process spends on shares, job by job: of the last one, as one is routed at a time."""
+    """Counts the CPU time that a process spends on the shares of the current job."""
 
     def __init__(self) -> None:
         self._attempt = ""
         self._seconds = 0.0
 
     def is_over(self, job: RouteJob) -> bool:
-        """Say whether no further share of a job may begin; never before the first."""
+        """Return whether no further share of a job may start; never true before the first."""
         return job.attempt == self._attempt and 0 < job.budgeted_seconds <= self._seconds
 
     def charge(self, job: RouteJob, seconds: float) -> None:
-        """Count what a share of a job took."""
+        """Add the CPU time of a share."""
         if job.attempt != self._attempt:
             self._attempt, self._seconds = job.attempt, 0.0
         self._seconds += seconds
 
 
 def by_lot(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
-    """Return the shares in the order of their turns: drawn again for every batch, the same at every try of it."""
+    """Return the shares in random order: different for every batch, the same at every attempt of it."""
     return sorted(shares, key=lambda share: blake2b(f"{batch_id} {share.rule}".encode()).digest())
 
 

@@ -1,6 +1,6 @@
-"""Route one slice of a buffer file: what a route worker does, here or on Spark.
+"""Routes one slice of a buffer file, in this process or in a Spark worker.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from eventbridge.store import layout
 from eventbridge.store.parquet import TableWriter
 from eventbridge.store.protocol import Store
 
-#: Rows per row group of a delivery file: what a push reads at least.
+#: Rows per row group of a delivery file, the minimum that a push reads.
 ROW_GROUP_ROWS: Final = 4_000
 
 
 def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:
     """Match and transform the valid events of a slice and write one delivery file; safe to run any number of times.
 
-    Every call writes under a name of its own, so one that is repeated or runs twice leaves garbage, never a duplicate.
+    Every call writes a file with a unique name, so a repeated call leaves a lost file, never a duplicate.
     A transform that fails leaves a row with its `failure` and no payload. Of budgeted rules, and of those that are
     routed later, only the candidate events of their patterns are noted.
     Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.

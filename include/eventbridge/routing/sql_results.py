@@ -1,6 +1,6 @@
-"""What Spark SQL made of a rule's events: written by the driver that asked, read by the worker that routes the share.
+"""The results of Spark SQL for a rule's events: written by the driver, read by the worker that routes the share.
 
-Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eventbridge.transform import Rendered, Renderer, Scope
 from eventbridge.transform.fill import JSON, TEXT
 from eventbridge.transform.rendered import MAXIMUM_BYTES, too_large
 
-#: Where an event lies: buffer file and row.
+#: The location of an event: buffer file and row.
 EventRow = tuple[str, int]
 
 _VALUE = pa.struct(
@@ -44,7 +44,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Value:
-    """What an SQL expression gave: a text, JSON or plain (None: null); or the error that it ended with."""
+    """The value of an SQL expression: a text, JSON or plain (None: null), or its error."""
 
     text: str | None
     is_json: bool = False
@@ -53,7 +53,7 @@ class Value:
 
 @dataclass(frozen=True)
 class SqlResult:
-    """What Spark made of one event: whether `where` keeps it, or how that failed; the value of each SQL target."""
+    """Spark's result for one event: whether `where` admits it, or its error, and the value of each SQL target."""
 
     kept: bool
     failure: str | None = None
@@ -69,7 +69,7 @@ class SqlResult:
 
 
 class _KnownRenderer:
-    """Renders what is known already."""
+    """Renders a known value."""
 
     def __init__(self, value: Value, *, missing_is_error: bool) -> None:
         self._value = value
@@ -116,5 +116,5 @@ def read_sql_results(store: Store, path: str) -> dict[EventRow, SqlResult]:
 
 
 def files_with_result(files: Iterable[tuple[str, str]], results: Mapping[EventRow, SqlResult]) -> list[tuple[str, str]]:
-    """Return what of a share's files has a result: pairs of buffer file and row set."""
+    """Return the rows of a share with a result: pairs of buffer file and row set."""
     return [(file, rowset.encode(row for row in rowset.decode(rows) if (file, row) in results)) for file, rows in files]

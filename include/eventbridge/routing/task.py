@@ -1,4 +1,4 @@
-"""Route one task, whatever it is: what both kinds of router hand out."""
+"""Routes one task of any kind; the default function of all routers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def route_task(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> Sl
 
 
 def _with_cpu(result: SliceResult, seconds: float) -> SliceResult:
-    """Note what a task took, for the stats; a share may have counted a process of its own."""
+    """Record the CPU time of a task for the stats; a share may have counted its evaluator's already."""
     detail = result.detail
     if isinstance(detail, Routed):
         detail = structs.replace(detail, cpu=detail.cpu + round(seconds * 1e6))

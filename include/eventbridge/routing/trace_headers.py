@@ -28,14 +28,14 @@ _DECODER = msgspec.json.Decoder(_TracedEvent)
 
 
 def traces_of(bodies: pa.ChunkedArray) -> dict[int, dict[str, str]]:
-    """Return the trace headers of events, by number; events without a trace cost one search over all of them."""
+    """Return the trace headers of events, by number; without any trace this is one search over all texts."""
     if not any(_named(chunk) for chunk in bodies.chunks):
         return {}
     return dict(_brought(bodies))
 
 
 def has_traceparent(content: bytes | memoryview) -> bool:
-    """Return whether some event of a text of events may bring a `traceparent`."""
+    """Return whether some event in a text of events may have a `traceparent`."""
     return _NAMED.search(content) is not None
 
 
@@ -56,7 +56,7 @@ def _attributes(body: bytes) -> Mapping[str, object]:
     except (msgspec.DecodeError, UnicodeDecodeError):  # such as half of a surrogate pair, which JSON may hold
         try:
             return parse_document(body)
-        except EventError:  # malformed: nothing of it is delivered
+        except EventError:  # malformed: it is not delivered
             return {}
     return {"traceparent": found.traceparent, "tracestate": found.tracestate}
 

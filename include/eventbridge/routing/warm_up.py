@@ -1,4 +1,4 @@
-"""Compiles what Spark's workers run before the first event comes: a process that has done it is ready for any rule set.
+"""Compiles the code of Spark's workers before the first event, so that a process is ready for any rule set.
 
 Numba compiles on the first call and keeps the code on disk (`eventbridge.scan.compiled`): 40 to 180 s once per
 installation, a second or two per process.
@@ -55,7 +55,7 @@ _TRANSFORMS: Final = (
 def compile_ahead() -> None:
     """Route one event by one rule with a target of every cheap form, once per process.
 
-    Raises EventBridgeError if it does not come out as it must: this installation cannot route.
+    Raises EventBridgeError if the result is wrong: this installation cannot route.
     """
     with tempfile.TemporaryDirectory(prefix="eventbridge-compile-") as folder:
         store = FileStore(Path(folder))
@@ -84,7 +84,7 @@ def compile_ahead() -> None:
 
 
 def _recognises() -> bool:
-    """Return whether compiled code recognises the event, as landing by workers wants it, having compiled it."""
+    """Compile the recognition of events for landing by workers, and return whether it accepts the event."""
     texts = padded_texts(pa.array([_EVENT], pa.binary()))
     found = recognise_texts(texts, len(_EVENT))
     names = side_by_side(texts.buffer, found.begin[:, TYPE], found.length[:, TYPE])
