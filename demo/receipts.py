@@ -16,16 +16,16 @@ from eventbridge.targets.http_fields import HttpFields
 
 
 @dataclass
-class Received:
+class PathRecord:
     """The receiver's record of one path: how often it accepted each webhook-id, and all ids that it saw."""
 
     accepted: Counter[str] = field(default_factory=Counter)
     seen: set[str] = field(default_factory=set)
 
 
-def read_record(record: Path) -> dict[str, Received]:
+def read_record(record: Path) -> dict[str, PathRecord]:
     """Return the receiver's record by path."""
-    found: dict[str, Received] = defaultdict(Received)
+    found: dict[str, PathRecord] = defaultdict(PathRecord)
     with record.open() as lines:
         for line in lines:
             request = json.loads(line)
@@ -37,7 +37,7 @@ def read_record(record: Path) -> dict[str, Received]:
 
 
 def compare(
-    rules: RuleSet, tallies: Mapping[tuple[str, str], Tally], record: Mapping[str, Received], files: Path
+    rules: RuleSet, tallies: Mapping[tuple[str, str], Tally], record: Mapping[str, PathRecord], files: Path
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, difference) for every target; "" if the target has exactly the deliveries of the reconciliation.
 
@@ -51,7 +51,7 @@ def compare(
             if isinstance(target, FileFields):
                 yield name, _file(found, files / target.path)
             else:
-                yield name, _http(found, record.get(receiver_path(target), Received()))
+                yield name, _http(found, record.get(receiver_path(target), PathRecord()))
 
 
 def receiver_path(target: Target) -> str:
@@ -59,12 +59,12 @@ def receiver_path(target: Target) -> str:
     return urlsplit(target.url).path if isinstance(target, HttpFields) else ""
 
 
-def duplicates(record: Mapping[str, Received]) -> int:
+def duplicates(record: Mapping[str, PathRecord]) -> int:
     """Return how many requests the receiver accepted beyond one for each webhook-id and path."""
     return sum(received.accepted.total() - len(received.accepted) for received in record.values())
 
 
-def _http(found: Tally, received: Received) -> str:
+def _http(found: Tally, received: PathRecord) -> str:
     parts = [
         _difference(
             "delivered according to the reconciliation, but not accepted by the receiver",

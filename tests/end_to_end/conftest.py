@@ -13,7 +13,7 @@ from demo.places import RULES_FOLDER, new_places, product_settings
 from demo.ports import reserve
 from demo.services import Services
 from end_to_end.mortal import MORTAL_PORT, MortalServer
-from end_to_end.running import QUOTA, Running
+from end_to_end.running import QUOTA, RunningEnvironment
 from end_to_end.secrets import GUARDED
 
 from eventbridge.config.connection import connections_from_environment
@@ -41,7 +41,7 @@ _SMALL_CHUNKS = {"EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "40"}
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEnvironment]:
     """Start Airflow, Spark and the receiver in a temporary folder; stop every process at the end."""
     with _environment(
         tmp_path_factory.mktemp("environment") / "demo", _RULES / "surviving", "file", _SETTINGS
@@ -50,7 +50,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, MortalServer]]:
+def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningEnvironment, MortalServer]]:
     """Start an environment with its own S3 server for the store, and a target's server that can be killed."""
     folder = tmp_path_factory.mktemp("environment")
     port = reserve()
@@ -67,7 +67,7 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
 
 
 @pytest.fixture(scope="module")
-def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEnvironment]:
     """Start an environment with targets that do not fail, for operators' actions in Airflow's pages."""
     with _environment(
         tmp_path_factory.mktemp("environment") / "demo", _RULES / "operating", "file", {**_SETTINGS, **_RARELY_PARSED}
@@ -76,7 +76,7 @@ def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEnvironment]:
     """Start an environment with batches that are late after 6 s, a target that takes 15 s, and a quota."""
     settings = {**_RARELY_PARSED, "EVENTBRIDGE_BATCH_LATE_AFTER": "6", "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     settings["EVENTBRIDGE_STORE_MAX_SIZE"] = str(QUOTA)
@@ -87,7 +87,7 @@ def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def heaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def heaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEnvironment]:
     """Start an environment with a streaming runner and a small backlog limit."""
     settings = {**_RARELY_PARSED, "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "heaped", "file", settings) as running:
@@ -95,7 +95,7 @@ def heaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEnvironment]:
     """Start the environment of `make up`, with the shipped rules and its settings."""
     settings = {"EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     with _environment(tmp_path_factory.mktemp("environment") / "demo", RULES_FOLDER, "file", settings) as running:
@@ -103,7 +103,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @contextmanager
-def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, str]) -> Iterator[Running]:
+def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, str]) -> Iterator[RunningEnvironment]:
     services = Services(new_places(folder, rules_folder=rules, settings=dict(settings), store=store))
     before = signal.signal(
         signal.SIGTERM, signal.default_int_handler
@@ -115,7 +115,7 @@ def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, s
             closing(Runtime.open(Settings.from_mapping(given), connections_from_environment(given))) as runtime,
             closing(Airflow(services.places)) as airflow,
         ):
-            yield Running(services, airflow, runtime)
+            yield RunningEnvironment(services, airflow, runtime)
     finally:
         services.stop()
         signal.signal(signal.SIGTERM, before)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from end_to_end.running import Running
+from end_to_end.running import RunningEnvironment
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -21,7 +21,7 @@ _BACKLOG = 6_000
 _MINUTES = 300.0
 
 
-def test_a_backlog_is_one_batch_of_the_stages_and_then_events_stream_again(heaped: Running) -> None:
+def test_a_backlog_is_one_batch_of_the_stages_and_then_events_stream_again(heaped: RunningEnvironment) -> None:
     """Before and after it a streaming task delivers, and its runs start no other task; each target gets every event
     once.
     """
@@ -54,24 +54,24 @@ def test_a_backlog_is_one_batch_of_the_stages_and_then_events_stream_again(heape
     assert heaped.differences() == []
 
 
-def took(heaped: Running, count: int) -> bool:
+def took(heaped: RunningEnvironment, count: int) -> bool:
     """Return whether both targets accepted this number of events."""
     return all(len(set(heaped.requests(path))) >= count for path in PATHS)
 
 
-def size(heaped: Running, batch: Any) -> int:
+def size(heaped: RunningEnvironment, batch: Any) -> int:
     """Return the number of events of a batch."""
     return sum(part.end - part.start for part in heaped.runtime.ledger.ranges(batch.batch_id))
 
 
-def at_work(heaped: Running) -> list[Any]:
+def at_work(heaped: RunningEnvironment) -> list[Any]:
     """Return the running and queued tasks; a running streaming task would take new events."""
     path = f"/dags/{DAG_ID}/dagRuns/~/taskInstances"
     found: list[Any] = heaped.airflow.call("GET", path, params={"limit": 1_000})["task_instances"]
     return [each for each in found if each["state"] in ("running", "queued")]
 
 
-def done_by(heaped: Running, run: dict[str, Any]) -> list[str]:
+def done_by(heaped: RunningEnvironment, run: dict[str, Any]) -> list[str]:
     """Return the successful tasks of a run, mapped ones once per instance."""
     path = f"/dags/{DAG_ID}/dagRuns/{run['dag_run_id']}/taskInstances"
     found = heaped.airflow.call("GET", path, params={"limit": 100})["task_instances"]

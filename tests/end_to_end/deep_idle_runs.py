@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from end_to_end.looks import takes
-from end_to_end.running import QUOTA, Running
+from end_to_end.running import QUOTA, RunningEnvironment
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_a_run_that_finds_nothing_starts_one_task(directed: Running) -> None:
+def test_a_run_that_finds_nothing_starts_one_task(directed: RunningEnvironment) -> None:
     """This applies to runs of a runner, in batch or streaming mode, and of the retries."""
     directed.publish("orders", range(3))
     directed.until("they are delivered", lambda: takes(directed, "/healthy/accounts", 3))
@@ -28,7 +28,7 @@ def test_a_run_that_finds_nothing_starts_one_task(directed: Running) -> None:
         assert len(found) == (7 if first else 9)
 
 
-def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: Running) -> None:
+def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: RunningEnvironment) -> None:
     """The task that plans and the one that triggers the next run. While the store is at its quota, run follows run;
     then one delivers."""
     ledger = directed.runtime.ledger
@@ -51,7 +51,7 @@ def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: Running) -> Non
     assert directed.differences() == []
 
 
-def states(directed: Running, dag_id: str, run_id: str) -> dict[str, str]:
+def states(directed: RunningEnvironment, dag_id: str, run_id: str) -> dict[str, str]:
     """Return the states of a run's tasks once it has ended."""
     path = f"/dags/{dag_id}/dagRuns/{run_id}"
     directed.until("it has ended", lambda: directed.airflow.call("GET", path)["state"] in ("success", "failed"))

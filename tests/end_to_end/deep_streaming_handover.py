@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import psutil
 import pytest
-from end_to_end.running import Running
+from end_to_end.running import RunningEnvironment
 
 from eventbridge.stages.settle.settlement import settled_as
 
@@ -37,7 +37,7 @@ _MOST_SECONDS = 1.5
 _TOO_LONG_SECONDS = 25.0
 
 
-def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) -> None:
+def test_streaming_tasks_are_handed_over_while_events_come(directed: RunningEnvironment) -> None:
     """At least two handovers; each event is delivered once, and faster than a DAG run starts."""
     holders: dict[str, float] = {}
     began, number = time.monotonic(), 0
@@ -65,7 +65,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) ->
     assert directed.differences() == []
 
 
-def _late(directed: Running) -> list[float]:
+def _late(directed: RunningEnvironment) -> list[float]:
     """Return the latency of each event, except for those of the first 20 s."""
     runtime, found = directed.runtime, []
     for batch in runtime.ledger.batches(limit=None, runner=QUICK):
@@ -75,7 +75,7 @@ def _late(directed: Running) -> list[float]:
     return [(at - published).total_seconds() for published, at in found if (published - first).total_seconds() > 20]
 
 
-def test_a_killed_task_is_replaced_at_once(directed: Running) -> None:
+def test_a_killed_task_is_replaced_at_once(directed: RunningEnvironment) -> None:
     """The watcher starts a run as soon as the process is gone, or Airflow retries the task; nothing is lost."""
     took = [after_kill(directed, 100_000 + 10 * number, supervisor=False) for number in range(_ROUNDS)]
 
@@ -85,7 +85,7 @@ def test_a_killed_task_is_replaced_at_once(directed: Running) -> None:
     assert directed.differences() == []
 
 
-def test_a_task_that_is_killed_with_its_supervisor_is_replaced(directed: Running) -> None:
+def test_a_task_that_is_killed_with_its_supervisor_is_replaced(directed: RunningEnvironment) -> None:
     """A second run starts long before Airflow notices that the first one is dead."""
     took = [after_kill(directed, 200_000 + 10 * number, supervisor=True) for number in range(2)]
 
@@ -95,7 +95,7 @@ def test_a_task_that_is_killed_with_its_supervisor_is_replaced(directed: Running
     assert directed.differences() == []
 
 
-def test_only_one_of_two_concurrent_runs_delivers(directed: Running) -> None:
+def test_only_one_of_two_concurrent_runs_delivers(directed: RunningEnvironment) -> None:
     """A run that is triggered beside a streaming task takes no events and ends; each event is delivered once."""
     task = at_work(directed, 300_000)
     requests = len(directed.requests(PATH))
@@ -116,7 +116,7 @@ def test_only_one_of_two_concurrent_runs_delivers(directed: Running) -> None:
     assert directed.differences() == []
 
 
-def test_a_task_that_was_suspended_during_a_push_has_lost_its_lease(directed: Running) -> None:
+def test_a_task_that_was_suspended_during_a_push_has_lost_its_lease(directed: RunningEnvironment) -> None:
     """Another run continues; the resumed task changes nothing, and only requests in flight are repeated."""
     task = at_work(directed, 400_000)
     before = distinct(directed)
@@ -143,7 +143,7 @@ def test_a_task_that_was_suspended_during_a_push_has_lost_its_lease(directed: Ru
     assert directed.differences() == []
 
 
-def after_kill(directed: Running, number: int, *, supervisor: bool) -> float:
+def after_kill(directed: RunningEnvironment, number: int, *, supervisor: bool) -> float:
     """Kill the streaming task, and return the seconds until the next event is delivered."""
     task = at_work(directed, number)
     watched = [parent] if supervisor and (parent := task.parent()) is not None else []
@@ -158,7 +158,7 @@ def after_kill(directed: Running, number: int, *, supervisor: bool) -> float:
     return time.monotonic() - began
 
 
-def at_work(directed: Running, number: int) -> psutil.Process:
+def at_work(directed: RunningEnvironment, number: int) -> psutil.Process:
     """Publish an event, wait until it is delivered, and return the process with the lease."""
     seen = distinct(directed)
     directed.publish(QUICK, range(number, number + 1))
@@ -167,30 +167,30 @@ def at_work(directed: Running, number: int) -> psutil.Process:
     return psutil.Process(holder(directed))
 
 
-def holder(directed: Running) -> int:
+def holder(directed: RunningEnvironment) -> int:
     """Return the id of the process with the lease."""
     lease = directed.until("a process has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
     return int(lease.holder.split(":")[1])
 
 
-def distinct(directed: Running) -> int:
+def distinct(directed: RunningEnvironment) -> int:
     """Return the number of distinct events that the quick target got."""
     return len(set(directed.requests(PATH)))
 
 
-def warnings(directed: Running) -> list[str]:
+def warnings(directed: RunningEnvironment) -> list[str]:
     """Return the warnings in the logs of the runner's tasks, which explain duplicates."""
     logs = (directed.places.airflow_home / "logs").glob("dag_id=eventbridge_deliver_quick/*/task_id=streaming/*.log")
     found = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     return [line[:400] for line in found if '"level":"warning"' in line or '"level":"error"' in line]
 
 
-def run_of(directed: Running, run_id: str) -> str:
+def run_of(directed: RunningEnvironment, run_id: str) -> str:
     """Return the state of a run of the runner."""
     return str(directed.airflow.call("GET", f"/dags/eventbridge_deliver_quick/dagRuns/{run_id}")["state"])
 
 
-def until_reconciled(directed: Running) -> None:
+def until_reconciled(directed: RunningEnvironment) -> None:
     """Wait until the streaming task has ended without events, and its batches are committed."""
     directed.until("its streaming task ends", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None)
     directed.until("it is reconciled", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)

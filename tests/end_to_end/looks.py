@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import sqlalchemy as sql
-from end_to_end.running import Running
+from end_to_end.running import RunningEnvironment
 
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.ledger.tables import batch
@@ -17,7 +17,7 @@ from eventbridge.store import layout
 from eventbridge.store.parquet import read_table
 
 
-def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk | None:
+def delivering(running: RunningEnvironment, runner: str, rule: str | None = None) -> Chunk | None:
     """Return a chunk of the runner that is being pushed and has recorded responses; with `rule`, one of this rule."""
     unfinished = running.runtime.ledger.unfinished_batch(runner)
     for chunk in running.runtime.ledger.chunks(unfinished.batch_id) if unfinished is not None else []:
@@ -27,7 +27,7 @@ def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk 
     return None
 
 
-def responded(running: Running, chunk: Chunk, outcome: str | None = None) -> set[str]:
+def responded(running: RunningEnvironment, chunk: Chunk, outcome: str | None = None) -> set[str]:
     """Return the webhook-ids of the chunk's deliveries with recorded responses, or with those of one outcome."""
     files = [file.path for file in segments(running.runtime, chunk.batch_id, [chunk.chunk_id]) if file.path is not None]
     tables = (read_table(running.runtime.store, path, columns=["delivery_id", "outcome"]) for path in files)
@@ -35,18 +35,18 @@ def responded(running: Running, chunk: Chunk, outcome: str | None = None) -> set
     return {delivery_id_text(row["delivery_id"]) for row in rows}
 
 
-def takes(running: Running, path: str, count: int) -> bool:
+def takes(running: RunningEnvironment, path: str, count: int) -> bool:
     """Return whether the receiver accepted this number of deliveries on a path."""
     return len(set(running.requests(path))) >= count
 
 
-def run_state(running: Running, dag_id: str, run_id: str) -> str:
+def run_state(running: RunningEnvironment, dag_id: str, run_id: str) -> str:
     """Return the state of a run."""
     return str(running.airflow.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
 
 @contextmanager
-def earlier(running: Running, hours: int) -> Iterator[tuple[datetime, datetime]]:
+def earlier(running: RunningEnvironment, hours: int) -> Iterator[tuple[datetime, datetime]]:
     """Move the planning times of the archive's batches some hours back, for tests of past hours; yields their hours."""
     moved = sql.update(batch).where(batch.c.kind == "normal")
     ago = timedelta(hours=hours)

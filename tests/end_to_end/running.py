@@ -39,7 +39,7 @@ Found = TypeVar("Found")
 
 
 @dataclass
-class Running:
+class RunningEnvironment:
     """One running environment: drive it by `airflow` and `publish`, read it by `runtime` and the receiver's record."""
 
     services: Services

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Iterator
 
-from end_to_end.running import Running
+from end_to_end.running import RunningEnvironment
 from written import texts, texts_of
 
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
@@ -34,17 +34,17 @@ _SECRETS = (_PASSWORD, _BASIC, _HMAC, _ED25519, ACCESS_KEY, SECRET_KEY)
 _HOLD_THEM = {"places.json", "settings.sh", "s3.journal", "spark/worker-secrets.json"}
 
 
-def written_secrets(running: Running) -> list[tuple[str, str]]:
+def written_secrets(running: RunningEnvironment) -> list[tuple[str, str]]:
     """Return (file, secret) for each secret in the files of the environment or in its bucket."""
     return [(name, each) for name, text in _written(running) for each in _SECRETS if each.encode() in text]
 
 
-def airflow_logs(running: Running) -> bytes:
+def airflow_logs(running: RunningEnvironment) -> bytes:
     """Return the logs of all Airflow tasks."""
     return b"\n".join(text for _, text in texts(running.places.airflow_home / "logs"))
 
 
-def _written(running: Running) -> Iterator[tuple[str, bytes]]:
+def _written(running: RunningEnvironment) -> Iterator[tuple[str, bytes]]:
     held = {str(running.places.folder / name) for name in _HOLD_THEM}
     for name, text in texts(running.places.folder):
         if name not in held:

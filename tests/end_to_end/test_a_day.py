@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from demo.places import ROOT
 from docs.session import run_page
-from end_to_end.running import Running
+from end_to_end.running import RunningEnvironment
 
 pytestmark = pytest.mark.timeout(600)
 
 PAGE = ROOT / "docs" / "operations.md"
 
 
-def test_a_day_of_operations_runs_as_documented(day: Running, tmp_path: Path) -> None:
+def test_a_day_of_operations_runs_as_documented(day: RunningEnvironment, tmp_path: Path) -> None:
     """Every command prints what the page shows: an arrival, a dead target, pause, fix, redrive, a wrong rule, a
     replay.
     """

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from demo.places import product_settings
 from end_to_end.looks import delivering, responded, run_state, takes
-from end_to_end.running import Running, ledger_files
+from end_to_end.running import RunningEnvironment, ledger_files
 from end_to_end.secrets import airflow_logs, written_secrets
 
 from eventbridge.errors import RuleFileError
@@ -34,7 +34,7 @@ from eventbridge.stages.dead_letters.selection import Selection
 pytestmark = pytest.mark.timeout(420)
 
 
-def test_published_events_are_delivered_retried_or_dead_lettered(running: Running) -> None:
+def test_published_events_are_delivered_retried_or_dead_lettered(running: RunningEnvironment) -> None:
     """Events go from the bus through the DAGs to the targets: delivered at once, after two retries, or
     dead-lettered.
     """
@@ -55,7 +55,7 @@ def test_published_events_are_delivered_retried_or_dead_lettered(running: Runnin
 
 
 @pytest.mark.parametrize("victim", ["task", "supervisor"])
-def test_a_killed_push_loses_nothing(running: Running, victim: str) -> None:
+def test_a_killed_push_loses_nothing(running: RunningEnvironment, victim: str) -> None:
     """After kill -9 of a push, or of the executor's worker above it, only requests in flight are repeated."""
     before = len(set(running.requests("/slow/tracking")))
     first = {"task": 0, "supervisor": 1_000}[victim]
@@ -71,7 +71,7 @@ def test_a_killed_push_loses_nothing(running: Running, victim: str) -> None:
     assert running.differences() == []
 
 
-def test_a_push_that_airflow_ends_stops_cleanly(running: Running) -> None:
+def test_a_push_that_airflow_ends_stops_cleanly(running: RunningEnvironment) -> None:
     """Its running task is marked failed: on_kill stops it, it ends its chunk, and no delivery is repeated."""
     before = set(running.requests("/slow/tracking"))
     running.publish("parcels", range(2_000, 2_100))
@@ -95,7 +95,7 @@ def test_a_push_that_airflow_ends_stops_cleanly(running: Running) -> None:
     assert running.differences() == []
 
 
-def test_a_spark_server_killed_while_it_routes_loses_nothing(running: Running) -> None:
+def test_a_spark_server_killed_while_it_routes_loses_nothing(running: RunningEnvironment) -> None:
     """After kill -9 of Spark Connect within route and a restart on its port, the same batch is finished."""
     running.publish("readings", range(40_000))
     batch_id = running.until("Spark has written some deliveries", lambda: routing(running, "readings"))
@@ -110,7 +110,7 @@ def test_a_spark_server_killed_while_it_routes_loses_nothing(running: Running) -
     assert running.differences() == []
 
 
-def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running) -> None:
+def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: RunningEnvironment) -> None:
     """With 0 slots in a pool, the runner's other rules continue after `dagrun_timeout`; once it is reopened, nothing is
     missing.
     """
@@ -141,7 +141,7 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
     assert running.differences() == []
 
 
-def test_errors_in_rule_files_are_shown_by_airflow(running: Running) -> None:
+def test_errors_in_rule_files_are_shown_by_airflow(running: RunningEnvironment) -> None:
     """The import error in the UI lists the errors like `eventbridge rules check`, and disappears once they are
     fixed.
     """
@@ -164,7 +164,7 @@ def test_errors_in_rule_files_are_shown_by_airflow(running: Running) -> None:
     assert checked.returncode == 2
 
 
-def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: Running, tmp_path: Path) -> None:
+def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: RunningEnvironment, tmp_path: Path) -> None:
     """Without its ledger a runner delivers nothing and names the remedy; with it, the runner continues where it was."""
     running.until_settled()
     before = Counter(running.requests("/healthy/invoices"))
@@ -194,7 +194,7 @@ def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: Running, tmp_p
     assert running.differences() == []
 
 
-def test_airflow_refuses_only_a_backfill(running: Running) -> None:
+def test_airflow_refuses_only_a_backfill(running: RunningEnvironment) -> None:
     """No DAG accepts a backfill, which would create a run per minute; watcher and button still start runs."""
     hour = {"from_date": "2026-10-01T00:00:00Z", "to_date": "2026-10-01T01:00:00Z"}
     refused = {}
@@ -216,7 +216,7 @@ def test_airflow_refuses_only_a_backfill(running: Running) -> None:
     assert not any("backfill" in run_types(running, dag_id) for dag_id in refused)
 
 
-def test_no_secret_was_written(running: Running) -> None:
+def test_no_secret_was_written(running: RunningEnvironment) -> None:
     """After all these tests, ledger, store, bus, and the logs of services and tasks contain no secret.
 
     Deliveries were signed and authenticated, refused, and echoed by targets.
@@ -235,7 +235,7 @@ def says(log: str, text: str) -> str:
     return log if text in log else ""
 
 
-def push_log(running: Running, run: str, chunk: Chunk) -> str:
+def push_log(running: RunningEnvironment, run: str, chunk: Chunk) -> str:
     """Return the log of the task that pushes the chunk."""
     return running.task_log("eventbridge_deliver_parcels", run, PUSH, chunk.map_index or 0)
 
@@ -245,7 +245,7 @@ def push_process(chunk: Chunk) -> psutil.Process:
     return psutil.Process(int(chunk.worker.rpartition(":")[2]))
 
 
-def kill(running: Running, push: psutil.Process, victim: str) -> None:
+def kill(running: RunningEnvironment, push: psutil.Process, victim: str) -> None:
     """Kill the task's process by SIGKILL, or its supervisor: a worker of Airflow's LocalExecutor."""
     supervisor = push.parent()
     scheduler = running.services.groups["scheduler"]
@@ -254,7 +254,7 @@ def kill(running: Running, push: psutil.Process, victim: str) -> None:
     (push if victim == "task" else supervisor).kill()
 
 
-def routing(running: Running, runner: str) -> str | None:
+def routing(running: RunningEnvironment, runner: str) -> str | None:
     """Return the runner's batch while Spark's workers have written some, but not all, of its delivery files."""
     batch = running.runtime.ledger.unfinished_batch(runner)
     if batch is None or batch.state != "buffered":
@@ -262,7 +262,7 @@ def routing(running: Running, runner: str) -> str | None:
     return batch.batch_id if any(batch.batch_id in path for path in running.runtime.store.list("deliveries/")) else None
 
 
-def one_of_two_waits(running: Running) -> str | None:
+def one_of_two_waits(running: RunningEnvironment) -> str | None:
     """Return the batch while one of its two narrow chunks is being pushed and the other waits for a slot."""
     batch = running.runtime.ledger.unfinished_batch("stock")
     if batch is None or batch.state != "routed":
@@ -274,30 +274,30 @@ def one_of_two_waits(running: Running) -> str | None:
     return batch.batch_id if states == ["new", "started"] else None
 
 
-def held(running: Running, rule: str) -> int:
+def held(running: RunningEnvironment, rule: str) -> int:
     """Return the number of deliveries of a rule that are on hold."""
     rows = [row for row in running.runtime.ledger.pending_counts() if row.rule == rule and row.state == "on_hold"]
     return sum(row.count for row in rows)
 
 
-def not_taken(running: Running) -> int:
+def not_taken(running: RunningEnvironment) -> int:
     """Return how many of the 230 narrow deliveries the receiver has not got."""
     return 230 - len(set(running.requests("/delay/50")))
 
 
-def set_slots(running: Running, pool: str, slots: int) -> None:
+def set_slots(running: RunningEnvironment, pool: str, slots: int) -> None:
     """Change a pool's slots like Admin > Pools."""
     body = {"pool": pool, "slots": slots, "include_deferred": False}
     running.airflow.call("PATCH", f"/pools/{pool}", params={"update_mask": "slots"}, json=body)
 
 
-def rules_check(running: Running) -> subprocess.CompletedProcess[str]:
+def rules_check(running: RunningEnvironment) -> subprocess.CompletedProcess[str]:
     """Run `eventbridge rules check`."""
     environ = {**os.environ, **product_settings(running.places)}
     command = [str(Path(sys.executable).with_name("eventbridge")), "rules", "check"]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
 
-def run_types(running: Running, dag_id: str) -> set[str]:
+def run_types(running: RunningEnvironment, dag_id: str) -> set[str]:
     """Return the types of the runs of a DAG."""
     return {run["run_type"] for run in running.runs(dag_id)}

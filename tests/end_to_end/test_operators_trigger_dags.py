@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from end_to_end.looks import earlier, run_state, takes
-from end_to_end.running import QUOTA, Running
+from end_to_end.running import QUOTA, RunningEnvironment
 from stages.delivering import operational_events
 
 from eventbridge.stages.operate.status import status
@@ -47,7 +47,7 @@ rules:
 """
 
 
-def test_a_streaming_task_delivers_and_a_killed_one_loses_nothing(directed: Running) -> None:
+def test_a_streaming_task_delivers_and_a_killed_one_loses_nothing(directed: RunningEnvironment) -> None:
     """The first event starts a streaming task, which delivers the others; after kill -9 the task is retried, or a new
     run starts.
     """
@@ -77,7 +77,7 @@ def test_a_streaming_task_delivers_and_a_killed_one_loses_nothing(directed: Runn
     assert directed.differences() == []
 
 
-def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
+def test_a_rule_is_paused_and_resumed(directed: RunningEnvironment) -> None:
     """Its deliveries wait while the batch is committed and the other rule delivers; the override records the user."""
     ran(directed, "eventbridge_operate_rules", {"action": "pause rule", "rule": "invoices"})
     directed.publish("orders", range(3))
@@ -95,7 +95,7 @@ def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
     assert status(directed.runtime).overrides == ()
 
 
-def test_an_override_of_the_priority_applies_to_the_next_push(directed: Running) -> None:
+def test_an_override_of_the_priority_applies_to_the_next_push(directed: RunningEnvironment) -> None:
     """The push of the next batch has the pool and weight of the override; once it is cleared, those of the rule
     file.
     """
@@ -113,12 +113,12 @@ def test_an_override_of_the_priority_applies_to_the_next_push(directed: Running)
     assert placements[1][1] > placements[0][1] == placements[2][1]
 
 
-def test_the_list_of_pushes_names_rule_and_target(directed: Running) -> None:
+def test_the_list_of_pushes_names_rule_and_target(directed: RunningEnvironment) -> None:
     """Airflow shows the names instead of the map indexes."""
     assert set(pushes(directed)) == {"invoices/ledger", "accounts/team"}
 
 
-def test_an_event_is_explained_in_the_tasks_log(directed: Running) -> None:
+def test_an_event_is_explained_in_the_tasks_log(directed: RunningEnvironment) -> None:
     """The log has JSON: both rules matched, both events were delivered. For an unknown id the run fails and says so."""
     run_id = ran(directed, "eventbridge_explain_event", {"event_id": "orders-1"})
     unknown = ran(directed, "eventbridge_explain_event", {"event_id": "orders-99"}, "failed")
@@ -134,7 +134,7 @@ def test_an_event_is_explained_in_the_tasks_log(directed: Running) -> None:
     assert "orders-99" in directed.task_log("eventbridge_explain_event", unknown, "explain")
 
 
-def test_the_log_links_the_reports_of_backtest_and_diff(directed: Running) -> None:
+def test_the_log_links_the_reports_of_backtest_and_diff(directed: RunningEnvironment) -> None:
     """JSON and Markdown in the store: the matches of a rule, and those that a pasted file loses."""
     since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     backtest = directed.trigger("eventbridge_backtest_rules", {"candidate": "accounts", "from": since, "samples": 1})
@@ -150,7 +150,7 @@ def test_the_log_links_the_reports_of_backtest_and_diff(directed: Running) -> No
     assert "accounts" in page
 
 
-def test_the_store_is_maintained(directed: Running) -> None:
+def test_the_store_is_maintained(directed: RunningEnvironment) -> None:
     """A run of `eventbridge_maintain_store` logs what it removed, and adds every committed batch to the index of
     events.
     """
@@ -164,7 +164,7 @@ def test_the_store_is_maintained(directed: Running) -> None:
     }
 
 
-def test_an_hour_is_checked(directed: Running) -> None:
+def test_an_hour_is_checked(directed: RunningEnvironment) -> None:
     """Great Expectations measures the form's hour; the Data Docs page is in the store."""
     # The schedule has checked one of the last two hours, and an hour is not checked twice.
     with earlier(directed, 3) as hours:
@@ -177,7 +177,7 @@ def test_an_hour_is_checked(directed: Running) -> None:
     assert directed.runtime.store.get(record["page"]).startswith(b"<!DOCTYPE html>")
 
 
-def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> None:
+def test_a_backfill_without_parameters_delivers_nothing(directed: RunningEnvironment) -> None:
     """Airflow's dialogue passes its form on only if a box is ticked: the run fails, and its log names the box."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
     directed.backfill("eventbridge_replay_archive", (hour, hour), {})
@@ -214,7 +214,7 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> No
     ],
 )
 def test_a_mistyped_form_fails_with_one_sentence(
-    directed: Running, dag_id: str, form: dict[str, Any], expected: str
+    directed: RunningEnvironment, dag_id: str, form: dict[str, Any], expected: str
 ) -> None:
     """The run fails, its log has the sentence without a stack, and the task is not retried."""
     run_id = ran(directed, dag_id, form, "failed")
@@ -229,7 +229,7 @@ def test_a_mistyped_form_fails_with_one_sentence(
     assert [each["event"] for each in errors[1:]] == ["Task exited"]
 
 
-def test_failed_deliveries_are_visible_in_airflow(directed: Running) -> None:
+def test_failed_deliveries_are_visible_in_airflow(directed: RunningEnvironment) -> None:
     """They are in the logs of push and settlement, with status and events, and in the note of the run."""
     set_response(directed, "crew", 400)
     directed.publish("duty", range(3))
@@ -249,7 +249,7 @@ def test_failed_deliveries_are_visible_in_airflow(directed: Running) -> None:
     assert not [line for line in (*pushed, *letters) if "Report(" in line or "Returned value was" in line]
 
 
-def test_a_cleared_push_logs_that_it_was_already_sent(directed: Running) -> None:
+def test_a_cleared_push_logs_that_it_was_already_sent(directed: RunningEnvironment) -> None:
     """It sends nothing, and says how to send again."""
     (run,) = [run for run in directed.runs("eventbridge_deliver_duty") if run["note"]]
     run_id = run["dag_run_id"]
@@ -264,7 +264,7 @@ def test_a_cleared_push_logs_that_it_was_already_sent(directed: Running) -> None
     assert len(directed.requests("/scripted/crew")) == 3
 
 
-def test_the_form_enables_a_target_and_releases_a_rule(directed: Running) -> None:
+def test_the_form_enables_a_target_and_releases_a_rule(directed: RunningEnvironment) -> None:
     """Deliveries on hold for a disabled target become due; a rule that is not on hold stays as it is."""
     directed.runtime.ledger.set_target_status("crew-duty", "crew", "disabled", "responds with 410")
     enabled = ran(
@@ -279,7 +279,7 @@ def test_the_form_enables_a_target_and_releases_a_rule(directed: Running) -> Non
     assert "crew-duty is not on hold" in directed.task_log("eventbridge_operate_rules", released, "operate")
 
 
-def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:
+def test_a_run_that_was_marked_failed_is_cleared(directed: RunningEnvironment) -> None:
     """Airflow accepts the clearing, and the run succeeds the second time, for every DAG that processes batches."""
     for dag_id in ("eventbridge_retry_deliveries", "eventbridge_deliver_orders"):
         run_id = ran(directed, dag_id)
@@ -289,7 +289,7 @@ def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:
         until_ended(directed, dag_id, run_id, "success")
 
 
-def test_a_replay_is_cancelled_with_its_run_without_a_triggerer(directed: Running) -> None:
+def test_a_replay_is_cancelled_with_its_run_without_a_triggerer(directed: RunningEnvironment) -> None:
     """The run of an hour is marked failed before it waits in a triggerer; the next batch is not planned."""
     before = len(directed.requests("/healthy/accounts"))
     directed.services.end("triggerer")
@@ -314,7 +314,7 @@ def test_a_replay_is_cancelled_with_its_run_without_a_triggerer(directed: Runnin
     assert len(directed.requests("/healthy/accounts")) == before
 
 
-def test_the_fallback_starts_a_run_without_a_triggerer(directed: Running) -> None:
+def test_the_fallback_starts_a_run_without_a_triggerer(directed: RunningEnvironment) -> None:
     """The task of `eventbridge_start_waiting_runs` starts the run of the runner with events."""
     directed.until_settled()
     directed.services.end("triggerer")
@@ -332,7 +332,7 @@ def test_the_fallback_starts_a_run_without_a_triggerer(directed: Running) -> Non
     directed.until_settled()
 
 
-def test_an_orphaned_replay_continues_once_ingestion_resumes(directed: Running) -> None:
+def test_an_orphaned_replay_continues_once_ingestion_resumes(directed: RunningEnvironment) -> None:
     """A run of `eventbridge_retry_deliveries` triggers its next run, which waits while the store is at its quota."""
     ledger, before = directed.runtime.ledger, len(directed.requests("/healthy/accounts"))
     request = WrittenReplayRequest("orders", since="1d", rules=["accounts"]).read(
@@ -355,7 +355,7 @@ def test_an_orphaned_replay_continues_once_ingestion_resumes(directed: Running) 
     assert ledger.ingestion_stop() is None
 
 
-def test_a_late_batch_is_reported(directed: Running) -> None:
+def test_a_late_batch_is_reported(directed: RunningEnvironment) -> None:
     """The watcher finds it in the ledger and reports `batch.late`; the slow target still gets its delivery."""
     directed.publish("slow", range(1))
     directed.until("the batch is reported", lambda: "slow" in late_runners(directed))
@@ -364,34 +364,36 @@ def test_a_late_batch_is_reported(directed: Running) -> None:
     assert directed.differences() == []
 
 
-def holder(directed: Running) -> int:
+def holder(directed: RunningEnvironment) -> int:
     """Wait for a streaming task that delivers, and return its process id."""
     directed.until("a streaming task has a batch open", lambda: directed.runtime.ledger.batches(state="open"))
     lease = directed.until("a process has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
     return int(lease.holder.split(":")[1])
 
 
-def watcher_runs(directed: Running) -> list[str]:
+def watcher_runs(directed: RunningEnvironment) -> list[str]:
     """Return the runs that the watcher started, without those of the schedule."""
     runs = [str(run["dag_run_id"]) for run in directed.runs(f"eventbridge_deliver_{QUICK}")]
     return [run for run in runs if run.startswith("asset_triggered__")]
 
 
-def late_runners(directed: Running) -> set[str]:
+def late_runners(directed: RunningEnvironment) -> set[str]:
     """Return the runners whose batches were reported as late, on the bus or in the ledger."""
     waiting = [(each.type, each.subject) for each in directed.runtime.ledger.waiting_operational_events(1_000)]
     published = [(each["type"], each["subject"]) for each in operational_events(directed.runtime)]
     return {subject for kind, subject in waiting + published if kind == "batch.late"}
 
 
-def ran(directed: Running, dag_id: str, form: Mapping[str, Any] | None = None, state: str = "success") -> str:
+def ran(
+    directed: RunningEnvironment, dag_id: str, form: Mapping[str, Any] | None = None, state: str = "success"
+) -> str:
     """Trigger a DAG, wait until the run has ended in a state, and return its id."""
     run_id = directed.trigger(dag_id, form)
     until_ended(directed, dag_id, run_id, state)
     return run_id
 
 
-def until_ended(directed: Running, dag_id: str, run_id: str, state: str) -> None:
+def until_ended(directed: RunningEnvironment, dag_id: str, run_id: str, state: str) -> None:
     """Wait until a run has ended; it must end in `state`."""
     ended = directed.until(
         f"{dag_id} has ended",
@@ -400,19 +402,19 @@ def until_ended(directed: Running, dag_id: str, run_id: str, state: str) -> None
     assert ended == state, directed.diagnosis()
 
 
-def log_lines(directed: Running, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[str]:
+def log_lines(directed: RunningEnvironment, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[str]:
     """Return the messages of a task's log."""
     log = json.loads(directed.task_log(dag_id, run_id, task_id, map_index))
     return [str(each["event"]) for each in log["content"]]
 
 
-def set_response(directed: Running, name: str, status: int) -> None:
+def set_response(directed: RunningEnvironment, name: str, status: int) -> None:
     """Make the receiver respond with a status at /scripted/NAME."""
     port = directed.places.receiver_port
     httpx.post(f"http://127.0.0.1:{port}/script/{status}/{name}").raise_for_status()
 
 
-def reports(directed: Running, dag_id: str, run_id: str, task_id: str) -> tuple[Any, str]:
+def reports(directed: RunningEnvironment, dag_id: str, run_id: str, task_id: str) -> tuple[Any, str]:
     """Return the JSON and the Markdown that a task's log links."""
     links = [
         line.removeprefix("report: ") for line in log_lines(directed, dag_id, run_id, task_id) if "report: " in line
@@ -421,7 +423,7 @@ def reports(directed: Running, dag_id: str, run_id: str, task_id: str) -> tuple[
     return json.loads(as_json), as_markdown
 
 
-def pushes(directed: Running) -> dict[str, dict[str, Any]]:
+def pushes(directed: RunningEnvironment) -> dict[str, dict[str, Any]]:
     """Return the newest push of `eventbridge_deliver_orders` for each name in Airflow's list."""
     newest = {"order_by": "start_date", "limit": 1_000}
     found = directed.airflow.call("GET", "/dags/eventbridge_deliver_orders/dagRuns/~/taskInstances", params=newest)

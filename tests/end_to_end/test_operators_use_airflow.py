@@ -15,20 +15,20 @@ import pytest
 from demo.up import summary
 from end_to_end.browser import Browser, browsing
 from end_to_end.looks import earlier, takes
-from end_to_end.running import Running
+from end_to_end.running import RunningEnvironment
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def browser(operating: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(operating: RunningEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser window on the environment's Airflow."""
     with browsing(operating.places, tmp_path_factory.mktemp("pictures")) as browser:
         yield browser
 
 
-def test_events_are_published_by_the_form(operating: Running, browser: Browser) -> None:
+def test_events_are_published_by_the_form(operating: RunningEnvironment, browser: Browser) -> None:
     """Events are pasted into the form of `eventbridge_publish_events`; every rule of the bus delivers them."""
     event = {"specversion": "1.0", "source": "/shop", "type": "order.placed", "data": {"id": "A-17"}}
     browser.trigger_form("eventbridge_publish_events")
@@ -40,7 +40,7 @@ def test_events_are_published_by_the_form(operating: Running, browser: Browser) 
     operating.until("both rules delivered", lambda: delivered(operating) == {"invoices": 3, "accounts": 3})
 
 
-def test_a_replay_is_triggered_by_the_form(operating: Running, browser: Browser) -> None:
+def test_a_replay_is_triggered_by_the_form(operating: RunningEnvironment, browser: Browser) -> None:
     """The form of `eventbridge_replay_events` delivers the archived events again to one rule, under new ids."""
     operating.until_settled()
     browser.trigger_form("eventbridge_replay_events")
@@ -57,7 +57,7 @@ def test_a_replay_is_triggered_by_the_form(operating: Running, browser: Browser)
     assert operating.differences() == []
 
 
-def test_a_rule_is_tuned_in_admin_pools(operating: Running, browser: Browser) -> None:
+def test_a_rule_is_tuned_in_admin_pools(operating: RunningEnvironment, browser: Browser) -> None:
     """With 0 slots in its pool, a rule's deliveries wait, and other rules deliver; with slots they are delivered."""
     browser.open("pools")
     browser.set_slots("eventbridge.rule.invoices", 0)
@@ -77,7 +77,7 @@ def test_a_rule_is_tuned_in_admin_pools(operating: Running, browser: Browser) ->
     assert operating.differences() == []
 
 
-def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -> None:
+def test_hours_of_archive_are_backfilled(operating: RunningEnvironment, browser: Browser) -> None:
     """The hour has a run and a replay. Marking the run failed cancels the replay; reprocessing it starts another
     one.
     """
@@ -124,7 +124,7 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
     assert operating.differences() == []
 
 
-def backfill(operating: Running, hours: tuple[datetime, datetime], reprocess: str) -> None:
+def backfill(operating: RunningEnvironment, hours: tuple[datetime, datetime], reprocess: str) -> None:
     """Run hours of archive again by Airflow's REST API."""
     conf = {"bus": "orders", "rules": ["accounts"], "dry_run": False}
     operating.backfill("eventbridge_replay_archive", hours, {"reprocess_behavior": reprocess, "dag_run_conf": conf})
@@ -132,7 +132,7 @@ def backfill(operating: Running, hours: tuple[datetime, datetime], reprocess: st
 
 
 @contextmanager
-def closed(operating: Running, pool: str) -> Iterator[None]:
+def closed(operating: RunningEnvironment, pool: str) -> Iterator[None]:
     """Set the slots of a pool to 0, and restore them after the block."""
     slots = operating.airflow.call("GET", f"/pools/{pool}")["slots"]
     for now in (0, slots):
@@ -142,12 +142,12 @@ def closed(operating: Running, pool: str) -> Iterator[None]:
             yield
 
 
-def archive_runs(operating: Running) -> dict[str, str]:
+def archive_runs(operating: RunningEnvironment) -> dict[str, str]:
     """Return the states of the runs of `eventbridge_replay_archive`."""
     return {run["dag_run_id"]: run["state"] for run in operating.runs("eventbridge_replay_archive")}
 
 
-def waiting(operating: Running) -> list[str]:
+def waiting(operating: RunningEnvironment) -> list[str]:
     """Return the runs of `eventbridge_replay_archive` whose triggers the triggerer has started."""
     found = operating.airflow.call(
         "GET", "/dags/eventbridge_replay_archive/dagRuns/~/taskInstances", params={"state": "deferred"}
@@ -158,17 +158,17 @@ def waiting(operating: Running) -> list[str]:
     ]
 
 
-def state_of(operating: Running, replay_id: str) -> str:
+def state_of(operating: RunningEnvironment, replay_id: str) -> str:
     """Return the state of a replay."""
     return operating.runtime.ledger.replay(replay_id).state
 
 
-def delivered(operating: Running) -> dict[str, int]:
+def delivered(operating: RunningEnvironment) -> dict[str, int]:
     """Return the number of requests that the receiver got for each rule."""
     return {name: len(operating.requests(f"/healthy/{name}")) for name in ("invoices", "accounts")}
 
 
-def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -> None:
+def test_the_page_is_used_within_airflow(operating: RunningEnvironment, browser: Browser) -> None:
     """It is at the address that `make up` prints, in Airflow's frame and theme; actions are recorded for Airflow's
     user.
     """
@@ -204,7 +204,7 @@ def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -
     operating.airflow.call("PATCH", path, json={"state": "failed"})  # its results are tested elsewhere
 
 
-def test_a_push_leads_to_its_deliveries_and_back(operating: Running, browser: Browser) -> None:
+def test_a_push_leads_to_its_deliveries_and_back(operating: RunningEnvironment, browser: Browser) -> None:
     """Its task's link leads to the chunk on the page, which links task and run; the run has a tab with its batch."""
     operating.until_settled()
     found = operating.airflow.call(
@@ -230,7 +230,7 @@ def test_a_push_leads_to_its_deliveries_and_back(operating: Running, browser: Br
     expect(tab.get_by_text("every event of this batch is accounted for")).to_be_visible()
 
 
-def test_the_home_page_shows_the_lag(operating: Running, browser: Browser) -> None:
+def test_the_home_page_shows_the_lag(operating: RunningEnvironment, browser: Browser) -> None:
     """A panel of ours below Airflow's own: each bus, and what is not well; its name leads to the page."""
     browser.open("")
     expect(browser.page.get_by_text("orders: lag 0")).to_be_visible()

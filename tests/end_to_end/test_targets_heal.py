@@ -14,7 +14,7 @@ import psutil
 import pytest
 from end_to_end.looks import delivering, responded, run_state, takes
 from end_to_end.mortal import MortalServer
-from end_to_end.running import Running, delivery_of, source_of
+from end_to_end.running import RunningEnvironment, delivery_of, source_of
 from end_to_end.secrets import airflow_logs, written_secrets
 
 from eventbridge.model.pending import PendingDeliveries
@@ -32,7 +32,7 @@ _RUNNER = "orders"
 
 
 def test_a_target_fails_and_recovers_while_scheduler_and_store_are_killed(
-    healing: tuple[Running, MortalServer],
+    healing: tuple[RunningEnvironment, MortalServer],
 ) -> None:
     """The dead target degrades and the others continue, also after kill -9 of store and scheduler. When it recovers,
     its backlog is delivered: in order for the ordered target, earliest due first for the other. Nothing is missing.
@@ -86,7 +86,7 @@ def test_a_target_fails_and_recovers_while_scheduler_and_store_are_killed(
     assert running.differences() == []
 
 
-def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running, MortalServer]) -> None:
+def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[RunningEnvironment, MortalServer]) -> None:
     """Refused deliveries are redriven under the same ids once the target recovers; an invalid form gets an error."""
     running, _ = healing
     wanted = ids(range(10_000, 10_005), "claims", "office")
@@ -129,7 +129,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     assert running.differences() == []
 
 
-def test_no_secret_was_written(healing: tuple[Running, MortalServer]) -> None:
+def test_no_secret_was_written(healing: tuple[RunningEnvironment, MortalServer]) -> None:
     """Bucket, ledger and logs contain none, also those of tasks that failed without the store or by a form."""
     running, _ = healing
 
@@ -143,20 +143,20 @@ def ids(numbers: Iterable[int], rule: str, target: str) -> set[str]:
     return {delivery_of("orders", number, rule, target) for number in numbers}
 
 
-def dead_claims(running: Running) -> int:
+def dead_claims(running: RunningEnvironment) -> int:
     """Return the number of dead letters of the claims in committed batches."""
     if running.runtime.ledger.unfinished_batch(_RUNNER) is not None:
         return 0
     return sum(1 for _ in dead_letters(running.runtime, Selection(rule="claims")))
 
 
-def state_of_crm(running: Running) -> str:
+def state_of_crm(running: RunningEnvironment) -> str:
     """Return the state of the target `crm`."""
     status = running.runtime.ledger.target_statuses().get(("partners", "crm"))
     return status.state if status is not None else "ok"
 
 
-def kill(running: Running, service: str) -> None:
+def kill(running: RunningEnvironment, service: str) -> None:
     """Kill a service and all its descendants by SIGKILL, like the loss of a host or container.
 
     Killing the process group would spare tasks, which have their own groups.
@@ -167,7 +167,7 @@ def kill(running: Running, service: str) -> None:
             process.kill()
 
 
-def has_low_priority_task(running: Running) -> bool:
+def has_low_priority_task(running: RunningEnvironment) -> bool:
     """Return whether a task has a lower priority than its scheduler."""
     scheduler = psutil.Process(running.services.groups["scheduler"])
     usual = scheduler.nice()
@@ -178,12 +178,12 @@ def has_low_priority_task(running: Running) -> bool:
     return False
 
 
-def set_response(running: Running, status: int) -> None:
+def set_response(running: RunningEnvironment, status: int) -> None:
     """Make the receiver respond to the claims with a status from now on."""
     httpx.get(f"http://127.0.0.1:{running.places.receiver_port}/script/{status}/claims").raise_for_status()
 
 
-def out_of_order(running: Running) -> list[str]:
+def out_of_order(running: RunningEnvironment) -> list[str]:
     """Return the sources of which the ordered target first got an event after a later one."""
     number_of = {delivery_of("orders", number, "partners", "account"): number for number in range(130)}
     came: dict[str, list[int]] = defaultdict(list)
@@ -192,7 +192,7 @@ def out_of_order(running: Running) -> list[str]:
     return [source for source, numbers in came.items() if numbers != sorted(numbers)]
 
 
-def taken_too_early(running: Running, backlog: Iterable[PendingDeliveries]) -> list[str]:
+def taken_too_early(running: RunningEnvironment, backlog: Iterable[PendingDeliveries]) -> list[str]:
     """Return the rows of the backlog that a retry batch took before rows that were due earlier.
 
     Rows in progress when the scheduler died, and probes, are not counted.
@@ -212,7 +212,7 @@ def taken_too_early(running: Running, backlog: Iterable[PendingDeliveries]) -> l
     return wrong
 
 
-def operational_events(running: Running) -> list[dict[str, Any]]:
+def operational_events(running: RunningEnvironment) -> list[dict[str, Any]]:
     """Return what was told on the bus `eventbridge` about targets."""
     with closing(running.runtime.open_source(OPERATIONS_BUS)) as bus:
         (partition,) = bus.partitions()
