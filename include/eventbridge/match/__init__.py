@@ -1,4 +1,4 @@
-"""Decides which patterns an event matches: `reference` says what is right, `kernel` runs."""
+"""Decides which patterns an event matches: `reference` defines the result, `kernel` is the fast implementation."""
 
 from __future__ import annotations
 

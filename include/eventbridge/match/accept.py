@@ -1,4 +1,4 @@
-"""Whether one condition accepts one leaf: every operator's meaning, one small function each."""
+"""Whether a condition accepts a leaf: one small function for the meaning of each operator."""
 
 from __future__ import annotations
 

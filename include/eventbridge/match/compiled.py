@@ -1,4 +1,4 @@
-"""A pattern with the test of every condition made once, asked in two ways: plainly, and with regard to arrays."""
+"""A pattern whose conditions are compiled once, evaluated in two ways: without and with array consistency."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Array consistency: whether leaves can be chosen that lie in no two elements of the same array.
 
-Called with what is left of a pattern once each field knows its leaves. A `LeafRequired` is a field that needs a leaf:
-the places of those that meet it. A `LeafExcluded` is an `exists: false`: the places of all leaves at its path. Arrays
-nest, so the first pair of every place of one field names the same array; choosing an element of that array settles it.
+Called with the rest of a pattern once the leaves of each field are known. A `LeafRequired` is a field that needs a
+leaf: the places of those that meet it. A `LeafExcluded` is an `exists: false`: the places of all leaves at its path.
+Arrays nest, so the first pair of every place of one field names the same array; choosing an element of that array
+settles it.
 """
 
 from __future__ import annotations

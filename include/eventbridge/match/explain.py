@@ -1,4 +1,4 @@
-"""Says why a pattern does not match an event: which condition failed, and on which values."""
+"""Explains why a pattern does not match an event: the failed conditions and their values."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class CheckedCondition:
 
 
 def check_each(pattern: Pattern, document: Document) -> list[CheckedCondition]:
-    """Return what the event says to each condition of a pattern: those that it meets and those that it fails.
+    """Return the result of each condition of a pattern for an event, met or failed.
 
-    Of alternatives those are returned that are met or, if none is, why each is not. The time is linear in the pattern
+    Of alternatives, the met ones are returned or, if there are none, why each fails. The time is linear in the pattern
     where the event has no arrays of objects.
     """
     event = _Event(flatten(document))

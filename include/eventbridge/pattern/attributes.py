@@ -1,4 +1,4 @@
-"""What a rule's pattern may name at its top: the CloudEvents attributes, extensions and `data`."""
+"""The keys at the top of a rule's pattern: CloudEvents attributes, extensions and `data`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_OTHER_BUSES: Final = {"detail-type": "type", "detail": "data", "detailType":
 
 
 def rule_pattern_errors(pattern: Mapping[Any, Any], expressions: ExpressionSizes | None = None) -> list[PatternError]:
-    """Return everything that is wrong with the pattern of a rule: `find_errors`, and keys that no CloudEvent has.
+    """Return all errors in the pattern of a rule: those of `find_errors`, and keys that no CloudEvent has.
 
     Below the top level, in `data`, any key goes.
     """

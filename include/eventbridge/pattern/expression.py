@@ -1,4 +1,4 @@
-"""Regular expressions: RE2 only, so that what a user wrote can never take more than linear time."""
+"""Regular expressions of RE2, so that a user's expression never takes more than linear time."""
 
 from __future__ import annotations
 

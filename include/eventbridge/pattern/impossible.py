@@ -1,4 +1,4 @@
-"""Conditions of a pattern that no CloudEvent can meet, or not in every mode that events arrive in."""
+"""Finds conditions that no CloudEvent can meet, or not in every content mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the parser stands in a pattern, and the errors it has found there."""
+"""The parser's position in a pattern, and the errors found so far."""
 
 from __future__ import annotations
 

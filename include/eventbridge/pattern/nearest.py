@@ -1,4 +1,4 @@
-"""What somebody probably meant by an operator that does not exist."""
+"""Suggests an operator for one that does not exist."""
 
 from __future__ import annotations
 

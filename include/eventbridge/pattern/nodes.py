@@ -1,6 +1,6 @@
-"""What a parsed filter pattern is: one frozen class per operator, in the order of docs/pattern-language.md.
+"""The nodes of a parsed filter pattern: one frozen class per operator, in the order of docs/pattern-language.md.
 
-The matchers visit these nodes; only the parser makes them, so what a node holds is always well-formed.
+The matchers visit these nodes; only the parser creates them, so they are always well-formed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads a filter pattern into nodes and finds everything that is wrong with it."""
+"""Parses a filter pattern into nodes and finds all its errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parse_pattern(source: str | bytes | Mapping[Any, Any]) -> Pattern:
 def find_errors(
     source: str | bytes | Mapping[Any, Any], expressions: ExpressionSizes | None = None
 ) -> list[PatternError]:
-    """Return everything that is wrong with a new pattern, whose regular expressions have narrower bounds.
+    """Return all errors in a new pattern, whose regular expressions have tighter limits.
 
     `expressions`: those of all patterns that are read together.
     """

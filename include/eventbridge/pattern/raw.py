@@ -1,4 +1,4 @@
-"""Raw values of a pattern as JSON or YAML give them: what the operators' readers look at first."""
+"""Raw values of a pattern from JSON or YAML, before the operators' readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns that a caller sends with a request: they may not be larger than a rule file that is sent."""
+"""Patterns in requests: they have the size limits of a rule file in a request."""
 
 from __future__ import annotations
 

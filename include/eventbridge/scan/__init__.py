@@ -1,1 +1,1 @@
-"""Compiled (Numba) passes over JSON text: strict validation, and where the wanted parts of an event lie."""
+"""Compiled (Numba) passes over JSON text: strict validation, and the locations of requested parts of an event."""

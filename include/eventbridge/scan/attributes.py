@@ -1,4 +1,4 @@
-"""Attributes of CloudEvents in compiled code: which a name is, and whether a text without escapes is surely allowed."""
+"""Compiled checks of CloudEvents attributes: names, and whether an unescaped text is certainly valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How our functions are compiled, and when what was compiled before may be used again.
+"""Compilation of our functions, and the cache of compiled code.
 
 Numba keeps compiled functions on disk beside their source, and takes one from there if that one file is unchanged.
 But a function holds those it calls: one from an unchanged file could run with what it called before an upgrade. So

@@ -1,4 +1,4 @@
-"""The walk over an event: its JSON is checked, and the leaves that somebody wants are noted.
+"""The walk over an event: validates its JSON and records the requested leaves.
 
 The scanner walks from token to token of the event's outline (`scan.outline`) with a stack of open objects and arrays.
 Each stands at a node of the path tree, or at `NOWHERE`, where nobody wants anything: then its text is only checked.

@@ -1,4 +1,4 @@
-"""Tests of many bytes at once: 32 or 64 of them from anywhere in a text, one bit of the response for each.
+"""Tests of 32 or 64 bytes at once from any position of a text; the result has one bit for each.
 
 LLVM makes of each a few instructions, whatever the width of the machine's vectors is.
 """

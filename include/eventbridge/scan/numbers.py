@@ -1,4 +1,4 @@
-"""JSON numbers as bytes: where they end, and an exact order of their values without ever computing them.
+"""JSON numbers as bytes: their ends, and an exact order of their values without computing them.
 
 A value is 0 or sign x 0.d1d2d3... x 10^position with neither leading nor trailing zeros among the digits, which is
 unique; so two numbers compare by sign, then position, then digits. `Number` of `event.json_document` does the same.

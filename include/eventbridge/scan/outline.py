@@ -1,4 +1,4 @@
-r"""The outline of an event: where its tokens begin, found 64 bytes at a time without a look at what they mean.
+r"""The outline of an event: the positions of its tokens, found 64 bytes at a time without interpreting them.
 
     {"id":"a\"b", "n": [12, true]}
     ^^  ^^^    ^^ ^ ^^ ^^ ^ ^   ^^      brackets, braces, commas, colons, both quotes of a string, and the first bytes

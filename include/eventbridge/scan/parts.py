@@ -1,4 +1,4 @@
-"""Where the values lie that definite paths name: one pass over an event, for any number of paths at once.
+"""Locates the values of definite paths in one pass over an event, for any number of paths.
 
 Unlike the leaves of a pattern a part is one value, whole objects and arrays included, and arrays are not transparent.
 The pass walks only into what some path leads through, and skips the rest. It does not check: an event that the

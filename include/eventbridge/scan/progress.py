@@ -1,4 +1,4 @@
-"""How far this process is with compiling its functions; without an import of Numba, which costs a second."""
+"""The progress of compiling this process's functions; does not import Numba, which takes a second."""
 
 from __future__ import annotations
 

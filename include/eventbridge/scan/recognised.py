@@ -1,4 +1,4 @@
-"""Which texts are surely CloudEvents, and where their id, source and type lie: a block of texts at a time.
+"""Recognises texts that are certainly CloudEvents, and locates their id, source and type, block by block.
 
 What is recognised here `event.cloudevent.parse_event` accepts, with the same names; it decides about the rest, as it
 does of `event.recognise`. JSON is checked whole (`scan.outline`, `scan.values`). Of attributes only plain forms are

@@ -1,4 +1,4 @@
-"""Pieces of texts copied side by side: a column of Arrow's, without a Python object a piece."""
+"""Copies pieces of texts into one Arrow column, without a Python object per piece."""
 
 from __future__ import annotations
 

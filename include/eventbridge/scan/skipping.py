@@ -1,4 +1,4 @@
-"""Where the values of a text end that has been checked: strict JSON, so the first bracket, quote or comma tells."""
+"""Finds the ends of values in validated JSON, where the first bracket, quote or comma decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON strings as bytes: where they end, what their escapes stand for, whether bytes are UTF-8."""
+"""JSON strings as bytes: their ends, their escapes, and the validation of UTF-8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow's arrays of text, a block at a time: where they are, or in a copy where no memory follows that may be read."""
+"""Arrow's arrays of text, a block at a time: in place, or copied if the memory behind them must not be read."""
 
 from __future__ import annotations
 

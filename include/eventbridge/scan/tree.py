@@ -1,4 +1,4 @@
-"""The paths that somebody wants out of an event, as a tree of keys laid out in arrays for compiled code."""
+"""The requested paths of an event as a tree of keys, laid out in arrays for compiled code."""
 
 from __future__ import annotations
 

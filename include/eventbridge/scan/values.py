@@ -1,4 +1,4 @@
-"""JSON values from token to token: numbers and words, and whole values that nobody wants.
+"""JSON values from token to token: numbers and words, and the skipping of values.
 
 Those are checked as strictly as the others, but nothing of them is noted.
 """

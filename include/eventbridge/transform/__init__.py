@@ -1,4 +1,4 @@
-"""Transforms: what a target receives of an event. The user's page is docs/transform-language.md."""
+"""Transforms convert an event to the output for a target. The user's page is docs/transform-language.md."""
 
 from eventbridge.transform.budget import Budget
 from eventbridge.transform.definition import transform_errors

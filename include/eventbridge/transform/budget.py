@@ -1,4 +1,4 @@
-"""The CPU time that the expensive transforms of one rule may take in one batch; made and kept by the route stage."""
+"""The CPU budget of a rule's expensive transforms in one batch; created and kept by the route stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a transform as a rule file defines it; told when the file is read."""
+"""Checks the definition of a transform when its rule file is read, and reports all errors."""
 
 from __future__ import annotations
 

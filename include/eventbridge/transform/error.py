@@ -1,4 +1,4 @@
-"""How what is wrong with a transform's definition is put into words; used by whatever reads a part of one."""
+"""Errors in a transform's definition, and helpers for their messages."""
 
 from __future__ import annotations
 

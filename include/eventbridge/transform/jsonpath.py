@@ -1,4 +1,4 @@
-"""The paths that rules name parts of an event by: RFC 9535 JSONPath, cut down to paths that lead to one value.
+"""The paths by which rules name parts of an event: RFC 9535 JSONPath, limited to paths to a single value.
 
 Used by transforms; `$` and `$.data` are the event's data, `$.source` an attribute.
 """

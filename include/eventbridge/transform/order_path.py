@@ -1,4 +1,4 @@
-"""The value that deliveries are ordered by: `ordering_key` names it by a path, as transforms name parts of an event."""
+"""The ordering key of deliveries: `ordering_key` is a path, as in transforms."""
 
 from __future__ import annotations
 

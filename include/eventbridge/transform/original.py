@@ -1,4 +1,4 @@
-"""The form ORIGINAL: the whole event, in one of the ways that CloudEvents 1.0.2 lets it travel over HTTP."""
+"""The form ORIGINAL: the whole event, in one of the content modes of CloudEvents 1.0.2 over HTTP."""
 
 from __future__ import annotations
 

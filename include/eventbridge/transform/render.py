@@ -1,4 +1,4 @@
-"""From a transform's definition to a renderer; compiled once per (rule, target), called by the route stage."""
+"""Compiles a transform's definition to a renderer, once per (rule, target); called by the route stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into a transform besides the event, and what comes out."""
+"""The additional input of a transform, its output, and the protocol of renderers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a value in a transform stands for: a path into the event, or a constant."""
+"""Reads a value in a transform: a path into the event, or a constant."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The compiled matcher: what runs. `docs/matching.md` explains it; `eventbridge.match.reference` says what is right."""
+"""The compiled matcher, explained in `docs/matching.md`; `eventbridge.match.reference` defines its results."""

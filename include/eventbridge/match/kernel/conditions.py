@@ -1,4 +1,4 @@
-"""What the conditions of a rule set come to: atoms (one primitive test at one path) and what they do to bits."""
+"""The conditions of a rule set as atoms (one primitive test at one path) and their effects on bits."""
 
 from __future__ import annotations
 

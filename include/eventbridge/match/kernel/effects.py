@@ -1,4 +1,4 @@
-"""What a leaf list does to the rows of its path, told by names: all of it that can be said without the other rules.
+"""The effect of a leaf list on the rows of its path, by names, independent of the other rules.
 
 A pattern's effects are computed once and kept with the matcher: when a rule set changes, only the new patterns' are
 (`compile_rules` with `previous`). Numbers for the names are given by `conditions.py`.

@@ -1,4 +1,4 @@
-"""What is known of the event at hand: its leaves by path, the classes found, what the rules came to so far."""
+"""The state of the current event: its leaves by path, their classes, and the results of rules so far."""
 
 from __future__ import annotations
 

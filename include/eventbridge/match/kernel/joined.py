@@ -1,4 +1,4 @@
-"""An event whose leaves alone need more classes than there is room for: what they do is joined path by path.
+"""Handles an event whose leaves need more classes than fit: their rows are joined path by path.
 
 Ten thousand different numbers in an array may be ten thousand classes. Their rows are wanted one after the other only,
 to be ORed to the one row of their path: there is one for every column, kept in front of the classes, which may be

@@ -1,4 +1,4 @@
-"""The form FIELDS at work: the steps on a draft of the event, and the result sent as ORIGINAL sends an event."""
+"""The renderer of the form FIELDS: applies steps to a draft of the event, and renders the result as ORIGINAL does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event's document while steps change it: what is not changed is shared with the event, which stays as it was."""
+"""An event's document while steps change it; unchanged parts are shared with the original, which is never modified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operation `flatten`: the members of objects inside an object, brought up into it under joined names."""
+"""The operation `flatten`: moves the members of nested objects into the outer object under joined names."""
 
 from __future__ import annotations
 

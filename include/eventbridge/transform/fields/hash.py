@@ -1,4 +1,4 @@
-"""The operation `hash`: a value's SHA-256 in its place, so that it can be compared and counted but not read."""
+"""The operation `hash`: replaces a value by its SHA-256, so that it can be compared and counted but not read."""
 
 from __future__ import annotations
 

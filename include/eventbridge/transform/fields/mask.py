@@ -1,4 +1,4 @@
-"""The operation `mask`: a text with its characters covered, but for some at its ends."""
+"""The operation `mask`: covers the characters of a text, except some at its ends."""
 
 from __future__ import annotations
 

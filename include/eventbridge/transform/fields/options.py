@@ -1,4 +1,4 @@
-"""Reads the options of one step, noting each error and going on."""
+"""Reads the options of one step, and collects all errors."""
 
 from __future__ import annotations
 

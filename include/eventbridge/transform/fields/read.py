@@ -1,4 +1,4 @@
-"""Reads the steps of a FIELDS transform and says everything that is wrong with them."""
+"""Reads the steps of a FIELDS transform, and collects all errors."""
 
 from __future__ import annotations
 

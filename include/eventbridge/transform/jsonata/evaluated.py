@@ -1,4 +1,4 @@
-"""The form JSONATA at work: what an expression makes of an event, as JSON."""
+"""The renderer of the form JSONATA: the JSON value of an expression for an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a JSONata expression, found when the rule file is read; nothing is evaluated here."""
+"""Checks a JSONata expression when the rule file is read, without evaluating it."""
 
 from __future__ import annotations
 

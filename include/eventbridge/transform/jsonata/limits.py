@@ -1,4 +1,4 @@
-"""What one evaluation may take, and how a request and its response look on the pipes; shared by both sides."""
+"""The limits of one evaluation, and the format of requests and responses on the pipes; shared by both sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This side of the process that evaluates: starts it, asks it, replaces it when it is gone; one per process of ours."""
+"""The client of the evaluator process: starts it, sends requests, replaces it after its end; one per process."""
 
 from __future__ import annotations
 

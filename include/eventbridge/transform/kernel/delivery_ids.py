@@ -1,4 +1,4 @@
-"""Delivery ids of many deliveries at once: what `eventbridge.event.ids.delivery_id` gives, by compiled code."""
+"""Compiled code for the ids of many deliveries at once, equal to `eventbridge.event.ids.delivery_id`."""
 
 from __future__ import annotations
 

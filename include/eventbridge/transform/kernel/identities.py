@@ -1,4 +1,4 @@
-"""Identities of many events at once: what `stages.ingest.checked.identity_of` gives, by compiled code."""
+"""Compiled code for the identities of many events at once, equal to `stages.ingest.checked.identity_of`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled code that carries out programs, delivery by delivery."""
+"""Compiled code that executes programs, delivery by delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transform as a list of operations that compiled code carries out; made once per (rule, target)."""
+"""A transform as a list of operations for compiled code; created once per (rule, target)."""
 
 from __future__ import annotations
 

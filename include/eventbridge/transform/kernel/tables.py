@@ -1,4 +1,4 @@
-"""Programs of many targets laid out as tables for compiled code, in groups that look at few enough paths."""
+"""Programs of many targets laid out as tables for compiled code, in groups with a limited number of paths."""
 
 from __future__ import annotations
 

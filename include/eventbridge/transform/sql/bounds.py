@@ -1,4 +1,4 @@
-"""What the arguments of a call may be, so that no call makes more than it is given, or takes for ever."""
+"""Limits the arguments of calls, so that no call multiplies its input or runs forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many an argument of a call can ask for, where that can be told from the expression alone."""
+"""The maximum value of a count argument, if the expression alone determines it."""
 
 from __future__ import annotations
 

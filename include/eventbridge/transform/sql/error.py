@@ -1,4 +1,4 @@
-"""What is wrong with an SQL expression, and where in its text."""
+"""The error of an SQL expression, with its place in the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one way of an SQL expression from a rule to Spark: checked, and written again from its tree."""
+"""The only path of an SQL expression from a rule to Spark: it is parsed, checked, and rewritten from its tree."""
 
 from __future__ import annotations
 

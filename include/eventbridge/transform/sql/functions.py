@@ -1,4 +1,4 @@
-"""The functions of Spark SQL that an expression may call, and what their arguments may be.
+"""The functions of Spark SQL that an expression may call, and the limits of their arguments.
 
 A function is on the list if its result depends on its arguments alone, it reads and writes nothing else, and the size
 of its result is bounded by its arguments or by `bounds`. That leaves out calls of Java, files, sessions and users,

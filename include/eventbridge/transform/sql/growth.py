@@ -1,4 +1,4 @@
-"""How large the value of an expression may become, as polynomials in the size of its event, found without Spark."""
+"""Bounds the size of an expression's value by polynomials in the size of its event, without Spark."""
 
 from __future__ import annotations
 

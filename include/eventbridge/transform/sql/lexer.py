@@ -1,4 +1,4 @@
-"""Cuts an SQL expression into tokens of an explicit list; a character that belongs to none of them is refused.
+"""Splits an SQL expression into tokens of an explicit list; any other character is an error.
 
 Comments are dropped here. Text in quotes is decoded, so that what follows never sees how it was escaped.
 """

@@ -1,4 +1,4 @@
-"""How long Java may take to apply a regular expression, as the longest text that it may be applied to.
+"""Bounds the time of a Java regular expression by the length of the text that it may be applied to.
 
 Java tries every way in which a pattern can be split over a text. The number of tries grows with the length of the text
 to the power of `degree`: one for the place where a match begins, and one for each unbounded repetition whose end the

@@ -1,4 +1,4 @@
-"""Moves over the tokens of an SQL expression, and bounds how much of a tree may come of them."""
+"""Moves over the tokens of an SQL expression, and limits the size of its tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types that a cast may name, read from tokens or from a text such as 'array<int>'."""
+"""Reads the types of casts, from tokens or from a text such as 'array<int>'."""
 
 from __future__ import annotations
 
