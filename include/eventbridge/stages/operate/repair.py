@@ -1,6 +1,6 @@
-"""Repairs a batch with a surplus, or with a file that cannot be read or is wrong, and commits it if it was not.
+"""Repairs a batch with a surplus, or with an unreadable or wrong file, and commits it if it is not committed.
 
-Called by `eventbridge batch repair`. What is set aside stays in the store; an audit record says what, and why.
+Called by `eventbridge batch repair`. Files that are set aside stay in the store; an audit record has them and why.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from eventbridge.store.parquet import read_table, write_table
 
 @dataclass(frozen=True)
 class Repair:
-    """What is wrong with a batch and what its repair does; `record` is where the store says so, "" in a dry run."""
+    """The faults of a batch and what its repair does; `record` is the path of its audit record, "" in a dry run."""
 
     batch_id: str
     surplus: tuple[str, ...] = ()  # delivery ids that the settlement names twice, or that the batch does not have
-    set_aside: tuple[str, ...] = ()  # files that count for nothing any more
-    made_again: tuple[str, ...] = ()  # files that are made again, at their place
+    set_aside: tuple[str, ...] = ()  # files that are not used any more
+    made_again: tuple[str, ...] = ()  # files that are rewritten under their names
     settled_again: bool = False
-    unproven: int = 0  # deliveries whose responses are in a file set aside: unknown, tried again
+    unproven: int = 0  # deliveries whose responses are in a file set aside: unknown, so retried
     committed: bool = False
     record: str = ""
     unreadable: tuple[str, ...] = field(default=())
-    wrong: tuple[str, ...] = field(default=())  # files that can be read and say something else than the batch's others
+    wrong: tuple[str, ...] = field(default=())  # files that can be read but contradict the batch's other files
 
     @property
     def needed(self) -> bool:
@@ -58,14 +58,14 @@ class Repair:
 
 
 def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
-    """Repair a batch and finish it, or say with `dry_run` what that would do; nothing is done where nothing is wrong.
+    """Repair a batch and finish it, or with `dry_run` only report what that would do; a sound batch is not changed.
 
-    A delivery file is routed again from the archive, an archive file is read from the bus again, what a redrive or
-    replay began with is written from what it took, letters are written from the settlement, and the manifest of a
-    committed batch from all of these. With an outcome segment or a settlement that cannot be read, or a surplus, a
-    batch that is not committed is settled again from what its readable segments show: a delivery without a response is
-    unknown and tried again under the same id.
-    Raises ReconciliationError for what cannot be made again: put that file back from a copy of the store.
+    A delivery file is routed again from the archive, an archive file is read again from the bus, the inputs of a
+    redrive or replay are written from the dead letters or events it took, dead letters are written from the
+    settlement, and the manifest of a committed batch from all of these. If a segment or the settlement cannot be read,
+    or there is a surplus, an uncommitted batch is settled again from its readable segments: a delivery without a
+    response is unknown and retried under the same id.
+    Raises ReconciliationError for a file that cannot be rebuilt: restore it from a copy of the store.
     """
     if (batch := runtime.ledger.batch(batch_id)).kept != "all":
         raise UserError(
@@ -86,7 +86,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
         wrong=tuple(str(file.path) for file in wrong),
         committed=batch.state == "committed",
     )
-    if known.made_again and dry_run:  # what else is wrong shows once they can be read
+    if known.made_again and dry_run:  # other faults show once these files can be read
         return known
     record = _make_again(runtime, batch, [*made_again, *wrong], router, known) if known.made_again else ""
     if batch.state == "committed":
@@ -112,8 +112,8 @@ def _unreadable(runtime: Runtime, batch: Batch, kind: FileKind) -> Iterator[Batc
 
 
 def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFile], list[BatchFile]]:
-    """Return which files are made again, and for which ones the batch is settled again, its dead letters included."""
-    made_again = [*unreadable["buffer"], *unreadable["delivery"]]  # what is routed is routed from the first
+    """Return the files to rebuild, and those for which the batch, with its dead letters, is settled again."""
+    made_again = [*unreadable["buffer"], *unreadable["delivery"]]  # delivery files are routed from buffer files
     broken = [*unreadable["outcome"], *unreadable["settlement"]]
     (broken or made_again).extend(unreadable["dead_letter"])  # dead letters follow from all the others
     return made_again, broken
@@ -135,9 +135,9 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
 
 
 def _make_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
-    """Make files again, at their places; return the record, written before: afterwards they can be read."""
+    """Rebuild files under their names; return the audit record, which is written first."""
     record = ""
-    for first in (True, False):  # slices are routed from what the batch began with
+    for first in (True, False):  # slices are routed from the inputs of the batch
         some = [file for file in files if file.kind != "dead_letter" and begins_batch(batch, file) == first]
         if not some:
             continue
@@ -155,7 +155,7 @@ def _make_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], rout
 
 
 def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bool) -> Repair:
-    """Reconcile a committed batch and make its manifest again if that is lost, damaged or wrong."""
+    """Reconcile a committed batch and rewrite its manifest if that is lost, damaged or wrong."""
     reconciliation = reconciliation_of(runtime, batch)
     if wrong := differences(reconciliation):
         raise ReconciliationError(
@@ -176,13 +176,13 @@ def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bo
 
 
 def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
-    """Return the dead letter files whose rows are not those that follow from the batch's other files."""
+    """Return the dead letter files whose rows do not follow from the batch's other files."""
     files = [file for file in runtime.ledger.files(batch.batch_id, "dead_letter") if file.path is not None]
     try:
         again = dead_letters_again(runtime, batch, files)
         return [file for file, table in again if not read_table(runtime.store, str(file.path)).equals(table)]
     except (StoreFileMissing, StoreFileDamaged, ReconciliationError):
-        return []  # of another batch, which cannot be read: nothing to compare with; it is reconciled in any case
+        return []  # of another, unreadable batch: nothing to compare with; it is reconciled in any case
 
 
 def _letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
@@ -281,7 +281,7 @@ def _surplus(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 def _write_settlement(runtime: Runtime, batch: Batch, verdicts: Sequence[pa.Table]) -> BatchFile:
     known = runtime.ledger.files(batch.batch_id, "settlement")
     number = int(known[-1].key) + 1 if known else 1
-    # one of that number may be there: of a repair that died before it was recorded
+    # the number may exist: a repair may have died before it was recorded
     while not create_settlement(runtime, layout.settlement(batch.planned_at, batch.batch_id, number), verdicts):
         number += 1
     path = layout.settlement(batch.planned_at, batch.batch_id, number)

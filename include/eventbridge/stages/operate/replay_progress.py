@@ -1,4 +1,4 @@
-"""How far replays came: the newest in short, from the ledger alone, and one whole with what its deliveries came to."""
+"""The progress of replays: a list from the ledger alone, and one replay with the outcomes of its deliveries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.stages.runtime.visibility import visibility_of
 
 @dataclass(frozen=True)
 class ReplayProgress:
-    """A replay: archive rows that it looked through, events it took, and where in time it is; None: at no file yet."""
+    """A replay: archive rows that it read, events that it took, and the time it has reached; None: no file yet."""
 
     replay: Replay
     looked_at: int
@@ -24,7 +24,7 @@ class ReplayProgress:
 
 
 def seen_replays(runtime: Runtime) -> list[Replay]:
-    """Return the replays, the newest first; for somebody who is limited to owners those of rules that are seen."""
+    """Return the replays, newest first; callers who are limited to owners get those of rules that they may see."""
     visibility = visibility_of(runtime)
     return [each for each in runtime.ledger.replays() if visibility.all_rules(each.selection.get("rules", ()))]
 
@@ -45,7 +45,7 @@ def replay_document(runtime: Runtime, name: str) -> dict[str, Any]:
 
 
 def replay_fields(request: Replay, account: ReplayAccount) -> dict[str, Any]:
-    """Return a replay and what it has come to as people and programs read it."""
+    """Return a replay and the outcomes of its deliveries, for people and programs."""
     return {
         "replay_id": request.replay_id,
         "state": request.state,
@@ -66,7 +66,7 @@ def replay_fields(request: Replay, account: ReplayAccount) -> dict[str, Any]:
 
 
 def replay_line(runtime: Runtime, replay: Replay) -> dict[str, Any]:
-    """Return a replay and how far it came, without what its deliveries came to: that takes reading them."""
+    """Return a replay and its progress, without outcomes, which would require reading its deliveries."""
     account = ReplayAccount()
     fields = replay_fields(replay, account)
     found = replay_progress(runtime, replay)
@@ -75,7 +75,7 @@ def replay_line(runtime: Runtime, replay: Replay) -> dict[str, Any]:
 
 
 def replay_progress(runtime: Runtime, replay: Replay) -> ReplayProgress:
-    """Return how far a replay came."""
+    """Return the progress of a replay."""
     looked = runtime.ledger.replayed(replay.replay_id)
     at = replay.position.at
     return ReplayProgress(

@@ -1,4 +1,4 @@
-"""How rules came to be as they are: their versions, and what each said."""
+"""The history of rules: their versions, and what each changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.rule.suggestions import suggest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules
 
-#: Versions that are told with what changed.
+#: Versions that are returned with their diff.
 MOST_VERSIONS = 10
 
 
@@ -34,9 +34,9 @@ class RuleVersion:
 
 
 def rule_versions(runtime: Runtime, rule: str) -> list[RuleVersion]:
-    """Return the newest versions of a rule, each with what it changed; none of a rule that no batch was planned with.
+    """Return the newest versions of a rule, each with its changes; none if no batch was planned with the rule.
 
-    A change is the difference of the rules as JSON with everything that was left out filled in.
+    A change is the diff of the rules as JSON with all defaults filled in.
     """
     changes = runtime.ledger.rule_changes(rule, MOST_VERSIONS + 1)
     found = []
@@ -74,7 +74,7 @@ def rule_history(runtime: Runtime, rule: str | None, limit: int) -> list[RuleCha
 def rule_change_page(
     runtime: Runtime, rule: str | None, limit: int, after: str | None
 ) -> tuple[list[RuleChange], str | None]:
-    """Return at most so many changes from behind a cursor on, and the cursor behind which there are more, or None.
+    """Return at most `limit` changes after a cursor, and the cursor of the next page, or None.
 
     Raises NotFoundError for a rule without any, UserError for an invalid cursor.
     """
@@ -97,7 +97,7 @@ def _without_history(runtime: Runtime, rule: str) -> NotFoundError:
 
 
 def rules_at(runtime: Runtime, rule: str, version: str) -> RuleSet:
-    """Return a rule set that had a rule in a version, given by its beginning; raises NotFoundError, naming them."""
+    """Return a rule set with a version of a rule, given by its beginning; NotFoundError lists the versions."""
     changes = [each for each in rule_history(runtime, rule, 1_000) if each.version]
     fitting = {each.version: each.rule_set for each in changes if version and each.version.startswith(version)}
     if len(fitting) != 1:

@@ -1,4 +1,4 @@
-"""Finds the text of a rule in its file, for a person to see where it is changed."""
+"""Finds the text of a rule in its file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class RuleText:
-    """The lines of a rule as they stand in a file, the first of which is `line`."""
+    """The lines of a rule in a file; `line` is the number of the first."""
 
     file: str
     line: int
@@ -24,10 +24,10 @@ class RuleText:
 
 
 def rule_text(runtime: Runtime, rules: RuleSet, name: str) -> RuleText | None:
-    """Return where a rule of today's files stands; None where files do not lie on this host, or it is not found.
+    """Return the text of a rule in today's files; None if the files are not on this host, or it is not found.
 
-    Found is what says the same as today's rule when it is read alone: of a file in block style. One that is written as
-    JSON in one line is not found.
+    A block is the rule if it means the same when it is read alone. A rule that is written as JSON in one line is not
+    found.
     """
     folder = runtime.settings.rules_folder
     if runtime.settings.rules_from == "published" or not isinstance(folder, Path):
@@ -47,7 +47,7 @@ def rule_text(runtime: Runtime, rules: RuleSet, name: str) -> RuleText | None:
 
 
 def _candidates(content: str, name: str) -> Iterator[tuple[int, str]]:
-    """Yield the blocks whose key is a name, each with the number of its first line."""
+    """Yield the blocks with a key, each with the number of its first line."""
     key = re.compile(rf"""^( +)(["']?){re.escape(name)}\2 *:(?: .*)?$""", re.MULTILINE)
     for found in key.finditer(content):
         # to the next line that is indented no further
@@ -57,7 +57,7 @@ def _candidates(content: str, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _says(rules: RuleSet, rule: Rule, file: Path, text: str) -> bool:
-    """Return whether a block says what the rule is."""
+    """Return whether a block defines the rule."""
     try:
         read = load_rule_file(file, rules.buses, f"rules:\n{text}\n".encode())
     except RuleFileError:

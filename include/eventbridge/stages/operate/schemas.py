@@ -1,4 +1,4 @@
-"""Schemas as operators ask for them: the types of each bus, and what is known of the events of one."""
+"""Schemas for operators: the event types of each bus, and the sampled fields of one type."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import visibility_of
 
 _AT_ONCE = 500
-#: Rules of a bus that are asked which fields they use.
+#: Rules of a bus whose used fields are read.
 MOST_RULES = 200
 
 
 @dataclass(frozen=True)
 class SchemaLine:
-    """A type of a bus: of how many sampled events it is known, and how many fields, of which so many are lost."""
+    """An event type of a bus: how many events were sampled, how many fields it has, and how many of them are lost."""
 
     bus: str
     type: str
@@ -33,7 +33,7 @@ class SchemaLine:
 
 @dataclass(frozen=True)
 class SchemaPage:
-    """Some types, by bus and name, and the cursor behind which there are more; None: these are the last."""
+    """A page of types, by bus and name, and the cursor of the next page; None: this is the last."""
 
     schemas: tuple[SchemaLine, ...]
     cursor: str | None
@@ -41,7 +41,7 @@ class SchemaPage:
 
 @dataclass(frozen=True)
 class SchemaField:
-    """A field of a type: how often it is there, which share of the events lacks it or has it null, one value as JSON.
+    """A field of a type: how often it exists, which share of the events lacks it or has null, an example as JSON.
 
     `example` None: none is kept, or none is shown. `missing` counts the latest events without it.
     """
@@ -57,7 +57,7 @@ class SchemaField:
 
 @dataclass(frozen=True)
 class Schema:
-    """What is known of the events of a type on a bus, its fields by path."""
+    """The sampled fields of an event type on a bus, by path."""
 
     bus: str
     type: str
@@ -68,7 +68,7 @@ class Schema:
 
 
 def schema_page(runtime: Runtime, limit: int, after: str | None = None, bus: str | None = None) -> SchemaPage:
-    """Return at most so many types from behind a cursor on; raises UserError for what is not a cursor."""
+    """Return at most `limit` types after a cursor; raises UserError for an invalid cursor."""
     behind = None
     if after:
         behind = read_name_cursor(after, 2)
@@ -80,7 +80,7 @@ def schema_page(runtime: Runtime, limit: int, after: str | None = None, bus: str
 
 
 def all_schemas(runtime: Runtime, bus: str | None = None) -> list[SchemaLine]:
-    """Return every type that is known, by bus and name."""
+    """Return every known type, by bus and name."""
     found: list[EventSchema] = []
     while not found or len(found) % _AT_ONCE == 0:
         behind = (found[-1].bus, found[-1].type) if found else None
@@ -92,7 +92,7 @@ def all_schemas(runtime: Runtime, bus: str | None = None) -> list[SchemaLine]:
 
 
 def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
-    """Return what is known of a type, on each bus that has it; raises NotFoundError. `examples`: with values."""
+    """Return the schema of a type on each bus that has it; raises NotFoundError. `examples`: include values."""
     visibility = visibility_of(runtime)
     found = [
         each for each in runtime.ledger.schemas_named(type_) if bus in (None, each.bus) and visibility.bus(each.bus)
@@ -105,7 +105,7 @@ def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examp
 
 
 def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]], bool]:
-    """Return by field the rules that use it, of the first MOST_RULES of the bus by name; and whether there are more."""
+    """Return by field the rules that use it, of the bus' first MOST_RULES rules; and whether the bus has more."""
     rules = runtime.rule_set()
     of_bus = [name for name, rule in rules.rules.items() if rule.bus == schema.bus]
     looked_at = [rules.rules[name] for name in sorted(of_bus)[:MOST_RULES]]

@@ -1,4 +1,4 @@
-"""The request of a delivery as it was made when its event was routed: what the target was, or will be, sent."""
+"""The request of a delivery as it was routed: what is, or will be, sent to the target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.store.parquet import read_rows
 
 @dataclass(frozen=True)
 class SentRequest:
-    """What the store keeps of a request; credentials and signature are made when it is sent, and kept nowhere."""
+    """The stored part of a request; credentials and signature are added when it is sent, and stored nowhere."""
 
     headers: tuple[tuple[str, str], ...]
     payload: str
@@ -25,7 +25,7 @@ class SentRequest:
 def sent_request(runtime: Runtime, deliveries: Iterable[DeliveryResult], delivery_id: str) -> SentRequest | None:
     """Return the request of one of an event's deliveries.
 
-    None: it was never made, its batch is not settled, or it is past its retention.
+    None: it was not rendered, its batch is not settled, or it is past its retention.
     """
     for each in deliveries:
         if each.delivery_id == delivery_id and each.file is not None and each.row is not None:

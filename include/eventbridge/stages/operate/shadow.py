@@ -1,4 +1,4 @@
-"""Compares the shadows of a rule's targets with what they shadow: what they were to get, and what they responded."""
+"""Compares the shadows of a rule with the targets they shadow: by their payloads and their responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Difference:
-    """One event of which a shadow was to get something else, or for which it responded with something else."""
+    """One event whose payload or response differs between a shadow and its target."""
 
     event_id: str
     what: str  # output | response
@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass
 class ShadowReport:
-    """How a shadow compares with its target over some batches; `failed` counts the shadow's, first samples first."""
+    """How a shadow compares with its target over some batches; `failed` counts failures of the shadow."""
 
     shadow: str
     target: str
@@ -56,15 +56,15 @@ class ShadowReport:
 
 
 def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, samples: int) -> list[ShadowReport]:
-    """Return a report for each shadow of a rule, over the batches planned in a time as a person writes it.
+    """Return a report for each shadow of a rule, over the batches planned within a time.
 
-    Compared is what one batch has of both; of responses the first of each, as a shadow has no other. Raises
-    NotFoundError for a rule that no file names, UserError for one without shadows or for no time.
+    It compares deliveries of one batch, and only first responses, as a shadow has no others. Raises NotFoundError for
+    an unknown rule, UserError for one without shadows or for an invalid time.
     """
     found = find_rule(runtime.rule_set(), rule)
     shadows = [target for target in found.targets.values() if target.shadow_of is not None]
     if not shadows:
-        raise UserError(f"no target of rule {rule} is a shadow. Give one `shadow_of: TARGET`.")
+        raise UserError(f"no target of rule {rule} is a shadow. Add `shadow_of: TARGET` to one.")
     first, last = time_range(runtime.ledger.now(), since, until)
     reports = [ShadowReport(each.name, str(each.shadow_of), first, last) for each in shadows]
     for batch in runtime.ledger.batches_between(first, last):
@@ -113,7 +113,7 @@ def _compare(report: ShadowReport, target: Row, shadow: Row, responses: Mapping[
 
 
 def _first_responses(runtime: Runtime, batch: Batch, rule: str) -> dict[bytes, str]:
-    """Return the first response of this batch to each delivery of a rule that was sent."""
+    """Return the first response in this batch to each sent delivery of a rule."""
     first: dict[bytes, Row] = {}
     for file in segments(runtime, batch.batch_id):
         if file.path is None:

@@ -1,4 +1,4 @@
-"""Stalled runners: a rule moved to them that they are past; they take nothing until its old runner has caught up."""
+"""Stalled runners: a rule moved to them, and they take nothing until its old runner has caught up."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.ingest.rule_transfer import arrivals, transfer_of
 from eventbridge.stages.runtime.runtime import Runtime
 
-_REMEDY = "If that takes more than some minutes, see that the old runner's DAG, or its `eventbridge deliver`, runs"
+_REMEDY = "If that takes more than some minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
 
 
 @dataclass(frozen=True)
 class StalledRunner:
-    """A runner that takes nothing; `why` says what it waits for or, if that never comes, what helps."""
+    """A stalled runner; `why` says what it waits for or, if that never comes, the remedy."""
 
     runner: str
     why: str
 
 
 def stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
-    """Yield the runners whose next listen refuses a rule, or waits for its old runner; not of a bus that is away."""
+    """Yield the runners that refuse a rule, or wait for its old runner; buses that do not respond are skipped."""
     assigned = runtime.ledger.assignments()
     for runner, bus in rules.runners().items():
         own = rules.for_runner(runner)
         if not any(
             was.runner != runner or was.left for (rule, _), was in assigned.items() if rule in own.rules
-        ):  # else no rule came to it, and its bus need not be asked
+        ):  # else no rule moved to it, and its bus need not be read
             continue
         try:
             with closing(runtime.open_source(rules.buses[bus])) as source:

@@ -1,4 +1,4 @@
-"""What rules and buses came to by day: the cost of each rule, from the stats of the ledger."""
+"""Stats of rules and buses by day, with the cost of each rule, from the ledger."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ALL = 10**9
 
 @dataclass(frozen=True)
 class RuleDay:
-    """What a rule cost on a day (UTC): `matched` counts deliveries that it asked for, `size` bytes of payloads.
+    """The cost of a rule on a day (UTC): `matched` counts its deliveries, `size` bytes of payloads.
 
-    `pending` counts each time that one was deferred. `mean_seconds`: from published to delivered, None without any.
+    `pending` counts each deferral. `mean_seconds`: from published to delivered, None without deliveries.
     """
 
     day: datetime
@@ -38,7 +38,7 @@ class RuleDay:
 
 @dataclass(frozen=True)
 class BusDay:
-    """What a bus had on a day (UTC): events that its runners landed, and their bytes."""
+    """The events, and their bytes, that the runners of a bus landed on a day (UTC)."""
 
     day: datetime
     bus: str
@@ -52,7 +52,7 @@ class BusDay:
 
 @dataclass(frozen=True)
 class Stats:
-    """What `eventbridge stats` shows; days in UTC, the last one until now."""
+    """The output of `eventbridge stats`; days in UTC, the last one until now."""
 
     since: datetime
     until: datetime
@@ -61,7 +61,7 @@ class Stats:
 
 
 def daily_stats(runtime: Runtime, days: int, rule: str | None = None) -> Stats:
-    """Return the stats of the last days, today included; `rule`: of this one only. Raises NotFoundError."""
+    """Return the stats of the last days, today included; `rule`: only of this rule. Raises NotFoundError."""
     found, _ = stats_page(runtime, days, rule)
     return found
 
@@ -69,9 +69,9 @@ def daily_stats(runtime: Runtime, days: int, rule: str | None = None) -> Stats:
 def stats_page(
     runtime: Runtime, days: int, rule: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> tuple[Stats, str | None]:
-    """Return the stats of the last days of at most so many rules, and the cursor behind which there are more.
+    """Return the stats of the last days of at most `limit` rules, and the cursor of the next page.
 
-    Raises NotFoundError for a rule that is none, UserError for an invalid cursor.
+    Raises NotFoundError for an unknown rule, UserError for an invalid cursor.
     """
     if rule is not None:
         find_rule(runtime.rule_set(), rule)
@@ -85,7 +85,7 @@ def stats_page(
 
 
 def _names(runtime: Runtime, since: datetime, now: datetime, after: str, most: int) -> list[str]:
-    """Return the first rules behind a name; to somebody who is limited to owners no name of others is told."""
+    """Return the first rules after a name; callers who are limited to owners get no names of other owners."""
     own = visibility_of(runtime).rules
     if own is None:
         return runtime.ledger.rules_with_stats(since, now, after, most)
@@ -111,9 +111,9 @@ def _bus_days(runtime: Runtime, since: datetime, now: datetime, rule: str | None
 
 
 def rule_days(runtime: Runtime, rule: str, days: int) -> list[RuleDay]:
-    """Return what a rule cost on the last days, the newest first, today included; raises NotFoundError.
+    """Return the cost of a rule on the last days, newest first, today included; raises NotFoundError.
 
-    Of minutes only those of the last 26 hours are looked up: `maintain` has folded older ones into hours.
+    Minutes are read only for the last 26 hours: `maintain` has folded older ones into hours.
     """
     found = find_rule(runtime.rule_set(), rule)
     now = runtime.clock()

@@ -40,7 +40,7 @@ Of = TypeVar("Of", bound=_OfRule)
 
 @dataclass(frozen=True)
 class NewRunner:
-    """A runner whose group is not registered, because it never ran, and where it will start.
+    """A runner that has never run, so that its group is not registered, and where it will start.
 
     `waiting` is the number of events on the bus that its first run will take; None if the bus cannot say.
     """
@@ -53,7 +53,7 @@ class NewRunner:
 
 @dataclass(frozen=True)
 class StreamingRunner:
-    """A runner in streaming mode: who has its lease, and until when; None: nobody, and events that come start one."""
+    """A runner in streaming mode, the holder and the end of its lease; None: no streaming task runs."""
 
     runner: str
     holder: str | None
@@ -62,7 +62,7 @@ class StreamingRunner:
 
 @dataclass(frozen=True)
 class PendingStatus:
-    """How many deliveries of a target wait in one state for one reason.
+    """How many deliveries of a target are pending in one state for one reason.
 
     `next_due_at` is when the first of them is due, None if all are on hold; `held` says what they are on hold for.
     """
@@ -94,7 +94,7 @@ class DeferredMatchStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """What `eventbridge status` shows."""
+    """The output of `eventbridge status`."""
 
     now: datetime
     partitions: tuple[PartitionStatus, ...]
@@ -170,7 +170,7 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
 
 
 def _seen(found: Status, rules: RuleSet) -> Status:
-    """Return a status with what is of some rules only; errors and chunks are of everybody's."""
+    """Return a status restricted to some rules; errors and chunks stay those of all rules."""
 
     def of_rules(lines: Iterable[Of]) -> tuple[Of, ...]:
         return tuple(each for each in lines if each.rule in rules.rules)
@@ -197,7 +197,7 @@ def _streaming(runtime: Runtime, runner: str) -> StreamingRunner:
 
 def _errors(runtime: Runtime) -> tuple[RuleError, ...]:
     if runtime.settings.rules_from == "published":
-        return ()  # whoever published looked at the files, which this host need not have
+        return ()  # the files were checked when they were published; this host may not have them
     try:
         runtime.rule_files()
     except RuleFileError as error:
@@ -206,7 +206,7 @@ def _errors(runtime: Runtime) -> tuple[RuleError, ...]:
 
 
 def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
-    """Yield rules that are not routed or of which an expectation failed, and deliveries that a rule is on hold at."""
+    """Yield rules on hold as routing or an expectation failed, and deliveries that a rule is on hold at."""
     for name, each in runtime.ledger.rules_on_hold().items():
         if name in rules.rules and rules.rules[name].version == each.version:
             yield each
@@ -220,7 +220,7 @@ def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
 
 
 def pending_statuses(runtime: Runtime) -> list[PendingStatus]:
-    """Return what waits, taken by a batch or not, by rule, target, state and reason."""
+    """Return the counts of pending deliveries, taken by a batch or not, by rule, target, state and reason."""
     on_hold_for: dict[tuple[str, str], set[str]] = defaultdict(set)
     for waiting in runtime.ledger.waiting_targets():
         if waiting.state == "on_hold":
@@ -239,12 +239,12 @@ def pending_statuses(runtime: Runtime) -> list[PendingStatus]:
     ]
 
 
-#: What a deferred match on hold waits for if nothing in rule files and ledger holds it: pools are Airflow's.
+#: What a deferred match on hold waits for if rule files and ledger do not hold it: pools are Airflow's.
 _POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
 
 
 def deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMatchStatus]:
-    """Return what of budgeted rules waits to be routed, taken by a batch or not, by rule, state and reason."""
+    """Return the counts of deferred matches, taken by a batch or not, by rule, state and reason."""
     rules_on_hold, overrides = runtime.ledger.rules_on_hold(), runtime.ledger.overrides()
     groups: dict[tuple[str, PendingState, str], list[DeferredMatch]] = defaultdict(list)
     for each in runtime.ledger.waiting_deferred_matches():

@@ -1,8 +1,8 @@
-"""The one contract of publishing, whatever the face: command line, Airflow, Python, HTTP.
+"""The contract of publishing, the same for command line, Airflow, Python and HTTP.
 
 An event is strict CloudEvents in JSON; one without `id` gets one. Events with the same `partitionkey`, else the same
-`subject`, go to one partition, in order. What is published is durable, and each submission tells where it lies or why
-not.
+`subject`, go to one partition, in order. Published events are durable, and each submission has a result: its position
+on the bus, or its error.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.event.recognise import recognised
 from eventbridge.model.partition import Partition
 
-#: Errors of one event that are named; each of the members of an event may be one.
+#: Errors of one event that are reported; each member of an event may have one.
 _MOST_OF_EVENT = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One event of a call, read; `error` says why it is none, and "" that it is one.
+    """One event of a call; `error` says why it is invalid, "" if it is valid.
 
-    `body` is what is published. `event_id` and `source` are "" where they could not be read, `key` is None without one.
+    `body` is published. `event_id` and `source` are "" if they could not be read, `key` is None without one.
     `too_large`: the error is that it has more bytes than an event may have.
     """
 
@@ -41,13 +41,13 @@ class Submission:
 
     @property
     def record(self) -> tuple[bytes, str | None]:
-        """Body and key, as a bus takes them."""
+        """Body and key, for a bus."""
         return self.body, self.key
 
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What came of one event of a call: where it lies, durably, or the error for which it was not published."""
+    """The result of one event of a call: its position on the bus, or the error for which it was not published."""
 
     event_id: str
     partition: Partition | None = None
@@ -57,7 +57,7 @@ class PublishResult:
 
 
 def read_submission(body: bytes, *, max_bytes: int) -> Submission:
-    """Return an event with its key, or with what is wrong with it."""
+    """Return an event with its key, or with its error."""
     document: dict[str, Any] | None = recognised(body, max_bytes=max_bytes)
     if document is None:
         try:
@@ -69,7 +69,7 @@ def read_submission(body: bytes, *, max_bytes: int) -> Submission:
 
 
 def errors_of(submission: Submission) -> list[str]:
-    """Return all that is wrong with the event of a submission with an error, at least that error; at most so many."""
+    """Return the errors of a submission's event, beginning with that of the submission; at most `most` of them."""
     if submission.too_large:
         return [submission.error]
     try:
@@ -92,8 +92,8 @@ def _key_of(document: dict[str, Any]) -> str | None:
 def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "") -> list[Submission]:
     """Return the events of one call in their order, each with an id.
 
-    One without `id` gets one; of the same `name` and place the same one again, so that a second try of a call makes no
-    second event of it. An event that a call holds twice is an error at its second place.
+    An event without `id` gets one; the same `name` and position give the same id, so that a retry of a call publishes
+    no second event. An event that a call has twice is an error at its second position.
     """
     submissions: list[Submission] = []
     places: dict[tuple[str, str], int] = {}
@@ -136,11 +136,11 @@ def _placed(submission: Submission, place: tuple[Partition, int] | int) -> Publi
 
 
 def _with_id(number: int, body: bytes, name: str) -> bytes:
-    """Return an event with an id; one that has it, or is not a JSON object, as it is. Not a digit of it changes."""
+    """Return an event with an id, byte for byte otherwise; one with an id, or that is no JSON object, is unchanged."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return body  # what is wrong, and where, is told already
+        return body  # its error is reported already
     if not isinstance(document, dict) or not document or "id" in document:
         return body
     given = uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {number}") if name else uuid.uuid4()

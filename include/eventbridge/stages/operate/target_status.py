@@ -1,4 +1,4 @@
-"""How every target of today's rule files stands, for a person to look at."""
+"""The status of every target of today's rule files, for people."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PAUSED = "it asked for a pause (429)"
 
 @dataclass(frozen=True)
 class TargetStanding:
-    """How one target stands.
+    """The status of one target.
 
-    `since` is None for one that never was anything but ok. `until`, `good`, `slow` and `failing_since` are those of
-    `breaker.TargetStatus`; so is `paused_until`, None when that is over.
+    `since` is None for a target that was always ok. `until`, `good`, `slow` and `failing_since` are those of
+    `breaker.TargetStatus`; so is `paused_until`, None when the pause is over.
     """
 
     rule: str
@@ -39,7 +39,7 @@ class TargetStanding:
 
 @dataclass(frozen=True)
 class TargetLine(TargetStanding):
-    """How one target stands, and how many of its deliveries wait, scheduled or on hold.
+    """The status of one target, and how many of its deliveries are pending, scheduled or on hold.
 
     `held`: why its deliveries are on hold by an operator or a pool without slots: its state is then `paused`, if it is
     ok otherwise.
@@ -50,19 +50,19 @@ class TargetLine(TargetStanding):
 
 
 def standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
-    """Return how a target stands at the aware time `now`."""
+    """Return the status of a target at the aware time `now`."""
     state = shown_state(status, now)
     shown = {"state": state, "paused_until": pause_of(status, now)}
     return TargetStanding(**vars(status) | shown | ({"reason": _PAUSED} if state == "paused" else {}))
 
 
-#: Targets that one page has, at least; those of the last rule on it are all there.
+#: Targets on one page, at least; a page always has all targets of its last rule.
 PAGE_TARGETS = 100
 
 
 @dataclass(frozen=True)
 class TargetPage:
-    """Some targets in the order of their names, and the rule behind which there are more; None: these are the last.
+    """A page of targets in the order of their names, and the rule after which the next begins; None: this is the last.
 
     `unhealthy`: those of all rules that are not ok; at most `PAGE_TARGETS`.
     """
@@ -73,7 +73,7 @@ class TargetPage:
 
 
 def target_standings(runtime: Runtime) -> list[TargetStanding]:
-    """Return how the targets stand that were ever anything but ok, or asked for a pause."""
+    """Return the status of targets that were ever not ok, or asked for a pause."""
     now = runtime.ledger.now()
     return [standing_of(status, now) for status in runtime.ledger.target_statuses().values()]
 
@@ -86,13 +86,13 @@ def target_list(runtime: Runtime) -> list[TargetLine]:
 
 
 def target_lines(runtime: Runtime, rule: str) -> list[TargetLine]:
-    """Return a line for each target of a rule of today; raises NotFoundError."""
+    """Return a line for each target of one of today's rules; raises NotFoundError."""
     lines = _Lines(runtime)
     return [lines.of(rule, target) for target in sorted(find_rule(runtime.rule_set(), rule).targets)]
 
 
 def target_page(runtime: Runtime, after: str = "", find: str = "") -> TargetPage:
-    """Return the targets of today's rules behind a rule, of those whose names have `find` in them."""
+    """Return the targets of today's rules after a rule whose names contain `find`."""
     lines, rules = _Lines(runtime), runtime.rule_set().rules
     names = sorted(name for name in rules if name > after and find in name)
     found: list[TargetLine] = []
@@ -104,7 +104,7 @@ def target_page(runtime: Runtime, after: str = "", find: str = "") -> TargetPage
 
 
 class _Lines:
-    """What the ledger says of targets at one moment."""
+    """The ledger's records of targets at one moment."""
 
     def __init__(self, runtime: Runtime) -> None:
         visibility = visibility_of(runtime)
@@ -119,7 +119,7 @@ class _Lines:
         self._pool_closed = {(w.rule, w.target) for w in runtime.ledger.waiting_targets() if w.held == POOL_CLOSED}
 
     def not_ok(self) -> set[tuple[str, str]]:
-        """Return the targets that are not ok, of today's rules or of rules gone."""
+        """Return the targets that are not ok, of today's or removed rules."""
         return {key for key, status in self._statuses.items() if shown_state(status, self._now) != "ok"}
 
     def unhealthy(self) -> tuple[TargetLine, ...]:
@@ -127,7 +127,7 @@ class _Lines:
         return tuple(self.of(*key) for key in sorted(self.not_ok())[:PAGE_TARGETS])
 
     def of(self, rule: str, target: str) -> TargetLine:
-        """Return how one target stands."""
+        """Return the status of one target."""
         status = self._statuses.get((rule, target))
         held = self._overrides.hold_reason(rule, target) or (POOL_CLOSED if (rule, target) in self._pool_closed else "")
         if status is None:

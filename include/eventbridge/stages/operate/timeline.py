@@ -1,4 +1,4 @@
-"""How an installation, a rule or a target went over the last hour and day: what the page draws, from the stats."""
+"""Throughput of an installation, a rule or a target over the last hour and day, from the stats, for charts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _STEPS: dict[Span, tuple[int, timedelta]] = {"hour": (60, _MINUTE), "day": (48, 
 
 @dataclass(frozen=True)
 class Step:
-    """What came to one step of time, which begins at `at`; counts are those of a minute, times are seconds.
+    """One step of time, which begins at `at`; counts are per minute, times are seconds.
 
-    `p50_seconds` and `p99_seconds`: from published to delivered, None where nothing was delivered.
+    `p50_seconds` and `p99_seconds`: from published to delivered, None without deliveries.
     """
 
     at: datetime
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Steps of an hour or a day, the oldest first, the last one over."""
+    """Complete steps of an hour or a day, oldest first."""
 
     span: Span
     steps: tuple[Step, ...]
@@ -47,7 +47,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class RuleHour:
-    """What deliveries of a rule came to in the last hour, and how many are `pending` now, however long."""
+    """The outcomes of a rule's deliveries in the last hour, and how many are `pending` now."""
 
     delivered: int
     dead_lettered: int
@@ -55,18 +55,18 @@ class RuleHour:
 
     @property
     def delivered_percent(self) -> float | None:
-        """How many of all three were delivered, in percent; None: there are none."""
+        """The delivered share of all three in percent; None without any."""
         known = self.delivered + self.dead_lettered + self.pending
         return 100 * self.delivered / known if known else None
 
 
 @dataclass(frozen=True)
 class ReconciliationToday:
-    """The reconciliation since midnight (UTC): events that offsets moved over, by what they are, and deliveries.
+    """The reconciliation since midnight (UTC): committed events by status, and deliveries.
 
-    Both sides of the deliveries add up: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
-    `pending` + `difference`. `pending_before` waited at midnight, `again` were redriven or are copies for dead letter
-    partitions. `difference`: deliveries since ever that are neither ended nor pending; not 0 is an error.
+    Both sides of the deliveries are equal: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
+    `pending` + `difference`. `pending_before` were pending at midnight, `again` were redriven or are copies for dead
+    letter queues. `difference`: deliveries since ever that are neither ended nor pending; not 0 is an error.
     """
 
     since: datetime
@@ -91,13 +91,13 @@ class ReconciliationToday:
 
 
 def timeline(runtime: Runtime, span: Span) -> Timeline:
-    """Return how all buses went."""
+    """Return the timeline of all buses."""
     times, step = _times(runtime.clock(), span)
     return _timeline(span, times, step, runtime.ledger.stat_timeline("bus", times, step))
 
 
 def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
-    """Return how each target of a rule went, and under "" the rule itself; raises NotFoundError."""
+    """Return the timeline of each target of a rule, and under "" of the rule itself; raises NotFoundError."""
     found = find_rule(runtime.rule_set(), rule)
     times, step = _times(runtime.clock(), span)
     steps = runtime.ledger.stat_timeline("target", times, step, (found.bus, rule))
@@ -109,7 +109,7 @@ def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline
 
 
 def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
-    """Return what some rules came to in the last hour, with what is pending of them, by name."""
+    """Return the last hour of some rules, by name."""
     times, _ = _times(runtime.clock(), "hour")
     found = runtime.ledger.outcomes_of(times, {(rule.bus, rule.name) for rule in rules})
     pending: Counter[str] = Counter()
@@ -149,7 +149,7 @@ def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
 
 
 def _times(now: datetime, span: Span) -> tuple[list[datetime], timedelta]:
-    """Return the minutes of a span that are over, and how long a step is."""
+    """Return the complete minutes of a span, and the length of a step."""
     count, step = _STEPS[span]
     until = now.replace(second=0, microsecond=0)
     minutes = count * step // _MINUTE

@@ -1,4 +1,4 @@
-"""Tries a pattern on an event that somebody gives: what each condition says, and what each target would be sent."""
+"""Tries a pattern on a given event: the result of each condition, and the request of each target."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Rendered:
 
 @dataclass(frozen=True)
 class PatternTried:
-    """What a pattern says to an event, and what each target of its rule would be sent.
+    """The result of a pattern for an event, and the request of each target of its rule.
 
-    `where`: the condition in SQL that only Spark evaluates, so that it is still open; None: the rule has none.
+    `where`: the condition in SQL that only Spark evaluates, so that its result is unknown; None: the rule has none.
     """
 
     matched: bool
@@ -49,11 +49,11 @@ class PatternTried:
 
 
 def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> PatternTried:
-    """Return what a pattern, JSON in place of that of a rule of today, says to an event; nothing is sent or kept.
+    """Return the result of a pattern, as JSON in place of that of today's rule; nothing is sent or stored.
 
-    `pattern` "": the rule's own. Raises NotFoundError, EventError for what is not an event, UserError for what is not
-    a pattern, for a pattern that is too large or takes too much time, and for a response of more than MOST_TOLD. Raises
-    Cancelled once its caller has left.
+    `pattern` "": the rule's own. Raises NotFoundError, EventError for an invalid event, UserError for an invalid
+    pattern, for one that is too large or takes too much time, and for a result of more than MOST_TOLD characters.
+    Raises Cancelled once its caller has disconnected.
     """
     found = find_rule(runtime.rule_set(), rule)
     try:
@@ -69,7 +69,7 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
         checked = tuple(check_each(parsed, document))
     if _characters(checked) > MOST_TOLD:
         raise UserError(
-            f"the response has more than {MOST_TOLD:,} characters: many conditions look at many or long values. "
+            f"the result has more than {MOST_TOLD:,} characters: many conditions read many or long values. "
             "Send a part of the pattern, or a smaller event"
         )
     payloads = []

@@ -1,6 +1,6 @@
-"""Tries one target by hand: whether it can be reached, and what it says to one event. Called by `eventbridge targets`.
+"""Tries one target: whether it can be reached, and its response to one event. Called by `eventbridge targets`.
 
-Nothing of it is in the reconciliation: it is not a delivery, and no breaker hears of it.
+A try is not a delivery: neither the reconciliation nor a breaker counts it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.targets.protocol import Checkable, Request
 from eventbridge.transform import Scope, compile_transform
 
-#: What comes on top of a target's own time-out: its connection, a token, a broker's own patience.
+#: Added to a target's own time-out: for its connection, a token, and a broker's own time-outs.
 _SPARE_SECONDS = 15.0
 
 
 def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
-    """Return what keeps deliveries from a target, or dead letter queue, of today's rules; None: it can be reached.
+    """Return why a target, or dead letter queue, of today's rules cannot be reached; None: it can.
 
-    Nothing is sent. Raises NotFoundError, UserError for a target that cannot be used as it is written, and for a type
-    that can only be tried by sending.
+    Nothing is sent. Raises NotFoundError, UserError for a target with an invalid configuration, and for a type that can
+    only be tried by sending.
     """
     spec = find_target(runtime.rule_set(), rule, target)
     with closing(runtime.open_target(rule, spec)) as opened:
@@ -41,10 +41,10 @@ def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
 
 
 def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Response:
-    """Send what a target gets of an event, whether its rule matches it or not, once, and return the response.
+    """Send an event to a target once, whether its rule matches it or not, and return the response.
 
-    Raises NotFoundError, EventError for what is not an event, TransformFailed where its transform fails, UserError for
-    a transform that only Spark evaluates.
+    Raises NotFoundError, EventError for an invalid event, TransformFailed if its transform fails, UserError for a
+    transform that only Spark evaluates.
     """
     found = find_rule(runtime.rule_set(), rule)
     spec = find_target(runtime.rule_set(), rule, target)
@@ -59,7 +59,7 @@ def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Respons
 
 
 def response_document(rule: str, target: str, response: Response) -> dict[str, Any]:
-    """Return what a target said to one event as JSON has it, for the command line and the API."""
+    """Return a target's response to one event as JSON, for the command line and the API."""
     return {
         "rule": rule,
         "target": target,
@@ -73,7 +73,7 @@ def response_document(rule: str, target: str, response: Response) -> dict[str, A
 
 
 def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delivery_id: str = "") -> Request:
-    """Return what a target gets of an event, under a delivery id, "": a new one; raises what `send_event` raises."""
+    """Return the request of an event under a delivery id, "": a new one; raises as `send_event` does."""
     if target.transform.form == "SQL":
         raise UserError("Only Spark evaluates the form SQL. Publish an event that the rule matches instead.")
     try:

@@ -1,4 +1,4 @@
-"""Why an event was, or was not, delivered, asked as a person asks it."""
+"""Explains why an event was, or was not, delivered, for times as people write them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from eventbridge.stages.why.explain import why
 
 
 def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | None, until: str | None) -> Why:
-    """Return all that is known of the messages with an id; times are written as in `time_range`, None: any.
+    """Return all records of the messages with an id; times are written as in `time_range`, None: any.
 
-    Raises UserError for what cannot be read, NotFoundError if there is no such message.
+    Raises UserError for an invalid time or id, NotFoundError if there is no such message.
     """
     if since is None and until is None:
         return why(runtime, event_id, bus=bus)
