@@ -1,1 +1,1 @@
-"""Dead letter files: select, read, copy to a queue."""
+"""Selects and reads dead letters, and copies them to dead letter queues."""

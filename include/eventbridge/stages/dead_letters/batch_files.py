@@ -1,4 +1,4 @@
-"""The files a redrive batch begins with: its requests as a delivery file, or its events as a buffer file."""
+"""The input files of a redrive batch: requests as a delivery file, or events as a buffer file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SAME = (
 
 @dataclass(frozen=True)
 class DeadLetterFile:
-    """A file that is in the store, as it is to be recorded, and the chunks of its rows (none: route cuts them)."""
+    """A file in the store, the record for the ledger, and the chunks of its rows (none: route cuts them)."""
 
     file: BatchFile
     chunks: tuple[Chunk, ...] = ()
@@ -60,17 +60,17 @@ def write_events(runtime: Runtime, batch: Batch, letters: Sequence[DeadLetter]) 
 
 
 def newest(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """Return one letter for each delivery id: the newest, as the oldest come first."""
+    """Return one dead letter for each delivery id: the last, as the oldest come first."""
     return list({letter.record["delivery_id"]: letter for letter in letters}.values())
 
 
 def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
-    """Return whether a file is what a redrive began with."""
+    """Return whether a file is an input of a redrive batch."""
     return batch.kind == "redrive" and file.key == _KEY
 
 
 def make_again(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
-    """Write what a redrive began with once more, at another place: the same rows from the same dead letters."""
+    """Write the input of a redrive batch again under another name: the same rows from the same dead letters."""
     taken = {each.file: each.rows for each in runtime.ledger.redriven_by(batch.batch_id)}
     letters = [
         DeadLetter(path, row, record)
@@ -85,7 +85,7 @@ def make_again(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFil
 
 
 def taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
-    """Return the fingerprints, by `<rule>/<target>`, of the deliveries whose dead letters a batch took, each once."""
+    """Return the fingerprints, by `<rule>/<target>`, of the redriven deliveries of a batch, each counted once."""
     ids: dict[str, set[bytes]] = {}
     for each in runtime.ledger.redriven_by(batch.batch_id):
         table = read_dead_letters(runtime.store, each.file, each.rows, ["delivery_id", "rule", "target"])

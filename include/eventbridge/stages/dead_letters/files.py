@@ -1,4 +1,4 @@
-"""The dead letter files of batches: which there are, and their rows."""
+"""Lists and reads the dead letter files of batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
-#: Why dead letter files cannot be read that were passed over, by file.
+#: The errors of unreadable dead letter files that were skipped, by file.
 Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable]
 
 
@@ -28,7 +28,7 @@ def dead_letter_files(runtime: Runtime, *, before: datetime | None = None) -> li
 def read_dead_letters(
     store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return the rows that a row set names, or all of a dead letter file, of the named columns or of all.
+    """Return the rows of a row set, or all rows, of a dead letter file, with the named columns or all.
 
     Raises ReconciliationError, which names the repair of the file's batch, if it cannot be read.
     """
@@ -41,7 +41,7 @@ def read_unless_damaged(
 ) -> pa.Table | None:
     """Return what `read_dead_letters` returns; None for a file that cannot be read, which is added to `damaged`.
 
-    A file that is in `damaged` already is not tried again. Without `damaged` nothing is passed over.
+    A file that is in `damaged` already is not read again. Without `damaged` no file is skipped.
     """
     if damaged is None:
         return read_dead_letters(store, file, rows, columns)

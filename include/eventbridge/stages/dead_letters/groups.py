@@ -1,4 +1,4 @@
-"""Dead letters in groups: of one rule, target and reason, and of errors that begin alike."""
+"""Groups dead letters by rule, target, reason, and the beginning of the error."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Where an error begins to tell of one delivery: a number that is no status, an address, a time, an id.
+#: Where an error becomes specific to one delivery: a number that is no status, an address, a time, an id.
 _OF_ONE = re.compile(r"\d{4,}|\d+(?=[.:\-]\d)|['\"{\[(]")
 _LONGEST = 100
 
 
 @dataclass(frozen=True)
 class DeadLetterGroup:
-    """How many dead letters are of a rule, target and reason, and have an error that begins like this."""
+    """The number of dead letters with a rule, target, reason, and beginning of the error."""
 
     rule: str | None
     target: str | None
@@ -31,5 +31,5 @@ def dead_letter_groups(records: Iterable[Mapping[str, Any]]) -> list[DeadLetterG
 
 
 def error_of(detail: str | None) -> str:
-    """Return how an error begins, up to what tells of one delivery alone; a search for it finds the others."""
+    """Return the beginning of an error, up to what is specific to one delivery; searching for it finds the group."""
     return _OF_ONE.split(detail or "", maxsplit=1)[0][:_LONGEST].strip()

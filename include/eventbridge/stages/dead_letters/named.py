@@ -1,4 +1,4 @@
-"""Which rules and targets a person may name who asks for dead letters: those of today, and those that have some."""
+"""Checks the rule and target of a request for dead letters: they are in rule files, or have dead letters."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None) -> None:
-    """Raise NotFoundError, with the nearest name, for a rule or target that no rule file has and no dead letter either.
+    """Raise NotFoundError, with the nearest name, for a rule or target that neither rule files nor dead letters have.
 
-    A rule that was removed may have dead letters. They are looked through only for a name that today's files lack.
+    A removed rule may have dead letters. They are searched only for a name that today's files lack.
     """
     try:
         rules = runtime.rule_set().rules

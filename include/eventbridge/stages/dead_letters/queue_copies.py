@@ -1,7 +1,7 @@
-"""Copies of dead letters for the dead letter queues of their targets: deliveries of their own.
+"""Copies of dead letters for the dead letter queues of their targets; each copy is a delivery of its own.
 
-A copy is pending, and points at the row of its dead letter file. Whoever reads the rows of a piece reads a copy as any
-delivery: under an id of its own, to the partition, with the dead letter as JSON for a payload.
+A copy is pending, and refers to the row of its dead letter file. Reading the rows of a piece returns a copy like any
+delivery: with its own id, for the queue, and with the dead letter as JSON payload.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
-#: Why a copy becomes pending the first time; what its attempts come to is pending as that of any delivery.
+#: The reason for which a copy becomes pending first; later it is retried like any delivery.
 COPY = "DeadLetterQueue"
-#: Why a copy is on hold that its partition would not take: no dead letter is made of a dead letter.
+#: The reason for which a copy is on hold that its queue refused: a dead letter never becomes a dead letter again.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"
 
 _FOLDER = "dead_letters/"
@@ -44,10 +44,10 @@ def is_dead_letter(file: str) -> bool:
 def read_deliveries(
     store: Store, file: str, rows: str, columns: Sequence[str], *, coded: Sequence[str] = ()
 ) -> pa.Table:
-    """Return rows of a delivery file or, of a dead letter file, the copies that they stand for.
+    """Return rows of a delivery file or, for a dead letter file, the copies of its rows.
 
     Columns of schema DELIVERY; a copy has no event of its own, so `event_file` and `event_row` name the dead letter.
-    Of a delivery file the texts `coded` come as dictionaries.
+    For a delivery file the text columns `coded` are dictionary-encoded.
     """
     if not is_dead_letter(file):
         return read_rows(store, file, rows, columns=columns, coded=coded)
@@ -57,9 +57,7 @@ def read_deliveries(
 
 
 def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
-    """Return the pending rows of a batch's dead letters whose targets have a partition: due at once, whenever asked
-    for.
-    """
+    """Return the pending rows for a batch's dead letters whose targets have a queue; they are due at once."""
     rules = runtime.rules_of(batch)
     return [
         pending
@@ -69,7 +67,7 @@ def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
 
 
 def copy_fingerprints(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
-    """Return the fingerprints, by `<rule>/<partition>`, of the copies that a batch's dead letters call for."""
+    """Return the fingerprints, by `<rule>/<queue>`, of the copies of a batch's dead letters."""
     rules = runtime.rules_of(batch)
     ids: dict[str, list[bytes]] = defaultdict(list)
     for file in runtime.ledger.files(batch.batch_id, "dead_letter"):
@@ -119,14 +117,14 @@ def _partition(rules: RuleSet, record: dict[str, Any]) -> Target | None:
 
 
 def copy_id(record: dict[str, Any]) -> bytes:
-    """Return the delivery id of the copy that a dead letter queue gets of a letter."""
+    """Return the delivery id of the copy of a dead letter for a queue."""
     return delivery_id(
         record["bus"],
         record["source"],
         record["event_id"],
         record["rule"],
         queue_of(record["target"]),
-        record["batch_id"],  # a delivery that dies twice has two letters
+        record["batch_id"],  # a delivery that is dead-lettered twice has two copies
     )
 
 
@@ -138,7 +136,7 @@ def _copy(file: str, row: int, record: dict[str, Any]) -> dict[str, Any]:
         "order_key": None,
         "not_before": None,
         "published_at": record["last_attempt_at"] or record["arrived_at"],
-        "arrived_at": batch_time(record["batch_id"]),  # its age is that of the dead letter
+        "arrived_at": batch_time(record["batch_id"]),  # it is as old as the dead letter
         "event_file": file,
         "event_row": row,
         "payload": write_document(_plain(record | {"delivery_id": delivery_id_text(record["delivery_id"])})).encode(),

@@ -1,4 +1,4 @@
-"""Reads dead letters back out of the store."""
+"""Reads dead letters from the store."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ PAGE_FILES = 100
 
 @dataclass(frozen=True)
 class DeadLetterName:
-    """Where one dead letter lies, the name that it alone has, and what it shares with other dead letters.
+    """The position of a dead letter, its unique name, and what it shares with other dead letters.
 
-    `subject` is the delivery id or, where there is none, the place of the event: several dead letters have it if a
-    delivery died several times.
+    `subject` is the delivery id or, without one, the place of the event: several dead letters have the same if a
+    delivery was dead-lettered several times.
     """
 
     name: str
@@ -63,7 +63,7 @@ class DeadLetterName:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One dead letter: its file in the store, its row there, and its columns; the long ones only if asked for."""
+    """One dead letter: its file in the store, its row there, and its columns; long ones only on request."""
 
     file: str
     row: int
@@ -82,11 +82,11 @@ def letters(
 ) -> Iterator[DeadLetter]:
     """Yield the selected dead letters, those of the newest batch first; `whole` = with event, request and attempts.
 
-    A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises ReconciliationError.
+    An unreadable file is skipped and added to `damaged`; without `damaged` it raises ReconciliationError.
     Raises UserError if the selection's SQL is not a condition.
     """
     selection = selection or Selection()
-    asks_all = selection.sql is not None  # SQL is asked about all files at once
+    asks_all = selection.sql is not None  # SQL is evaluated over all files at once
     files = dead_letter_files(runtime) if asks_all else []
     chosen = Chosen(runtime, selection, files, damaged)
     newest = (each.path for each in newest_files(runtime, "dead_letter", "dead_letters"))
@@ -96,13 +96,13 @@ def letters(
 
 @dataclass(frozen=True)
 class DeadLetterPage:
-    """Some dead letters, and the cursor behind which there may be more; None: these are the last."""
+    """A page of dead letters, and the cursor of the next page; None: this is the last."""
 
     letters: tuple[DeadLetter, ...]
     cursor: str | None
 
     def records(self) -> list[dict[str, Any]]:
-        """Return what they say."""
+        """Return their columns."""
         return [each.record for each in self.letters]
 
 
@@ -115,10 +115,10 @@ def dead_letter_page(
     damaged: Damaged | None = None,
     most_files: int = PAGE_FILES,
 ) -> DeadLetterPage:
-    """Return at most so many selected dead letters, from behind a cursor on, those of the newest batch first.
+    """Return at most `limit` selected dead letters after a cursor, those of the newest batch first.
 
-    At most `most_files` are read: a page may be short, or empty, and have a cursor all the same. The selection has no
-    SQL. Raises UserError for what is not a cursor.
+    At most `most_files` are read: a page with a cursor may be short or empty. The selection must have no SQL. Raises
+    UserError for an invalid cursor.
     """
     found: list[DeadLetter] = []
     place = read_cursor(after) if after else None
@@ -148,9 +148,9 @@ def _dead_letters_of(
 
 
 class Chosen:
-    """Which rows of some dead letter files a selection chooses; SQL is asked once, about all of them.
+    """The rows of dead letter files that a selection chooses; SQL is evaluated once, over all files.
 
-    A file that cannot be read has no rows, and is added to `damaged`; without `damaged` it raises ReconciliationError.
+    An unreadable file has no rows, and is added to `damaged`; without `damaged` it raises ReconciliationError.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Chosen:
         self._selection = selection
         self._visibility = visibility_of(runtime)
         self._keys: set[tuple[Any, ...]] | None = None
-        if selection.sql is not None:  # without files too: what is no condition is told
+        if selection.sql is not None:  # without files too, so that invalid SQL is reported
             self._keys = keys_where(
                 lambda file, columns: read_unless_damaged(runtime.store, file, columns=columns, damaged=damaged),
                 files,
@@ -170,7 +170,7 @@ class Chosen:
             )
 
     def records_of(self, file: str) -> list[tuple[int, dict[str, Any]]]:
-        """Return the chosen rows of a file, in ascending order, each with what SELECTED_BY names of it."""
+        """Return the chosen rows of a file, in ascending order, each with the columns SELECTED_BY."""
         columns = [*SELECTED_BY, "batch_id"]
         if self._selection.error is not None:
             columns.append("attempts")  # with their responses: long
@@ -188,12 +188,12 @@ class Chosen:
 
 
 def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = None) -> list[DeadLetterName]:
-    """Return the dead letters that `name` names, the newest batch's first: several if a delivery died several times.
+    """Return the dead letters with a name, newest batch first: several if a delivery was dead-lettered several times.
 
-    `name` is what `name_of` returns; or a delivery id or its beginning, or where the event lies,
-    `<bus>/<topic>/<partition>/<offset>`: the bus may be left out. A file that cannot be read is passed over and added
-    to `damaged`; without `damaged` it raises ReconciliationError. Raises UserError for what is no name, NotFoundError
-    if nothing, or more than one delivery, has it.
+    `name` is a result of `name_of`, a delivery id or its beginning, or the place of the event,
+    `<bus>/<topic>/<partition>/<offset>`: the bus is optional. An unreadable file is skipped and added to `damaged`;
+    without `damaged` it raises ReconciliationError. Raises UserError for an invalid name, NotFoundError if no
+    delivery, or more than one, has it.
     """
     found = list(_named(runtime, checked_name(name), damaged))
     subjects = {each.subject for each in found}
@@ -210,9 +210,9 @@ def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = Non
 
 
 def whole_dead_letters(runtime: Runtime, found: Sequence[DeadLetter], damaged: Damaged) -> list[dict[str, Any]]:
-    """Return what letters hold, their long columns too.
+    """Return dead letters with all columns.
 
-    Those of a file that cannot be read are left out, and the file is added to `damaged`.
+    Those of an unreadable file are left out, and the file is added to `damaged`.
     """
     whole: list[dict[str, Any]] = []
     for file, of_file in groupby(found, key=lambda each: each.file):
@@ -223,7 +223,7 @@ def whole_dead_letters(runtime: Runtime, found: Sequence[DeadLetter], damaged: D
 
 
 def read_dead_letter(runtime: Runtime, file: str, row: int) -> dict[str, Any]:
-    """Return one dead letter whole; raises ReconciliationError if its file cannot be read."""
+    """Return one dead letter with all columns; raises ReconciliationError if its file cannot be read."""
     (record,) = plain_rows(read_dead_letters(runtime.store, file, rowset.encode([row])))
     return record
 

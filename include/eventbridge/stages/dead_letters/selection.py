@@ -1,4 +1,4 @@
-"""Which dead letters a command or a redrive is about: by rule, target, reason, error text, time, names, SQL."""
+"""Selects dead letters for a command or a redrive: by rule, target, reason, error text, time, names, SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.rule.fields import nearest
 from eventbridge.stages.runtime.time_range import read_time
 
-#: Why a delivery, or an event that never became one, is dead-lettered.
+#: The reasons for which a delivery, or an event without deliveries, is dead-lettered.
 REASONS = (
     "MaximumRetryAttempts",
     "MaximumEventAge",
@@ -30,24 +30,24 @@ REASONS = (
 #: The reasons whose `detail` may quote the event: it is a payload, as the event is.
 QUOTING_REASONS: Final = frozenset({"TransformFailed", "RouteFailed", "Malformed"})
 
-#: Columns of a dead letter that a selection looks at; one by error text looks at `attempts` as well.
+#: Columns of a dead letter that a selection reads; a selection by error text also reads `attempts`.
 SELECTED_BY = (
     "delivery_id", "rule", "target", "reason", "detail", "bus", "topic", "broker", "partition_id", "offset",
     "arrived_at", "last_attempt_at",
 )  # fmt: skip
 
-#: What tells the dead letters of one delivery, or of one event that became none, from each other.
+#: Columns that distinguish the dead letters of one delivery, or of one event without deliveries.
 MARKED_BY: Final = ("batch_id", "topic", "broker", "partition_id", "offset")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A dead letter is selected if every field that is set fits it; none is set: all are.
+    """A dead letter is selected if it meets every field that is set; without any, all are selected.
 
-    `error` is text, in whatever case, within the detail or an attempt's error. `since` (included) and `until`
-    (excluded) are about the last attempt or, where none was made, about when the event arrived. `names` are names
+    `error` is text, case-insensitive, within the detail or an attempt's error. `since` (included) and `until`
+    (excluded) refer to the last attempt or, without one, to the arrival of the event. `names` are names
     as `name_of` returns them, delivery ids or their beginnings, and places `[bus/]topic/partition/offset`. `sql` is a
-    condition in DuckDB's SQL. `payloads` False: `error` is not looked for in text that may quote an event.
+    condition in DuckDB's SQL. `payloads` False: `error` is not searched for in text that may quote an event.
     """
 
     rule: str | None = None
@@ -61,7 +61,7 @@ class Selection:
     payloads: bool = True
 
     def fits(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record with SELECTED_BY, `batch_id` and `attempts` fits; `sql` is asked elsewhere."""
+        """Return whether a record with SELECTED_BY, `batch_id` and `attempts` fits; `sql` is evaluated elsewhere."""
         at = record["last_attempt_at"] or record["arrived_at"]
         return (
             self.rule in (None, record["rule"])
@@ -91,21 +91,21 @@ class Selection:
 
     @property
     def chooses(self) -> bool:
-        """Whether anything is asked of a dead letter."""
+        """Whether any field is set."""
         return self != Selection(payloads=self.payloads)
 
     def _mentions(self, record: Mapping[str, Any], text: str) -> bool:
         if not self.payloads and record["reason"] in QUOTING_REASONS:
             return False
-        told = [record["detail"], *(each[key] for each in record["attempts"] for key in ("error_class", "error"))]
-        return any(text in each.casefold() for each in told if each)
+        texts = [record["detail"], *(each[key] for each in record["attempts"] for key in ("error_class", "error"))]
+        return any(text in each.casefold() for each in texts if each)
 
 
 @dataclass(frozen=True)
 class WrittenSelection:
     """A selection as a person wrote it; empty text counts as not written.
 
-    Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was.
+    Times are ISO 8601, in UTC without an offset, or durations before now, such as `2h`.
     """
 
     rule: str | None = None
@@ -118,7 +118,7 @@ class WrittenSelection:
     sql: str | None = None
 
     def read(self, now: datetime, *, payloads: bool = True) -> Selection:
-        """Return what it chooses, for somebody who may see payloads or not.
+        """Return the selection, for a caller who may see payloads or not.
 
         Raises UserError for an unknown reason, a wrong time, or a wrong name.
         """
@@ -139,7 +139,7 @@ class WrittenSelection:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a dead letter as it is compared; raises UserError for what cannot be one."""
+    """Return the name of a dead letter in the form that is compared; raises UserError for an invalid name."""
     wanted = name.strip().lower()
     if re.fullmatch(r"([0-9a-f][0-9a-f-]*|/?[^/]+/([^/]+/)+[^/]+?)(@[0-9a-f]{8})?", wanted):
         return wanted
@@ -160,7 +160,7 @@ def is_named(record: Mapping[str, Any], wanted: str) -> bool:
 
 
 def name_of(record: Mapping[str, Any]) -> str:
-    """Return the name that one dead letter has: `subject_of` and, because a delivery can die again, `@` and `mark_of`.
+    """Return the unique name of a dead letter: `subject_of`, `@` and `mark_of`, as a delivery can have several.
 
     The record needs `batch_id` and the columns of a place.
     """
@@ -168,12 +168,12 @@ def name_of(record: Mapping[str, Any]) -> str:
 
 
 def subject_of(record: Mapping[str, Any]) -> str:
-    """Return the delivery id or, for an event that never became a delivery, `<bus>/<topic>/<partition>/<offset>`."""
+    """Return the delivery id or, for an event without deliveries, `<bus>/<topic>/<partition>/<offset>`."""
     return place_of(record) if record["delivery_id"] is None else delivery_id_text(record["delivery_id"])
 
 
 def mark_of(record: Mapping[str, Any]) -> str:
-    """Return eight hex digits that tell a dead letter from the others of its delivery: a hash of its batch and place.
+    """Return eight hex digits that distinguish the dead letters of a delivery: a hash of batch and place.
 
     `store.dead_letter_sql` computes the same in SQL.
     """
@@ -187,6 +187,6 @@ def _parts(wanted: str) -> tuple[str, str | None]:
 
 
 def place_of(record: Mapping[str, Any]) -> str:
-    """Return where the event of a dead letter lies, `<bus>/<topic>/[<broker>/]<partition>/<offset>`."""
+    """Return the place of a dead letter's event, `<bus>/<topic>/[<broker>/]<partition>/<offset>`."""
     parts = (record["bus"], record["topic"], record["broker"], str(record["partition_id"]), str(record["offset"]))
     return "/".join(part for part in parts if part)

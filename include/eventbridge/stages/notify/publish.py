@@ -1,8 +1,8 @@
-"""Publishes operational events to the bus `eventbridge`: called at the end of every stage that may have queued some.
+"""Publishes operational events to the bus `eventbridge`, at the end of every stage that may have queued some.
 
-They lie in the ledger, queued by the very transaction that made them true, until they are on the bus. A process that
-dies in between leaves them to the next stage of any batch; one that dies after publishing has them published again,
-under the same ids.
+An event is queued in the ledger by the transaction that it reports, and removed once it is on the bus. If the process
+dies in between, the next stage of any batch publishes it; if it dies after publishing, the event is published again
+under the same id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AT_ONCE = 500
 
 
 def publish_operational_events(runtime: Runtime) -> int:
-    """Publish what waits and return how many events that are; a bus that does not take them is an alarm, no failure."""
+    """Publish the queued events and return their number; if the bus refuses them, log an alarm and continue."""
     published = 0
     operations = None
     while events := runtime.ledger.waiting_operational_events(_AT_ONCE):
@@ -43,15 +43,15 @@ def publish_operational_events(runtime: Runtime) -> int:
             return published
         runtime.ledger.drop_operational_events([event.event_id for event in events])
         published += len(events)
-    if operations is not None:  # nothing else lets the bus grow
+    if operations is not None:  # only publishing makes the bus grow
         _trim(runtime, operations)
     return published
 
 
 def _trim(runtime: Runtime, operations: Bus) -> None:
-    """Drop from the bus what is older than its retention and was taken by every runner whose rules name it today.
+    """Trim events that are past the bus' retention and were taken by every runner whose rules name the bus today.
 
-    Where that cannot be told, or the bus does not respond, nothing is dropped now.
+    If that is unknown, or the bus does not respond, nothing is trimmed now.
     """
     before = runtime.clock() - timedelta(seconds=operations.retention_seconds)
     try:
@@ -66,10 +66,9 @@ def _trim(runtime: Runtime, operations: Bus) -> None:
 
 
 def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partition, int]:
-    """Return the lowest offset of each partition at which a runner stands that has, or hands over, a rule on the bus.
+    """Return the lowest committed offset of each partition over the runners that have, or hand over, a rule on the bus.
 
-    A rule that moved goes on where its old runner stands, or where that left it. A runner that no rule names needs
-    nothing.
+    A moved rule continues at its old runner's offset, or where that one stopped. A runner without rules is ignored.
     """
     known = runtime.ledger.deliverers()
     rules = {rule.name: rule for rule in runtime.rule_set().rules.values() if rule.bus == OPERATIONS_BUS.name}
@@ -88,14 +87,14 @@ def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partitio
     return kept
 
 
-#: What one event tells of: bus, rule, target, reason.
+#: The subject of one event: bus, rule, target, reason.
 _Kind = tuple[str, str | None, str | None, str]
 
 
 class DeadLetterNews:
-    """What of a batch became dead letters, by rule, target and reason.
+    """The dead letters of a batch, by rule, target and reason.
 
-    Not what was itself an operational event: an alert that cannot be delivered must not make another for ever.
+    Operational events are not counted: an alert that cannot be delivered must not cause another one for ever.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -104,7 +103,7 @@ class DeadLetterNews:
         self._responded_at: dict[_Kind, datetime] = {}
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Take dead letter records into account."""
+        """Count dead letter records."""
         for record in records:
             if record["bus"] == OPERATIONS_BUS.name:
                 continue
@@ -118,10 +117,9 @@ class DeadLetterNews:
             self._responded_at[kind] = max([*responded, self._responded_at.get(kind, self._batch.planned_at)])
 
     def events(self) -> list[OperationalEvent]:
-        """Return an event for each rule, target and reason; the same for the same batch, whenever it is asked.
+        """Return an event for each rule, target and reason; always the same ones for the same batch.
 
-        Its time is when the last response came for which one was dead-lettered; the batch's, where it was without an
-        attempt.
+        Its time is that of the last response among its dead letters or, without an attempt, that of the batch.
         """
         return [
             of_dead_letters(self._batch.batch_id, *kind, names, self._responded_at[kind])

@@ -1,1 +1,1 @@
-"""Checks an hour of events, deliveries and outcomes with Great Expectations, which is imported only for that."""
+"""Checks an hour of events, deliveries and outcomes with Great Expectations, which is imported only here."""

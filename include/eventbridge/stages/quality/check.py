@@ -1,4 +1,4 @@
-"""Checks an hour, once: measures, bounds, Data Docs page, record, event, and the rules that are on hold for it."""
+"""Checks an hour once: measures, bounds, Data Docs page, record, event, and rules that are put on hold."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from eventbridge.store import layout
 
 log = logging.getLogger(__name__)
 
-#: Of so many days at least the same hour must have been checked before a volume is compared with theirs.
+#: A volume is compared only if the same hour was checked on at least so many days before.
 VOLUME_DAYS = 3
 
 
 @instrumented("eventbridge_check_quality", of="")
 def check_quality(runtime: Runtime, hour: datetime | None = None) -> QualityRecord:
-    """Check the hour that begins at `hour` (None: the last one that is over), and return what was found.
+    """Check the hour that begins at `hour` (None: the last complete one), and return the result.
 
-    An hour is checked once: what was found then is returned. The hour's batches are those planned in it, by the
+    An hour is checked once: later calls return the recorded result. The hour's batches are those planned in it, by the
     ledger's clock. Raises UserError for an hour that is not over, or a time that does not begin one; StoreError for a
-    file of a batch that is lost or damaged: nothing is recorded then.
+    lost or damaged file of a batch: nothing is recorded then.
     """
     now = runtime.ledger.now()
     hour = hour_of(now) - HOUR if hour is None else _hour(hour, now)
@@ -60,7 +60,7 @@ def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
     counts = count_hour(runtime, committed)
     measures = _measures(runtime, rules, hour, counts)
     failures, page = run_suite(measures, f"hour {hour:%Y-%m-%d %H:00} UTC") if measures else ([], b"")
-    check_id = uuid.uuid4().hex  # whoever checks the same hour meanwhile writes files of its own
+    check_id = uuid.uuid4().hex  # a concurrent check of the same hour writes its own files
     record = QualityRecord(
         hour=hour,
         checked_at=now,
@@ -76,13 +76,13 @@ def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
     path = layout.quality(hour, check_id, "json")
     write_record(runtime, path, record)
     check = QualityCheck(hour, now, len(measures), len(failures), path)
-    held = {rule: told for rule, told in failed_rules(failures).items() if rule in rules.rules}
+    held = {rule: detail for rule, detail in failed_rules(failures).items() if rule in rules.rules}
     if runtime.ledger.note_quality_check(check, held, of_quality_check(record)):
         _log_failures(failures, held)
 
 
 def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: HourCounts) -> list[Measure]:
-    """Return the measures of an hour; also of buses and targets that had no event in it, if they had before."""
+    """Return the measures of an hour, also of buses and targets without events in it that had some before."""
     settings = runtime.settings
     limits = QualityLimits(
         malformed_rate=settings.quality_malformed_rate,

@@ -1,4 +1,4 @@
-"""Counts what an hour's batches did, from their manifests and the reasons of their dead letters."""
+"""Counts an hour's batches from their manifests and the reasons of their dead letters."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class HourCounts:
 
 
 def count_hour(runtime: Runtime, batches: Iterable[Batch]) -> HourCounts:
-    """Return the counts of committed batches; replays and redrives, which are work of other hours, are left out.
+    """Return the counts of committed batches without replays and redrives, which belong to other hours.
 
-    Raises StoreError for a file that is lost or damaged.
+    Raises StoreError for a lost or damaged file.
     """
     counts = HourCounts()
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Counts what matched events have at the paths that rules expect something of: columns of files, by DuckDB."""
+"""Counts the values of matched events at the paths of rules' expectations, from Parquet columns with DuckDB."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Fields = dict[tuple[str, str], tuple[FieldExpectation, FieldCounts]]
 
 
 def count_expected_fields(runtime: Runtime, rules: RuleSet, routed: Iterable[Mapping[str, Any]]) -> Fields:
-    """Return what today's rules expect of fields, with the counts over events of `routed` manifests, by (rule, path).
+    """Return the field expectations of today's rules, with counts over events of `routed` manifests, by (rule, path).
 
-    Holds the matched events of one archive file at a time. Raises StoreError for a file that is lost or damaged.
+    Has the matched events of one archive file in memory at a time. Raises StoreError for a lost or damaged file.
     """
     expecting = [rule for rule in rules.rules.values() if rule.expect is not None and rule.expect.fields]
     found: Fields = {
@@ -50,7 +50,7 @@ def _count(runtime: Runtime, rule: Rule, manifest: Mapping[str, Any], found: Fie
 
 
 def _matched_events(runtime: Runtime, rule: str, files: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield where the events lie that a rule matched, each once: archive file and row set."""
+    """Yield the places of a rule's matched events, each once: archive file and row set."""
     rows_of: dict[str, set[int]] = {}
     for path in files:
         table = read_table(runtime.store, path, ["rule", "event_file", "event_row"], coded=["rule", "event_file"])

@@ -1,4 +1,4 @@
-"""The hours that are checked."""
+"""The hours of quality checks."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ HOUR = timedelta(hours=1)
 
 
 def hour_of(at: datetime) -> datetime:
-    """Return the beginning of the hour, in UTC, that a time is in."""
+    """Return the start of the hour, in UTC, of a time."""
     return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

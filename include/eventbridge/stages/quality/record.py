@@ -1,4 +1,4 @@
-"""The record of a check in the store, and the history that earlier records are."""
+"""Writes and reads the records of checks in the store, and the history of volumes from earlier records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_record(runtime: Runtime, path: str, record: QualityRecord) -> None:
 
 
 def read_record(runtime: Runtime, check: QualityCheck) -> QualityRecord:
-    """Return what a check found; raises StoreError if its record is lost or damaged."""
+    """Return the result of a check; raises StoreError if its record is lost or damaged."""
     try:
         said = json.loads(runtime.store.get(check.record))
         require_known_format(check.record, said.pop("format", None))
@@ -34,7 +34,7 @@ def read_record(runtime: Runtime, check: QualityCheck) -> QualityRecord:
 
 
 def volumes_before(runtime: Runtime, hour: datetime, days: int) -> History:
-    """Return the volumes of the same hour of the days before; a record that is lost is passed over."""
+    """Return the volumes of the same hour on the days before; lost records are skipped."""
     hours = [hour - timedelta(days=day) for day in range(1, days + 1)]
     found: dict[tuple[Subject, str], list[float]] = defaultdict(list)
     for _, check in sorted(runtime.ledger.quality_checks_of(hours).items()):

@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 
 def run_suite(measures: Sequence[Measure], name: str) -> tuple[list[Measure], bytes]:
-    """Return the measures that are outside their bounds, as Great Expectations says, and its Data Docs page, in HTML.
+    """Return the measures outside their bounds according to Great Expectations, and its Data Docs page in HTML.
 
-    Its import takes many CPU-seconds, which nothing but this function pays.
+    Importing it takes many CPU-seconds, so only this function does.
     """
     import great_expectations as gx
     from great_expectations.data_context.types.base import (
@@ -47,7 +47,7 @@ def run_suite(measures: Sequence[Measure], name: str) -> tuple[list[Measure], by
 
 
 def _frame(measures: Sequence[Measure]) -> pd.DataFrame:
-    """Return a row for each subject, and for each measure three columns: its value and both its bounds."""
+    """Return a row for each subject, with three columns for each measure: the value and both bounds."""
     import pandas as pd
 
     rows: dict[str, dict[str, float]] = {}
@@ -90,7 +90,7 @@ def _expectations(frame: pd.DataFrame) -> list[Any]:
 
 
 def _failed(measures: Sequence[Measure], result: Any) -> list[Measure]:
-    """Return the measures that a result names; raises RuntimeError where an expectation could not be evaluated."""
+    """Return the measures of a result; raises RuntimeError if an expectation could not be evaluated."""
     named = set()
     for each in result.results:
         if (each.exception_info or {}).get("raised_exception"):

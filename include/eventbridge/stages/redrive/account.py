@@ -1,4 +1,4 @@
-"""How redrives are told: found by the beginning of an id, and as JSON; for command line, API and page."""
+"""Finds redrives by the beginning of an id and returns them as JSON, for command line, API and page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.stages.runtime.visibility import visibility_of
 
 
 def seen_redrives(runtime: Runtime) -> list[Redrive]:
-    """Return the redrives, the newest first; for somebody who is limited to owners those of one rule that is seen."""
+    """Return the redrives, newest first; callers who are limited to owners get those of one rule they may see."""
     visibility = visibility_of(runtime)
     return [each for each in runtime.ledger.redrives() if visibility.rule(each.selection.get("rule"))]
 
@@ -27,7 +27,7 @@ def find_redrive(runtime: Runtime, name: str) -> Redrive:
 
 
 def redrive_document(request: Redrive, counts: Counter[str]) -> dict[str, object]:
-    """Return a redrive as JSON, with what became of the dead letters it took, counted by outcome."""
+    """Return a redrive as JSON, with the number of its dead letters by outcome."""
     return {
         "redrive_id": request.redrive_id,
         "state": request.state,
@@ -43,7 +43,7 @@ def redrive_document(request: Redrive, counts: Counter[str]) -> dict[str, object
 
 
 def survey_document(found: Survey) -> dict[str, list[dict[str, object]]]:
-    """Return as JSON what a redrive would take, and what it would leave and why."""
+    """Return a survey as JSON: the dead letters that a redrive would take, and the others with the reason."""
     return {
         "taken": [{"of": of, "count": count} for of, count in sorted(found.taken.items())],
         "left": [{"of": of, "count": count, "why": why} for (of, why), count in sorted(found.left.items())],

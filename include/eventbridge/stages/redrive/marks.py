@@ -1,4 +1,4 @@
-"""What became of dead letters that were delivered again; asked by `dead-letters list`, `show` and `redrives`."""
+"""The outcomes of redriven dead letters, for `dead-letters list`, `show` and `redrives`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 
 @dataclass(frozen=True)
 class Mark:
-    """That a dead letter was redriven: by which redrive and batch, when, and what came of it.
+    """The last redrive of a dead letter: its redrive, batch, time and outcome.
 
-    `outcome` is delivered, dead_lettered (there is a newer dead letter), `pending` (it is tried again), `unmatched`
-    (today's rule, asked by --retransform, does not match the event), `pruned` (retention took what would say so) or
+    `outcome` is delivered, dead_lettered (a newer dead letter exists), `pending` (it is retried), `unmatched` (with
+    --retransform: today's rule does not match the event), `pruned` (retention removed the record of it) or
     `under way`, also while some of its batch is a deferred match.
     """
 
@@ -41,9 +41,9 @@ class Mark:
 
 
 class Marks:
-    """Finds the mark of each dead letter; keeps what it has read, so that a batch's verdicts are read once.
+    """Finds the mark of each dead letter; caches verdicts, so that those of a batch are read once.
 
-    A dead letter file that cannot be read is passed over and told in `damaged`.
+    An unreadable dead letter file is skipped and added to `damaged`.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -54,7 +54,7 @@ class Marks:
         self._outcomes: dict[str, dict[bytes, str]] = {}
 
     def of(self, letter: DeadLetter) -> Mark | None:
-        """Return what the newest redrive of a dead letter came to, None if it was never redriven."""
+        """Return the mark of the newest redrive of a dead letter, None if it was never redriven."""
         for taken in reversed(self._redriven.get(letter.file, [])):
             if letter.row in rowset.decode(taken.rows):
                 batch = self._batch(taken.batch_id)
@@ -62,7 +62,7 @@ class Marks:
         return None
 
     def counts(self, redrive: Redrive) -> Counter[str]:
-        """Return how many dead letters a redrive took, by what they came to; `unreadable`: their file is damaged."""
+        """Return how many dead letters a redrive took, by outcome; `unreadable`: their file is damaged."""
         found: Counter[str] = Counter()
         for taken in self._taken_by(redrive):
             batch = self._batch(taken.batch_id)
@@ -89,7 +89,7 @@ class Marks:
         return found or (UNDER_WAY if self._is_referred(batch.batch_id) else UNMATCHED)
 
     def _is_referred(self, batch_id: str) -> bool:
-        """Return whether something of a batch, or of those that routed it later, is not routed yet."""
+        """Return whether some deferred matches of a batch, or of batches that routed it later, are not routed yet."""
         made = self._runtime.ledger.deferred_matches_of(batch_id)
         return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
 

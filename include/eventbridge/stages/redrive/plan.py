@@ -1,4 +1,4 @@
-"""Plans the batches of kind redrive: dead letters that a selection chooses, delivered again, a batch at a time.
+"""Plans batches of kind redrive: selected dead letters that are delivered again, a batch at a time.
 
 Called by the DAG `eventbridge_redrive_dead_letters` and by `eventbridge dead-letters redrive`; the other stages then
 run as for any batch. Without retransform a batch begins at push: its delivery file holds the requests as they were,
@@ -41,9 +41,9 @@ HIGHEST_RATE = 1_000_000.0
 
 @dataclass(frozen=True)
 class RedrivePlan:
-    """The batch that was planned, or is to be gone on with; `batch_id` None: see `wait_until`, None: it has ended.
+    """The batch that was planned or is continued; `batch_id` None: see `wait_until`, None: the redrive has ended.
 
-    `damaged` says why dead letter files cannot be read that were passed over, once it has ended.
+    `damaged`: the errors of skipped dead letter files, once it has ended.
     """
 
     batch_id: str | None = None
@@ -53,7 +53,7 @@ class RedrivePlan:
 
 @dataclass
 class Survey:
-    """What a redrive would take of each `<rule>/<target>`, what not and why, and which files it cannot read."""
+    """The dead letters that a redrive would take by `<rule>/<target>`, the others by reason, and unreadable files."""
 
     taken: Counter[str] = field(default_factory=Counter)
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -63,18 +63,18 @@ class Survey:
 def begin_redrive(
     runtime: Runtime, selection: Selection, run: str, *, rate: float | None, retransform: bool, again: bool
 ) -> Redrive:
-    """Record a redrive and return it; for a `run` that has one already, that one, whatever is asked for now.
+    """Record a redrive and return it; if `run` has one already, return that one and ignore the arguments.
 
-    It takes dead letters of batches planned before now: what dies again is not redriven by the same redrive.
-    Raises UserError for a rate that cannot be kept (see `refuse_rate`), for SQL that is not a condition, and where
-    somebody who is limited to owners names no rule that is seen.
+    It takes dead letters of batches planned before now, so that it never redrives its own dead letters.
+    Raises UserError for an invalid rate (see `refuse_rate`), for SQL that is not a condition, and if a caller who is
+    limited to owners names no rule that they may see.
     """
     refuse_rate(rate)
     check_seen(runtime, (selection.rule,))
     now = runtime.ledger.now()
     Chosen(
         runtime, selection, dead_letter_files(runtime), {}
-    )  # what is not a condition is told before anything is recorded
+    )  # SQL that is not a condition is reported before anything is recorded
     request = Redrive(
         redrive_id=str(uuid.uuid4()),
         run=run,
@@ -91,7 +91,7 @@ def begin_redrive(
 def refuse_rate(rate: float | None) -> None:
     """Raise UserError for a rate that is not a number from 0.1 to 1,000,000 dead letters a second.
 
-    NaN above all: the ledger would keep it as no rate at all.
+    NaN in particular: the ledger would store it as no rate.
     """
     if rate is not None and not (math.isfinite(rate) and LOWEST_RATE <= rate <= HIGHEST_RATE):
         raise UserError(
@@ -101,14 +101,14 @@ def refuse_rate(rate: float | None) -> None:
 
 
 def survey(runtime: Runtime, selection: Selection, *, retransform: bool, again: bool) -> Survey:
-    """Return what a redrive would take now, and what it would leave and why; changes nothing."""
+    """Return the dead letters that a redrive would take now, and the others with the reason; changes nothing."""
     check_seen(runtime, (selection.rule,))
     now = runtime.ledger.now()
     return survey_of(runtime, Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again))
 
 
 def survey_of(runtime: Runtime, request: Redrive) -> Survey:
-    """Return what a redrive would still take, and what it would leave and why; of one that is done, what it left."""
+    """Return the dead letters that a recorded redrive would still take, and the others with the reason."""
     search = Search(runtime, request, {})
     found = Survey(damaged=search.damaged)
     for letter, why_not in search.letters():
@@ -121,18 +121,18 @@ def survey_of(runtime: Runtime, request: Redrive) -> Survey:
 
 @instrumented("plan_redrive", of="")
 def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] | None = None) -> RedrivePlan:
-    """Plan the next batch of a redrive, or return the one that is not finished; without dead letters left it is done.
+    """Plan the next batch of a redrive, or return its unfinished one; without further dead letters it is done.
 
-    A batch holds dead letters of one runner or, with retransform, of one target. Two dead letters of one delivery id
-    are delivered once, as the newer says. Of two planners at once one gets nothing and is told to come again, as is
-    everybody while the store has no room.
+    A batch has dead letters of one runner or, with retransform, of one target. Two dead letters of one delivery id
+    are delivered once, by the newer one. If two processes plan at once, one gets no batch and a time to try again, as
+    do all while the store is full.
     """
     refuse_lost_ledger(runtime)
     redrive = runtime.ledger.redrive(redrive_id)
     now = runtime.ledger.now()
     unfinished = _unfinished(runtime, redrive)
     if unfinished is not None:
-        # what was routed belongs to the pushes under way until its deadline, and then to settle_stale
+        # until its deadline a routed batch belongs to its pushes, afterwards to settle_stale
         open_until = unfinished.deadline_at
         if unfinished.state == "routed" and open_until is not None and open_until <= now:
             return RedrivePlan(wait_until=now + timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""Looks for the dead letters that a redrive is to take, and says of each other one why it is left."""
+"""Searches the dead letters for a redrive, and gives the reason for each one that it does not take."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ OTHER_BUS = "the rule is on another bus today"
 
 
 class Search:
-    """Looks for the dead letters that a redrive is to take, the oldest batch's first.
+    """Searches the dead letters for a redrive, those of the oldest batch first.
 
-    A file that cannot be read is passed over and told in `damaged`: the dead letters of all others are taken.
+    An unreadable file is skipped and added to `damaged`; the dead letters of all others are taken.
     """
 
     def __init__(self, runtime: Runtime, redrive: Redrive, pools: Mapping[str, PoolSlots]) -> None:
@@ -45,7 +45,7 @@ class Search:
         self.damaged: Damaged = {}
 
     def letters(self) -> Iterator[tuple[DeadLetter, str]]:
-        """Yield each selected dead letter that this redrive has not taken, with why it is not to be taken, or ""."""
+        """Yield each selected dead letter that this redrive has not taken, with the reason not to take it, or ""."""
         files = dead_letter_files(self._runtime, before=self._redrive.started_at)
         chosen = Chosen(self._runtime, self._selection, files, self.damaged)
         for file in reversed(files):
@@ -56,7 +56,7 @@ class Search:
                     yield DeadLetter(file, row, record), REDRIVEN_BEFORE if before else self._obstacle(record)
 
     def first_dead_letters(self) -> list[DeadLetter]:
-        """Return dead letters of the next batch, whole: what goes with the first one, as many as a batch may hold."""
+        """Return the dead letters of the next batch with all columns: the first one's group, up to a batch's limit."""
         while True:
             before = len(self.damaged)
             kept = self._first_readable()
@@ -83,7 +83,7 @@ class Search:
         return kept
 
     def taken(self, batch_id: str, letters: Sequence[DeadLetter]) -> list[Redriven]:
-        """Return what a batch takes of each file, at the file's next turn."""
+        """Return the rows that a batch takes of each file, under the file's next turn."""
         rows: dict[str, list[int]] = {}
         for letter in letters:
             rows.setdefault(letter.file, []).append(letter.row)
