@@ -34,7 +34,7 @@ def partition(log: BrokerLog) -> Partition:
     return partition
 
 
-def test_who_stops_within_a_block_goes_on_there(log: BrokerLog, partition: Partition) -> None:
+def test_a_reader_that_stops_within_a_block_continues_there(log: BrokerLog, partition: Partition) -> None:
     """As the buffer stage does at the end of a file: what was fetched is not fetched again, and none is passed over."""
     log.publish([(str(number).encode() * 100, None) for number in range(20_000)])
     seen: list[int] = []
@@ -81,7 +81,7 @@ def test_what_a_log_follows_is_what_its_ranges_hold(log: BrokerLog, partition: P
     assert offsets(log, partition, 0, 2) == [0, 1], "what lies before is read as ever"
 
 
-def test_a_topic_made_again_is_shorter(broker: Broker, log: BrokerLog, partition: Partition) -> None:
+def test_a_recreated_topic_is_shorter(broker: Broker, log: BrokerLog, partition: Partition) -> None:
     """A range of the old one is refused by the new one, which has another identity where topics have one."""
     log.publish([(b"1", None)] * 3)
     was = log.identities()
@@ -94,7 +94,7 @@ def test_a_topic_made_again_is_shorter(broker: Broker, log: BrokerLog, partition
         log.read(partition, 0, 3)
 
 
-def test_reading_goes_on_after_a_restart(broker: Broker, log: BrokerLog, partition: Partition) -> None:
+def test_reading_continues_after_a_restart(broker: Broker, log: BrokerLog, partition: Partition) -> None:
     """What was published before the broker was killed is there, and the same client reads, follows and publishes on."""
     log.publish([(b"1", None)])
     assert offsets(log, partition, 0, 1) == [0]

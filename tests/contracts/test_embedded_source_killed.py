@@ -101,7 +101,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, acknowledgem
 
 
 @pytest.mark.parametrize("point", ["bus.publish", "bus.publish.written", "bus.publish.done"])
-def test_killed_at_any_point_a_publish_is_whole_or_not_there(tmp_path: Path, point: str) -> None:
+def test_killed_at_any_point_a_publish_is_atomic(tmp_path: Path, point: str) -> None:
     """kill -9 before the write, between write and commit, and after it: 0, 0 and all of the messages."""
     with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
         bus.publish([(b"before", "a")] * 3)
@@ -115,7 +115,7 @@ def test_killed_at_any_point_a_publish_is_whole_or_not_there(tmp_path: Path, poi
 
 
 @pytest.mark.parametrize("point", ["bus.commit", "bus.commit.done"])
-def test_killed_at_any_point_a_commit_is_there_or_not(tmp_path: Path, point: str) -> None:
+def test_killed_at_any_point_a_commit_is_atomic(tmp_path: Path, point: str) -> None:
     """kill -9 around a commit of offsets: the old ones or the new ones, and never another group's."""
     partition = Partition("events", "", 0)
     with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:

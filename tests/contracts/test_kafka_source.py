@@ -193,7 +193,7 @@ ASK: dict[str, Ask] = {
         ),
     ],
 )
-def test_who_is_not_let_in_is_told_at_once(
+def test_a_refused_login_is_an_error_at_once(
     kafka: Kafka, tokens: str, changes: dict[str, str], said: str, ask: Ask
 ) -> None:
     """With what to correct, and without the password."""
@@ -207,7 +207,7 @@ def test_who_is_not_let_in_is_told_at_once(
 
 
 @pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
-def test_a_topic_that_is_not_there_is_named(kafka: Kafka, ask: Ask) -> None:
+def test_a_missing_topic_is_named(kafka: Kafka, ask: Ask) -> None:
     """And what to do."""
     connection = Connection("shop", "kafka", kafka.servers)
     with closing(opened(connection, "trains")) as log, pytest.raises(BusError, match=r"'trains'.*Create the topic, or"):

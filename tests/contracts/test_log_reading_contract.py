@@ -119,7 +119,7 @@ def test_a_log_that_lost_everything_begins_at_its_end(log: AnyLog, partition: Pa
     assert [message.body for message in messages_of(log.read(partition, 0, 3))] == [b"y"]
 
 
-def test_reading_goes_on_while_others_publish(log: AnyLog, partition: Partition) -> None:
+def test_reading_continues_while_others_publish(log: AnyLog, partition: Partition) -> None:
     """A reader that follows the end sees every message once, in order, with no hole."""
     done = threading.Event()
 

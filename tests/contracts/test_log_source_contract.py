@@ -38,7 +38,7 @@ def test_a_log_keeps_its_identity(log: AnyLog, partition: Partition, clock: Cloc
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LOGS if kind != "rocketmq"])  # which gives topics no identity
-def test_a_log_made_again_has_another_identity(
+def test_a_recreated_log_has_another_identity(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> None:
     """Same name, same partitions, same messages, but not the same log."""
@@ -71,7 +71,7 @@ def test_partitions_are_there_before_any_message(log: AnyLog) -> None:
 @pytest.mark.parametrize(
     "unknown", [Partition("orders", "", 3), Partition("refunds", "", 0), Partition("orders", "broker-z", 0)]
 )
-def test_a_partition_that_is_not_there_is_refused(log: AnyLog, unknown: Partition) -> None:
+def test_a_missing_partition_is_refused(log: AnyLog, unknown: Partition) -> None:
     """Every question about a partition the log does not have raises BusError, not an empty response."""
     for ask in (
         lambda: log.earliest(unknown),

@@ -148,7 +148,7 @@ ASK: dict[str, Ask] = {
         ({"extra": {"tls": True}}, r"TLS: .*Correct tls and ca_certificate"),
     ],
 )
-def test_who_is_not_let_in_is_told_at_once(secured: RocketMQ, fields: dict[str, object], said: str, ask: Ask) -> None:
+def test_a_refused_login_is_an_error_at_once(secured: RocketMQ, fields: dict[str, object], said: str, ask: Ask) -> None:
     """With what to correct, and without the password."""
     begun = time.monotonic()
     with closing(opened(secured, **fields)) as log, pytest.raises(BusError, match=said) as caught:
@@ -159,7 +159,7 @@ def test_who_is_not_let_in_is_told_at_once(secured: RocketMQ, fields: dict[str, 
 
 
 @pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
-def test_a_topic_that_is_not_there_is_named(rocketmq: RocketMQ, ask: Ask) -> None:
+def test_a_missing_topic_is_named(rocketmq: RocketMQ, ask: Ask) -> None:
     """And what to do."""
     with closing(opened(rocketmq, "trains")) as log, pytest.raises(BusError, match=r"'trains'.*Create the topic,"):
         ask(log)
@@ -173,7 +173,7 @@ def test_servers_that_are_down_are_named(ask: Ask) -> None:
         ask(log)
 
 
-def test_a_long_key_harms_nobody(log: RocketmqLog) -> None:
+def test_a_long_key_is_harmless(log: RocketmqLog) -> None:
     """It decides the partition; it is not among the properties, which a broker bounds."""
     places = log.publish([(b"1", "k" * 70_000), (b"2", "short")])
 

@@ -155,7 +155,7 @@ def test_a_reader_never_sees_a_file_half_replaced(store: Store) -> None:
         replacing.result()
 
 
-def test_what_is_not_there_is_missing(store: Store) -> None:
+def test_an_absent_value_is_missing(store: Store) -> None:
     """get and open say which file is missing, where, and what to do; exists says False; delete does not mind."""
     store.put("a/x", b"")
 

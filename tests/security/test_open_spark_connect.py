@@ -67,7 +67,7 @@ def test_a_stranger_is_refused(server: SparkConnectServer, token: str | None) ->
         _asked(url, "stranger")
 
 
-def test_who_has_the_token_is_served(server: SparkConnectServer) -> None:
+def test_a_client_with_the_token_is_served(server: SparkConnectServer) -> None:
     """By the server's own URL, and by its address with the token added."""
     _asked(server.url, "friend")
     _asked(with_token(without_token(server.url), server.token), "friend")

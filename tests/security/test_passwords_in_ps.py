@@ -68,7 +68,7 @@ def test_no_service_is_given_a_secret_as_an_argument(name: str) -> None:
     assert [secret for secret, value in SECRETS.items() if value in words] == []
 
 
-def test_valkey_asks_for_a_password_that_nobody_sees(tmp_path: Path) -> None:
+def test_valkey_requires_a_password_that_is_not_shown(tmp_path: Path) -> None:
     """The running server refuses a client without it and takes one with it."""
     with running("valkey", 6379, tmp_path) as process:
         seen = arguments()
@@ -83,7 +83,7 @@ def test_valkey_asks_for_a_password_that_nobody_sees(tmp_path: Path) -> None:
     assert SECRETS["VALKEY_PASSWORD"] not in seen
 
 
-def test_the_s3_server_asks_for_keys_that_nobody_sees(tmp_path: Path) -> None:
+def test_the_s3_server_requires_keys_that_are_not_shown(tmp_path: Path) -> None:
     """The running server takes requests that the keys sign, and no others."""
 
     def lists(address: str, secret: str) -> Callable[[], object]:

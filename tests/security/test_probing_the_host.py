@@ -97,7 +97,7 @@ def test_nothing_is_quoted_of_a_file_that_is_no_rule_file(
     assert "rule file" in told
 
 
-def test_a_misspelt_rule_file_is_told_what_is_wrong(runtime: Runtime, tmp_path: Path) -> None:
+def test_a_misspelt_rule_file_is_reported_what_is_wrong(runtime: Runtime, tmp_path: Path) -> None:
     """A field that is nearly one of a rule file makes the file one: its errors are told in full."""
     file = tmp_path / "mine.yaml"
     file.write_text("rule: {}\nbuses: {}\n")

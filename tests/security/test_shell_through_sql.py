@@ -421,7 +421,7 @@ def test_spark_would_have_run_the_shell(spark_server: SparkConnectServer, tmp_pa
     assert row["path"] == os.environ["PATH"]
 
 
-def test_a_rule_set_that_nobody_checked_runs_nothing(spark_server: SparkConnectServer, tmp_path: Path) -> None:
+def test_an_unchecked_rule_set_runs_nothing(spark_server: SparkConnectServer, tmp_path: Path) -> None:
     """Frozen by an older version or by hand: its rule is on hold with the place, and Spark sees none of its SQL."""
     made = tmp_path / "made"
     attack = f"(MAP 1 USING 'touch {made}' AS (x STRING)) = '1'"

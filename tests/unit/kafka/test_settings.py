@@ -72,7 +72,7 @@ def test_a_login_is_what_its_mechanism_needs(fields: dict[str, Any], found: dict
         ({**LOGIN, "extra": {"sasl.mechanism": "OAUTHBEARER"}}, r"Give it sasl\.oauthbearer\.token\.endpoint\.url"),
     ],
 )
-def test_what_cannot_be_used_is_told(fields: dict[str, Any], said: str) -> None:
+def test_an_unusable_value_is_reported(fields: dict[str, Any], said: str) -> None:
     """With the connection's name, what to do, and no secret."""
     with pytest.raises(ConnectionUnusable, match=said) as caught:
         settings(**fields)

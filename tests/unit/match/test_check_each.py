@@ -46,7 +46,7 @@ def checked(pattern: dict[str, Any]) -> list[tuple[bool, str, tuple[str, ...]]]:
         ),
     ],
 )
-def test_each_condition_is_told_with_the_values_seen(pattern: dict[str, Any], found: list[Any]) -> None:
+def test_each_condition_is_reported_with_the_values_seen(pattern: dict[str, Any], found: list[Any]) -> None:
     """Met and unmet conditions, alternatives, exclusions, and conditions that do not go together."""
     assert checked(pattern) == found
     assert all(met for met, _, _ in found) == matches(pattern, EVENT)

@@ -109,7 +109,7 @@ def test_a_block_holds_no_more_text_than_it_may() -> None:
     assert matcher._rooms.text.size < 10_000_000
 
 
-def test_conditions_that_share_both_ends_are_told_apart_by_their_insides() -> None:
+def test_conditions_with_equal_ends_differ_by_their_insides() -> None:
     """Of parts that differ in the middle only, each has a sign that few others have."""
     parts = [("", f"order-service/{number:05d}/events/created", "") for number in range(200)]
 

@@ -26,7 +26,7 @@ def test_classes_are_dropped_when_there_is_no_room_and_responses_stay_right() ->
     assert narrow.match(pa.array(events)).handed_back == 0
 
 
-def test_an_event_of_more_classes_than_there_is_room_for_is_right_and_handed_back_to_nobody() -> None:
+def test_an_event_of_more_classes_than_fit_is_right_and_not_handed_back() -> None:
     """What its leaves do is joined while classes are dropped, and the events beside it are as before."""
     patterns = [parse_pattern({"a": [number]}) for number in range(50)]
     events = [b'{"a":7}', write_document({"a": list(range(30))}).encode(), b'{"a":8}']

@@ -53,7 +53,7 @@ def test_what_no_cloudevent_has_is_an_error(pattern: dict[str, Any], path: str, 
     assert meant in error.remedy
 
 
-def test_errors_of_both_kinds_are_told_together() -> None:
+def test_errors_of_both_kinds_are_reported_together() -> None:
     """Nobody wants to correct a file twice."""
     errors = rule_pattern_errors({"Type": "a", "data": {"x": []}})
 

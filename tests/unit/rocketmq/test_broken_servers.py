@@ -120,7 +120,7 @@ def test_whatever_is_said_is_an_error_in_time(how: Say, error: type[RemotingErro
     assert time.monotonic() - begun < 5
 
 
-def test_the_call_after_a_broken_one_is_made_again() -> None:
+def test_the_call_after_a_broken_one_is_repeated() -> None:
     """Nothing of the connection that broke is left."""
     with server(say_half, say(route("127.0.0.1:1"))) as address, asking(address) as client:
         with pytest.raises(Unreachable):
@@ -151,7 +151,7 @@ def test_a_broker_that_is_no_master_is_none() -> None:
 
 
 @pytest.mark.parametrize(("perm", "to_write", "said"), [(4, True, "written to"), (2, False, "read")])
-def test_a_topic_without_such_queues_is_told(perm: int, to_write: bool, said: str) -> None:
+def test_a_topic_without_such_queues_is_reported(perm: int, to_write: bool, said: str) -> None:
     """Operators close a topic for writers before they take it away."""
     found = json.loads(route("127.0.0.1:1"))
     found["queueDatas"][0]["perm"] = perm
@@ -163,7 +163,7 @@ def test_a_topic_without_such_queues_is_told(perm: int, to_write: bool, said: st
         client.queues("flights", to_write=to_write)
 
 
-def test_a_broker_that_says_half_of_a_message_is_told() -> None:
+def test_a_broker_that_says_half_of_a_message_is_reported() -> None:
     """A frame may be whole and what is in it not."""
 
     def half(client: socket.socket, opaque: int) -> None:

@@ -32,7 +32,7 @@ def test_name_servers_are_parted_by_commas_or_semicolons(fields: dict[str, Any],
     assert client_settings(connection(**fields)).name_servers == servers
 
 
-def test_who_we_are_and_how_it_is_spoken(tmp_path: Path) -> None:
+def test_credentials_and_protocol(tmp_path: Path) -> None:
     """Login and password are the keys; a file of certificates means TLS; the secret is not shown."""
     file = certificates.self_signed().write(tmp_path / "own.pem")
     extra = {"ca_certificate": str(file), "check_name": "false", "read_group": "readers"}
@@ -55,7 +55,7 @@ def test_who_we_are_and_how_it_is_spoken(tmp_path: Path) -> None:
         ({"host": "a", "extra": {"ca_certificate": "/nowhere.pem"}}, "its certificates cannot be used: No such file"),
     ],
 )
-def test_what_cannot_be_used_is_told(fields: dict[str, Any], said: str) -> None:
+def test_an_unusable_value_is_reported(fields: dict[str, Any], said: str) -> None:
     """With the connection's name, what to do, and no secret."""
     with pytest.raises(ConnectionUnusable, match=said) as caught:
         client_settings(connection(**fields))

@@ -118,7 +118,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
     assert any(f".{field}: " in error for error in said)
 
 
-def test_all_errors_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     """One run tells everything, in the order of files and lines, a file that is not YAML included."""
     (tmp_path / "a.yaml").write_text(
         f"{BUS}rules:\n  r: {{bus: b, pattern: {{}}, targets: {{t: {{type: fil}}}}, x: 1}}\n"

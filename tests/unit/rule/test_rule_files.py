@@ -271,7 +271,7 @@ def test_bus_of_a_file_that_is_no_yaml_is_not_missed(tmp_path: Path) -> None:
     assert len(said_about(tmp_path)) == 1
 
 
-def test_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_folder(tmp_path: Path) -> None:
     """A missing folder is an error, not an empty rule set."""
     said = said_about(tmp_path / "rules")
 

@@ -59,7 +59,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     assert "cannot be read" in told.stdout
 
 
-def test_a_file_in_place_of_the_folder_is_told_as_such(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_reported_as_such(tmp_path: Path) -> None:
     """Naming one rule file instead of its folder says what to name."""
     file = tmp_path / "orders.yaml"
     file.write_text(BUS)

@@ -81,7 +81,7 @@ def test_what_fails_is_an_error_with_its_place(tmp_path: Path, filled_in: tuple[
     assert said(tmp_path, *filled_in) == errors
 
 
-def test_an_event_that_does_not_match_is_told_with_the_condition(tmp_path: Path) -> None:
+def test_an_event_that_does_not_match_is_explained_by_the_condition(tmp_path: Path) -> None:
     """And with the value seen; what targets would get is not told then."""
     (one,) = said(tmp_path, "enabled: true", "true\n      - event: {type: order.paid}", "A1", "A1", "1000")
 

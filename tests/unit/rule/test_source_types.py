@@ -103,7 +103,7 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
         ("type: rivr, depth: 1", "$.buses.b.source.type: unknown type 'rivr' of a source. Did you mean river?"),
     ],
 )
-def test_its_errors_are_told_at_their_place(tmp_path: Path, source: str, said: str) -> None:
+def test_its_errors_are_reported_at_their_place(tmp_path: Path, source: str, said: str) -> None:
     """Each with line, path and remedy, as for the built-in type."""
     with pytest.raises(RuleFileError) as caught:
         read(tmp_path / "rules", source)
@@ -138,7 +138,7 @@ def test_a_bus_that_is_only_read_from_is_not_published_to(tmp_path: Path) -> Non
         open_publisher(*opening(tmp_path, {"type": "canal", "depth": 2}))  # type: ignore[arg-type]
 
 
-def test_an_opener_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_opener_is_reported(tmp_path: Path) -> None:
     """The message names type, group and opener."""
     with pytest.raises(TypeUnusable, match=r"opener acme_water:nothing of the type 'leak' of the group"):
         open_source(*opening(tmp_path, {"type": "leak", "depth": 2}))  # type: ignore[arg-type]

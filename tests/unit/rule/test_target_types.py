@@ -95,7 +95,7 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
         ("list_name: a, rate: fast", "{}.rate: rate is a number of deliveries"),
     ],
 )
-def test_its_errors_are_told_at_their_place(tmp_path: Path, target: str, said: str) -> None:
+def test_its_errors_are_reported_at_their_place(tmp_path: Path, target: str, said: str) -> None:
     """Each with line, path and remedy, as for built-in types."""
     (error,) = said_about(tmp_path / "rules", f"type: listed, {target}".rstrip(", "))
 
@@ -104,7 +104,7 @@ def test_its_errors_are_told_at_their_place(tmp_path: Path, target: str, said: s
 
 
 @pytest.mark.usefixtures("listed")
-def test_an_unknown_type_is_told_with_those_of_packages(tmp_path: Path) -> None:
+def test_an_unknown_type_is_reported_with_those_of_packages(tmp_path: Path) -> None:
     """Who mistypes a package's type is told it."""
     assert said_about(tmp_path / "rules", "type: listd, list_name: a, timeout: 5s") == [
         "7:20: $.rules.r.targets.t.type: unknown type 'listd' of a target. Did you mean listed?",

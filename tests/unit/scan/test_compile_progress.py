@@ -31,7 +31,7 @@ def test_what_is_compiled_is_said_and_what_is_kept_is_not(tmp_path: Path) -> Non
     assert said.count(said[-1]) == 1
 
 
-def test_a_compilation_under_way_is_told() -> None:
+def test_a_compilation_under_way_is_reported() -> None:
     """As soon as the first function is compiled, with how many there are."""
     progress = CompileProgress(functions=3)
     told = threading.Event()

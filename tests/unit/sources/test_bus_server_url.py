@@ -25,7 +25,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("password", ["50%off", "a/secret", "a secret'", "se#cret?"])
-def test_any_password_reaches_the_server_and_nobody_else(asked: list[str], password: str) -> None:
+def test_any_password_reaches_only_the_server(asked: list[str], password: str) -> None:
     """SQLAlchemy takes all of them as they are where libpq's URLs would need them escaped."""
     with pytest.raises(BusError) as raised:
         BusServer(f"postgresql+psycopg://bus:{password}@db.example:5433/ledger?sslmode=require", "shop")
@@ -48,7 +48,7 @@ def test_a_server_that_is_gone_without_a_word_is_noticed(asked: list[str]) -> No
     assert (known["tcp_user_timeout"], known["keepalives_idle"], known["keepalives_count"]) == ("60000", "5", "3")
 
 
-def test_an_option_that_libpq_does_not_know_is_told_without_the_password(asked: list[str]) -> None:
+def test_an_option_that_libpq_does_not_know_is_reported_without_the_password(asked: list[str]) -> None:
     """It is an error of the bus like others."""
     with pytest.raises(BusError, match="colour") as raised:
         BusServer("postgresql://bus:s3cret@db.example/ledger?colour=red", "shop")

@@ -194,7 +194,7 @@ def test_a_range_of_several_pages_is_whole(bus: EmbeddedBus, monkeypatch: pytest
     assert [message.offset for message in messages_of(bus.read(PARTITION, 3, 197))] == list(range(3, 197))
 
 
-def test_a_slow_reader_holds_up_nobody(bus: EmbeddedBus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_blocks_no_writer(bus: EmbeddedBus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two messages a reader holds no lock and no snapshot: others publish, trim and checkpoint meanwhile."""
     monkeypatch.setattr(tables, "PAGE_MESSAGES", 2)
     for _ in range(6):
@@ -285,7 +285,7 @@ def test_no_thread_sees_a_publish_before_its_commit(bus: EmbeddedBus) -> None:
     assert take_signal == [0]
 
 
-def test_who_listens_hears_of_each_publish_once(bus: EmbeddedBus) -> None:
+def test_a_listener_gets_one_signal_per_publish(bus: EmbeddedBus) -> None:
     """Whoever publishes, as soon as it can be read; what was heard is told no more, and a closed bus tells nothing."""
     told = bus.announcements()
     assert told is not None

@@ -124,7 +124,7 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "told"), [("/proc", "the disk is full, /proc has 0 bytes left"), ("/", "disk I/O error. Check")]
 )
-def test_an_io_error_of_a_full_disk_is_told_as_one(folder: str, told: str) -> None:
+def test_an_io_error_of_a_full_disk_is_reported_as_one(folder: str, told: str) -> None:
     """SQLite calls a full disk an I/O error too; where there is room it is a fault of the disk."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC

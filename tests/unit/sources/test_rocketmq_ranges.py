@@ -40,7 +40,7 @@ def taken(blocks: Iterator[pa.RecordBatch], count: int) -> list[int]:
     return found[:count]
 
 
-def test_who_stops_goes_on_where_it_was() -> None:
+def test_a_stopped_reader_continues_where_it_was() -> None:
     """Within a block and at its end; all comes once, by one pull."""
     pulls = Pulls()
     ranges = RangeReader(pulls.begin)

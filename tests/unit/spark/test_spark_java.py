@@ -27,7 +27,7 @@ def test_a_java_that_is_new_enough_will_do(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("version", ["11.0.2", "1.8.0_392"])
-def test_an_old_java_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_an_old_java_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """A Java that Spark 4.2 cannot use is an error with the command that installs a newer one."""
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, version)))
 
@@ -36,7 +36,7 @@ def test_an_old_java_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_java_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No Java at all is an error with the command that installs one."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -45,7 +45,7 @@ def test_a_missing_java_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.
         require_java()
 
 
-def test_a_java_home_without_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_without_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JAVA_HOME that points nowhere is named."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
@@ -53,7 +53,7 @@ def test_a_java_home_without_java_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         require_java()
 
 
-def test_a_missing_pyspark_is_told_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_reported_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As any package of an extra: what a person has to do, not a failure of Spark's."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 

@@ -79,7 +79,7 @@ def test_a_target_recovers_when_its_path_does(tmp_path: Path) -> None:
     assert (first[0].accepted, second[0].accepted) == (False, True)
 
 
-def test_a_file_that_was_moved_away_is_made_again(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_is_recreated(tmp_path: Path) -> None:
     """Rotation: what is delivered after a rename, or a removal, stands in a new file of the name."""
     path = tmp_path / "out.jsonl"
     with closing(FileTarget(place(path), clock=now)) as target:
@@ -97,7 +97,7 @@ def test_a_file_that_was_moved_away_is_made_again(tmp_path: Path) -> None:
     assert path.read_bytes() == b"3\n"
 
 
-def test_a_flush_that_fails_is_told_once_and_the_target_goes_on(tmp_path: Path) -> None:
+def test_a_failed_flush_is_reported_once_and_the_target_continues(tmp_path: Path) -> None:
     """What may be lost raises; what is delivered after it stands on a file opened again."""
     path = tmp_path / "out.jsonl"
     reading, writing = os.pipe()
@@ -144,7 +144,7 @@ def test_files_that_are_flushed_together_share_the_sync_of_their_folder(tmp_path
     assert synced == [*map(str, paths), str(tmp_path)]
 
 
-def test_of_files_that_are_flushed_together_one_that_fails_is_told(tmp_path: Path) -> None:
+def test_of_files_that_are_flushed_together_one_that_fails_is_reported(tmp_path: Path) -> None:
     """The others are on disk, and what is delivered after it stands on a file opened again."""
     paths = [tmp_path / f"{n}.jsonl" for n in range(3)]
     targets = [FileTarget(place(path), clock=now) for path in paths]
@@ -164,7 +164,7 @@ def test_of_files_that_are_flushed_together_one_that_fails_is_told(tmp_path: Pat
     assert (again, second) == ([True] * 3, [None] * 3)
 
 
-def test_a_moved_file_that_cannot_be_flushed_is_told_too(tmp_path: Path) -> None:
+def test_a_moved_file_that_cannot_be_flushed_is_reported_too(tmp_path: Path) -> None:
     """Lines responded to before a rotation are vouched for, or reported, at the next flush."""
     path = tmp_path / "out.jsonl"
     reading, writing = os.pipe()

@@ -73,7 +73,7 @@ def test_writers_take_turns(tmp_path: Path) -> None:
     assert time.monotonic() - began < 4
 
 
-def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_a_usable_file(tmp_path: Path) -> None:
     """kill -9 in the middle of writing: the next writer is not locked out and finds, or makes, whole lines."""
     path = tmp_path / "out.jsonl"
     process = writer(path, "killed", 20_000)

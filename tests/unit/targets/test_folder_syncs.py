@@ -52,7 +52,7 @@ def test_one_sync_serves_all_that_asked_before_it_began(tmp_path: Path, disk: Di
     assert disk.syncs == 2
 
 
-def test_a_sync_that_fails_is_told_to_all_that_it_was_for(tmp_path: Path, disk: Disk) -> None:
+def test_a_failed_sync_is_reported_to_all_requesters(tmp_path: Path, disk: Disk) -> None:
     """The kernel tells of it once; whoever asks afterwards gets a sync of its own."""
     syncs = FolderSyncs()
     disk.may.release(1)

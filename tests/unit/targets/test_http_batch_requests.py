@@ -271,7 +271,7 @@ def test_a_response_that_is_none_is_everybodys(receiver: Receiver, path: str) ->
     assert not responses[0].accepted
 
 
-def test_a_connection_that_breaks_is_nobodys_response(receiver: Receiver) -> None:
+def test_a_broken_connection_is_no_response(receiver: Receiver) -> None:
     """Several batch requests are out, over HTTP/2, when it closes in the middle of a response: none is delivered."""
     path = "/drop/several"
     with closing(target_of(receiver.url(path), max_in_flight=3)) as target:

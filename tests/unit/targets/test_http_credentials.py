@@ -261,7 +261,7 @@ def test_credentials_never_show() -> None:
     assert "hush" not in text
 
 
-def test_a_connection_that_is_not_defined_is_told_when_the_target_is_opened() -> None:
+def test_a_connection_that_is_not_defined_is_reported_when_the_target_is_opened() -> None:
     """Opening asks for the connection: its error comes before anything is sent."""
 
     def look_up(connection_id: str) -> Connection:

@@ -65,7 +65,7 @@ def test_targets_that_hang_leave_room_for_others(engine: HttpEngine, receiver: R
     assert not hanging.flying
 
 
-def test_who_found_no_room_is_told_when_there_is(engine: HttpEngine, receiver: Receiver) -> None:
+def test_a_slot_without_room_is_notified_when_there_is_room(engine: HttpEngine, receiver: Receiver) -> None:
     """It is among those that have news as soon as another's request ended."""
     first, second, third = TransferSlot(engine), TransferSlot(engine), TransferSlot(engine)
     stuck = target_of(receiver.url("/hang/engine")).steps(requests(10), later(), first)
@@ -117,7 +117,7 @@ def _no_connection(connection_id: str) -> Connection:
     raise AssertionError(f"nobody asked for {connection_id}")
 
 
-def test_a_socket_with_the_number_of_a_closed_one_is_heard(engine: HttpEngine) -> None:
+def test_a_socket_with_the_number_of_a_closed_one_is_polled(engine: HttpEngine) -> None:
     """A server that closes each connection after its response gives every request a socket number seen before."""
     response = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -254,7 +254,7 @@ def test_a_connection_that_breaks_off_is_no_response(receiver: Receiver) -> None
     assert "after status 200" in (response.error or "")
 
 
-def test_nobody_listens() -> None:
+def test_nothing_listens() -> None:
     """A port without a listener is ConnectionRefused."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take it meanwhile
@@ -263,7 +263,7 @@ def test_nobody_listens() -> None:
     assert (response.accepted, response.code, response.error_class) == (False, None, "ConnectionRefused")
 
 
-def test_nobody_knows_the_host() -> None:
+def test_an_unknown_host() -> None:
     """A name that does not resolve is HostUnknown (RFC 2606 keeps .invalid unknown)."""
     response = response_of("http://nothing.invalid/")
 

@@ -235,7 +235,7 @@ OTHER = certificates.self_signed()
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_before_anything_is_sent(extra: Mapping[str, object], said: str) -> None:
+def test_an_unusable_value_is_reported_before_anything_is_sent(extra: Mapping[str, object], said: str) -> None:
     """The error names the connection and what is wrong, and shows nothing of a key or a password."""
     with pytest.raises(ConnectionUnusable) as caught:
         opened("https://crm.example/", extra)

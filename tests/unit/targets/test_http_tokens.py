@@ -230,7 +230,7 @@ def test_a_token_endpoint_without_tls_must_be_allowed() -> None:
         open_target("r", rule, lambda _: client("http://login.example/token"), now)
 
 
-def test_no_time_left_is_told(receiver: Receiver) -> None:
+def test_no_time_left_is_reported(receiver: Receiver) -> None:
     """A hanging endpoint takes the time that is left, and no more."""
     connection = client(receiver.url("/hang/late"))
     began = time.monotonic()

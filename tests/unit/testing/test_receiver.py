@@ -194,7 +194,7 @@ def test_it_ends_on_sigterm(tmp_path: Path) -> None:
     assert (code, time.monotonic() - began < 5) == (0, True)
 
 
-def test_what_it_is_told_to_respond_with(receiver: Receiver) -> None:
+def test_injected_responses(receiver: Receiver) -> None:
     """A name that was told nothing is taken; then what was told last counts, for that name alone."""
     responses = []
     for path in (

@@ -78,7 +78,7 @@ def test_a_server_that_is_killed_and_started_again_has_what_it_had(again: Again)
         store.get("deleted")
 
 
-def test_a_request_that_never_got_a_response_is_not_there(again: Again, tmp_path: Path) -> None:
+def test_a_request_without_a_response_is_not_recorded(again: Again, tmp_path: Path) -> None:
     """A line that was cut short by the kill is not a request, and the next one begins in its place."""
     store = again()
     store.put("whole", b"1")

@@ -166,7 +166,7 @@ def test_binary_data_is_its_base64_text() -> None:
         ("$.data_base64[0]", 2, "'data_base64' is a single value", "$.data.data_base64[0]"),
     ],
 )
-def test_a_wrong_path_is_told_where_and_what_to_write(path: str, character: int, message: str, remedy: str) -> None:
+def test_a_wrong_path_is_located_with_a_remedy(path: str, character: int, message: str, remedy: str) -> None:
     """Each error names the path, the character (from 1), what is wrong there and what to write instead."""
     with pytest.raises(TransformError) as caught:
         parse_path(path, "$.value.name")

@@ -163,7 +163,7 @@ def test_a_placeholder_knows_where_it_stands() -> None:
         ("half \ud800 ${x}", "half of a surrogate pair at line 1, column 6", "whole character"),
     ],
 )
-def test_a_wrong_template_is_told_where_and_what_to_write(text: str, message: str, remedy: str) -> None:
+def test_a_wrong_template_is_located_with_a_remedy(text: str, message: str, remedy: str) -> None:
     """One error, with line and column in the template and what to write instead."""
     _, errors = parse_template(text, "$.template")
 
@@ -175,7 +175,7 @@ def test_a_wrong_template_is_told_where_and_what_to_write(text: str, message: st
     assert remedy in errors[0].remedy
 
 
-def test_all_placeholders_that_are_wrong_are_told() -> None:
+def test_all_placeholders_that_are_wrong_are_reported() -> None:
     """A second error does not wait for the first to be corrected."""
     _, errors = parse_template("${} ${a b} ${ok} ${$.x} ${")
 

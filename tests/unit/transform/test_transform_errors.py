@@ -158,7 +158,7 @@ def test_what_is_right_has_no_errors(definition: dict[str, Any]) -> None:
         ({"form": "TEMPLATE", "template": "${xyzzy}"}, "$.template", "is not defined", "Define xyzzy under value"),
     ],
 )
-def test_an_error_is_told_with_path_and_remedy(definition: Any, path: str, message: str, remedy: str) -> None:
+def test_an_error_is_reported_with_path_and_remedy(definition: Any, path: str, message: str, remedy: str) -> None:
     """One error, with its JSON path below the transform, what it is, what to write."""
     errors = transform_errors(definition)
 
@@ -169,7 +169,7 @@ def test_an_error_is_told_with_path_and_remedy(definition: Any, path: str, messa
     assert not errors[0].message.endswith(".")
 
 
-def test_all_errors_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     """Fields, names, paths and placeholders: one reading finds them all."""
     errors = transform_errors(
         {

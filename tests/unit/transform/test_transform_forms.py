@@ -142,7 +142,7 @@ def test_the_content_type_says_what_the_template_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["none", "nosuch"])
-def test_a_default_stands_for_null_and_for_what_is_not_there(name: str) -> None:
+def test_a_default_replaces_null_and_missing_values(name: str) -> None:
     """As in a shell, `:-` covers both; an empty text or false is a value."""
     path = f"$.data.{name}"
 
@@ -190,7 +190,7 @@ def test_what_is_predefined() -> None:
     ]
 
 
-def test_the_arrival_is_told_in_utc() -> None:
+def test_the_arrival_is_reported_in_utc() -> None:
     """Whatever zone the clock is in, the text ends in Z and has six digits of a second."""
     zone = timezone(timedelta(hours=-3))
     scope = SCOPE._replace(ingested_at=datetime(2026, 5, 1, 22, 30, 0, 7, tzinfo=zone))
