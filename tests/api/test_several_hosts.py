@@ -28,9 +28,9 @@ def made(postgresql_server: Postgresql, tmp_path: Path) -> Iterator[Installation
 
 
 def test_two_servers_act_as_one(made: Installation) -> None:
-    """Events of both get places of their own in one bus, and a call sent again to the other gets as it was.
+    """Events of both have distinct positions on one bus, and a call repeated at the other gets the first response.
 
-    What an owner may publish a second they count together: what one took the other refuses.
+    They share the quota of an owner: once one server has used it up, the other refuses.
     """
     (made.folder / "rules" / "desk.yaml").write_text(QUOTA)
     with Server(made) as one, Server(made) as two:
@@ -41,7 +41,7 @@ def test_two_servers_act_as_one(made: Installation) -> None:
                 for turn, client in enumerate((first, second) * 3)
             ]
             keyed = BATCHED | {"idempotency-key": "once"}
-            responses = [client.post(PATH, json=[order(100)], headers=keyed) for client in (first, second)]
+            repeated = [client.post(PATH, json=[order(100)], headers=keyed) for client in (first, second)]
             whole = [order(number) for number in range(50)]
             published = [
                 client.post("/buses/tight/events", json=whole, headers=BATCHED).status_code
@@ -52,7 +52,7 @@ def test_two_servers_act_as_one(made: Installation) -> None:
     assert [response.status_code for response in responses] == [200] * 6
     results = [result for response in responses for result in response.json()["results"]]
     assert len({(each["partition"], each["offset"]) for each in results}) == 18
-    assert responses[0].json() == responses[1].json()
-    assert [response.headers.get("idempotency-replayed") for response in responses] == [None, "true"]
+    assert repeated[0].json() == repeated[1].json()
+    assert [response.headers.get("idempotency-replayed") for response in repeated] == [None, "true"]
     assert published == [200, 429]
     assert ends == [(0, ""), (0, "")]

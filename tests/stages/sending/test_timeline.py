@@ -140,4 +140,4 @@ def test_a_line_keeps_its_colour_on_every_chart_and_a_lone_value_is_a_dot() -> N
     assert [(each["delivered"], each["failed"]) for each in colours] == [(2, 3), (2, 3)]
     assert all(len(set(each.values())) == 3 for each in colours)
     assert (seconds.dots.count("M"), seconds.path.count("M"), seconds.path.count("L")) == (1, 1, 1)
-    assert not latency_chart(Timeline("hour", (steps[0],)), "three", "Times").drawn
+    assert not latency_chart(Timeline("hour", (steps[0],)), "three", "Times").has_values
