@@ -1,4 +1,4 @@
-"""An archive without a bus: batches as `buffer` lands them, put into store and ledger for benchmarks that read it."""
+"""Creates an archive without a bus: batches in store and ledger as `buffer` lands them, for benchmarks that read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A FastAPI application that gives back what it gets, and nothing else: what `bench_api` is measured beside.
+"""A FastAPI application that only echoes requests, the baseline of `bench_api`.
 
 `python -m benchmarks.bare_echo` prints its URL and serves until it is ended.
 """

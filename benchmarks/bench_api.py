@@ -1,4 +1,4 @@
-"""`make bench-api`: how many events the HTTP API takes per CPU-second of its server, beside a bare FastAPI echo.
+"""`make bench-api`: how many events the HTTP API accepts per CPU-second of its server, compared with a FastAPI echo.
 
 Several connections send batches of CloudEvents of 1 KiB to `eventbridge serve`, whose responses say that they are on
 disk. The same bodies go to an application that gives them back. CPU time is that of the server's process alone.
@@ -145,7 +145,7 @@ def _table(rows: list[Row], options: argparse.Namespace) -> Table:
     for column in ("", "events", "events/CPU-s", "events/s", "us CPU an event", "goal"):
         table.add_column(column, justify="left" if not column else "right")
     for row in rows:
-        goal = "" if row.goal is None else f"{row.goal:,}: {'kept' if row.rate >= row.goal else 'missed'}"
+        goal = "" if row.goal is None else f"{row.goal:,}: {'met' if row.rate >= row.goal else 'MISSED'}"
         figures = [
             f"{row.events:,}",
             f"{row.rate:,.0f}",

@@ -1,4 +1,4 @@
-"""`make bench-backtest`: what a backtest costs, beside reading and matching the same events as `make bench-match` does.
+"""`make bench-backtest`: the cost of a backtest, compared with reading and matching the same events.
 
 An archive of the events of `bench-match`, as `buffer` lands them; its mixed rules, each with a TEMPLATE for its
 target, are the candidate. Both run in one local Spark of two cores and take turns, round by round; CPU-seconds are
@@ -131,7 +131,7 @@ def _show(found: dict[str, list[Timed]], options: argparse.Namespace) -> bool:
     Console(width=120).print(table)
     times = medians["backtest"] / medians["read and match"]
     kept = times <= GOAL
-    print(f"goal: CPU of a backtest, at most {GOAL:g} times: {times:.2f}: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    print(f"goal: CPU of a backtest, at most {GOAL:g} times: {times:.2f}: {'met' if kept else 'MISSED'}")  # noqa: T201
     return kept
 
 

@@ -1,4 +1,4 @@
-"""`make bench-batch`: what the stages of one large batch cost, and how much memory each takes.
+"""`make bench-batch`: CPU time and memory of the stages of one large batch.
 
 One batch of many events of which every other is delivered once, and one of fewer that are delivered to twenty targets
 each; all targets are files. Each stage, and the push of each chunk, is a process of its own, as a task is, so that its
@@ -118,7 +118,7 @@ def _judged(batch: Batch, costs: Mapping[str, Cost], *, first: bool) -> bool:
     if first:
         goals.append(("buffer to commit, us of CPU an event", after_listen.cpu / batch.events * 1e6, EVENT_GOAL))
     for what, found, most in goals:
-        print(f"goal: {what}: at most {most:g}: {found:.1f}: {'kept' if found <= most else 'NOT KEPT'}")  # noqa: T201
+        print(f"goal: {what}: at most {most:g}: {found:.1f}: {'met' if found <= most else 'MISSED'}")  # noqa: T201
     print()  # noqa: T201
     return all(found <= most for _, found, most in goals)
 

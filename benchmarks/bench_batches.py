@@ -1,4 +1,4 @@
-"""`make bench-batches`: what memory a streaming task takes that has closed very many batches.
+"""`make bench-batches`: the memory of a streaming task after very many batches.
 
 A streaming task in this process, whose batches are full with four events: everything else is as it is in production,
 but for the committer, which small batches have not. The receiver is a process of its own. Peaks are those of the
@@ -109,7 +109,7 @@ def _report(peaks: dict[int, float], took: float, cpu: float, differences: int) 
         (f"peak after {batches:,} batches by that after {_FIRST:,}", grown, _MOST),
         ("differences of the audit", differences, 0),
     ):
-        verdict = "kept" if reached <= most else "NOT KEPT"
+        verdict = "met" if reached <= most else "MISSED"
         print(f"goal: {what} at most {most:,g}: {reached:,.3g}: {verdict}")  # noqa: T201
     return 0 if grown <= _MOST and not differences else 1
 

@@ -268,7 +268,7 @@ def _table(found: Sequence[Found]) -> Table:
 
 
 def _print_verdict(found: Found) -> None:
-    kept = "kept" if found.is_kept else "NOT KEPT"
+    kept = "met" if found.is_kept else "MISSED"
     audited = f"{found.lost:,} lost, {found.twice:,} twice, {found.differences:,} differences in the reconciliation"
     print(f"goal: {found.name}: at least {GOAL:,} events/s, none lost or twice: {found.rate:,.0f}, {audited}: {kept}")  # noqa: T201
     times = found.seconds / found.landing_alone

@@ -1,4 +1,4 @@
-"""`make bench-fairness`: what low work gets beside high, a quiet topic beside a hot one, and how soon a word holds.
+"""`make bench-fairness`: priorities, a quiet topic beside a hot one, and how soon an override takes effect.
 
 Without Airflow, whose scheduler loop comes on top of each time here: push slots are given as Airflow gives them, the
 heaviest first, by an executor of the benchmark's own; targets are paths of a compiled receiver. High work offers three
@@ -97,7 +97,7 @@ def _topics(receiver: CompiledReceiver, options: argparse.Namespace) -> bool:
 
 
 def _overrides(effects: Sequence[TimeToEffect]) -> bool:
-    table = Table(title="an override, and when it holds")
+    table = Table(title="an override, and when it takes effect")
     for title in ("said", "seconds to effect"):
         table.add_column(title, justify="left" if title == "said" else "right")
     for effect in effects:
@@ -105,12 +105,12 @@ def _overrides(effects: Sequence[TimeToEffect]) -> bool:
     Console(width=120).print(table)
     worst = max(effects, key=lambda each: (not each.seconds <= EFFECT_GOAL, each.seconds))
     kept = all(each.seconds <= EFFECT_GOAL for each in effects)
-    goal = f"every word holds within {EFFECT_GOAL:g} s, a loop of Airflow's scheduler aside"
+    goal = f"every override takes effect within {EFFECT_GOAL:g} s, apart from a loop of Airflow's scheduler"
     return _judged(goal, f"{worst.action} after {worst.seconds:.2f} s", kept=kept)
 
 
 def _judged(goal: str, found: str, *, kept: bool) -> bool:
-    print(f"goal: {goal}: {found}: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    print(f"goal: {goal}: {found}: {'met' if kept else 'MISSED'}")  # noqa: T201
     return kept
 
 

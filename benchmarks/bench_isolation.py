@@ -1,4 +1,4 @@
-"""`make bench-isolation`: what three bad targets cost seven good ones, and push's memory while deliveries wait.
+"""`make bench-isolation`: the effect of three bad targets on seven good ones, and push's memory while deliveries wait.
 
 Ten rules at equal load, events published at a steady rate. In every second run one target hangs, one responds after
 2 s, one fails by turns; runs with and without them take turns, as a machine's speed changes in minutes. The runner, the
@@ -144,7 +144,7 @@ def _isolation(receiver: CompiledReceiver, options: argparse.Namespace) -> bool:
     lost, longer = _compared(lines[1], lines[0])
     kept = lost <= LOST_GOAL and longer <= P99_GOAL
     Console(width=120).print(table)
-    print(f"goal: at most {LOST_GOAL:.0%} lost, p99 at most {P99_GOAL:g} times: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
+    print(f"goal: at most {LOST_GOAL:.0%} lost, p99 at most {P99_GOAL:g} times: {'met' if kept else 'MISSED'}\n")  # noqa: T201
     return kept
 
 
@@ -196,7 +196,7 @@ def _beginnings(receiver: CompiledReceiver, options: argparse.Namespace) -> bool
         table.add_row(mode, f"{before.p99:.3f}", f"{after.p99:.3f}", f"{times:.2f}", f"{after.longest:.3f}")
     Console(width=120).print(table)
     goal = f"goal: p99 at most {BEGINS_GOAL:g} times, in batch mode one time-out of {TIMEOUT_SECONDS:g} s more"
-    print(f"{goal}: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
+    print(f"{goal}: {'met' if kept else 'MISSED'}\n")  # noqa: T201
     return kept
 
 

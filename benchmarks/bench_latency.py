@@ -141,7 +141,7 @@ def _report(passages: Sequence[Passage]) -> int:
     p50, p99 = _quantile(seconds, 0.5), _quantile(seconds, 0.99)
     print(f"\n  {'in all':<18} p50 {p50:5.2f}   p99 {p99:5.2f}   mean {statistics.mean(seconds):.2f}")  # noqa: T201
     kept = p50 <= PROMISED[0] and p99 <= PROMISED[1]
-    print(f"  promised: p50 {PROMISED[0]:g}, p99 {PROMISED[1]:g}: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    print(f"  promised: p50 {PROMISED[0]:g}, p99 {PROMISED[1]:g}: {'met' if kept else 'MISSED'}")  # noqa: T201
     return 0 if kept else 1
 
 

@@ -1,4 +1,4 @@
-"""`make bench-many-rules`: what a delivery costs from push to commit when each of many rules has a target of its own.
+"""`make bench-many-rules`: the cost of a delivery from push to commit if each of many rules has its own target.
 
 The events of one batch match one rule each, in turns, and every target is healthy: the paths of one compiled receiver,
 or files. The settings are the product's own. Each chunk is pushed by a process, as many at a time as `make demo` has
@@ -92,7 +92,7 @@ def main() -> int:
     for row in rows:
         for failure in row.found.failed:
             print(f"{row.what}, {row.rules:,} rules: a push failed: {failure}")  # noqa: T201
-    print(f"goal: nothing pending, nobody degraded: {'kept' if all(row.clean for row in rows) else 'NOT KEPT'}")  # noqa: T201
+    print(f"goal: nothing pending, no target degraded: {'met' if all(row.clean for row in rows) else 'MISSED'}")  # noqa: T201
     return 0 if kept and all(row.clean for row in rows) else 1
 
 

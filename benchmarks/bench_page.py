@@ -306,7 +306,7 @@ def _show(columns: dict[str, dict[str, Asked]], options: argparse.Namespace) -> 
         good = asked.wall <= goal and not many
         kept &= good
         cells = [f"{each[page].wall:.0f} ({each[page].cpu:.0f})" if page in each else "" for each in columns.values()]
-        table.add_row(page or "/", *cells, "" if times is None else f"{times:.1f}", "kept" if good else "NOT KEPT")
+        table.add_row(page or "/", *cells, "" if times is None else f"{times:.1f}", "met" if good else "MISSED")
     console = Console(width=130)
     console.print(table)
     console.print(
@@ -315,7 +315,7 @@ def _show(columns: dict[str, dict[str, Asked]], options: argparse.Namespace) -> 
     )
     console.print(
         f"goals: each page at most {GOAL:g} ms, and {TIMES:g} times the empty one or {_SMALL:g} ms; "
-        f"find by id at most {FIND_GOAL:,.0f} ms: {'kept' if kept else 'NOT KEPT'}"
+        f"find by id at most {FIND_GOAL:,.0f} ms: {'met' if kept else 'MISSED'}"
     )
     return kept
 

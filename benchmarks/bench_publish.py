@@ -1,4 +1,4 @@
-"""How fast the embedded bus takes events and gives them back.
+"""How fast events are published to and read from the embedded bus.
 
 `python benchmarks/bench_publish.py` prints one table; the claim is 100,000 events of 1 KiB in at most 5 s.
 The bus is made in a temporary folder below the working directory, so that a real disk is measured.

@@ -1,4 +1,4 @@
-"""`make bench-push`: how fast one push process delivers, beside clients that do nothing but the POST.
+"""`make bench-push`: how fast one push process delivers, compared with clients that only POST.
 
 Deliveries of 1 KiB are signed, sent over loopback to a compiled receiver on another core, and their outcomes written
 and recorded. aiohttp and httpx send the same bodies with the same number in flight, and sign and write nothing.

@@ -1,4 +1,4 @@
-"""`make bench-replay`: what a replay at full speed costs live traffic, how fast it is, and what it looks at.
+"""`make bench-replay`: the effect of a replay at full speed on live traffic, its speed, and the files that it reads.
 
 Live traffic at 30 % of what it could be, alone and beside a replay, in rounds that take turns, as a machine's speed
 changes in minutes. Then an archive is replayed to a file target: matched on a Spark Connect server, two pushes at once.
@@ -319,7 +319,7 @@ def _an_hour(place: Site) -> tuple[int, int, int]:
 
 
 def _judged(goal: str, found: str, *, kept: bool) -> bool:
-    print(f"goal: {goal}: {found}: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    print(f"goal: {goal}: {found}: {'met' if kept else 'MISSED'}")  # noqa: T201
     return kept
 
 

@@ -1,4 +1,4 @@
-"""`make bench-retry-lane`: what a look for due deliveries costs while many are pending, and how late they are taken up.
+"""`make bench-retry-lane`: the cost of finding due deliveries while many are pending, and their delay.
 
 A look is what the watcher does again and again; its cost must not depend on what is pending and not due. Then as many
 deliveries fail and are pending by the product's own settlement, to be tried again at random times within an hour: how
@@ -98,7 +98,7 @@ def _costs(pending: int) -> bool:
     kept = all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in (queries, looks, plans))
     Console(width=120).print(table)
     what = f"query, look and plan with {pending:,} at most {COST_GOAL:g} times those with none (+{COST_SLACK_MS:g} ms)"
-    print(f"goal: {what}: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
+    print(f"goal: {what}: {'met' if kept else 'MISSED'}\n")  # noqa: T201
     return kept
 
 
@@ -160,7 +160,7 @@ def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
     kept = all(_quantile(firsts, 0.99) <= LATE_GOAL for _, firsts in found.values())
     Console(width=120).print(table)
     what = f"first attempt at most {LATE_GOAL:g} s late at p99, after either time"
-    print(f"goal: {what}: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    print(f"goal: {what}: {'met' if kept else 'MISSED'}")  # noqa: T201
     return kept
 
 

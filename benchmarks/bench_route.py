@@ -1,6 +1,6 @@
 """Route as a whole in one process: read buffer rows, match, render, write delivery Parquet; CPU seconds per event.
 
-`python -m benchmarks.bench_route EVENTS RULES` prints one table; `measure` is for whoever compares matchers.
+`python -m benchmarks.bench_route EVENTS RULES` prints one table; `measure` is for comparisons of matchers.
 """
 
 from __future__ import annotations

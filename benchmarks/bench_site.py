@@ -1,4 +1,4 @@
-"""What the delivery benchmarks share: an installation in a temporary folder, events in it, and stages in processes."""
+"""Shared by the delivery benchmarks: an installation in a temporary folder, its events, and stages in processes."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def _report(found: Sequence[Found], where: str) -> int:
     Console(width=120).print(table)
     goals = [goal for each in found for goal in goals_of(each)]
     for what, reached, most in goals:
-        print(f"goal: {what} at most {most:,g}: {reached:,.3g}: {'kept' if reached <= most else 'NOT KEPT'}")  # noqa: T201
+        print(f"goal: {what} at most {most:,g}: {reached:,.3g}: {'met' if reached <= most else 'MISSED'}")  # noqa: T201
     return 0 if all(reached <= most for _, reached, most in goals) else 1
 
 

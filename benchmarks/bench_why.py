@@ -177,7 +177,7 @@ def _show(rows: list[Row]) -> bool:
         )
     Console(width=130).print(table)
     kept = all(max(row.delivered, row.unknown) <= GOAL for row in rows)
-    print(f"goal: each at most {GOAL:g} s: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    print(f"goal: each at most {GOAL:g} s: {'met' if kept else 'MISSED'}")  # noqa: T201
     return kept
 
 

@@ -52,7 +52,7 @@ def memory_is_flat(receiver: CompiledReceiver, pending: int) -> bool:
             )
     kept = peaks[-1] <= peaks[0] * _FLAT
     Console(width=120).print(table)
-    print(f"goal: flat, at most {_FLAT:g} times of what it was at first: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    print(f"goal: flat, at most {_FLAT:g} times of what it was at first: {'met' if kept else 'MISSED'}")  # noqa: T201
     return kept
 
 

@@ -19,7 +19,7 @@ _WIDTH = 200
 RATE = "events"
 """The unit of a comparison that is about the line's own rate."""
 
-KEPT = {True: "kept", False: "NOT KEPT", None: ""}
+KEPT = {True: "met", False: "MISSED", None: ""}
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ def verdict(sections: Sections) -> Iterator[str]:
     for what in ("goal", "floor"):
         judged = [(section, line, one, *one.judged(what)) for section, line, one in every]
         kept = [each[-1] for each in judged if each[-1] is not None]
-        yield f"{sum(kept)} of {len(kept)} {what}s kept"
+        yield f"{sum(kept)} of {len(kept)} {what}s met"
         for section, line, one, bound, is_kept in judged:
             if is_kept is False:
                 where = f"{section}: {line.what}, {line.rules:,} rules"
-                yield f"  NOT KEPT: {where}: {_figure(one)}, {what} {_bound(one, bound)}"
+                yield f"  MISSED: {where}: {_figure(one)}, {what} {_bound(one, bound)}"
 
 
 def _add(table: Table, line: Line) -> None:
