@@ -1,1 +1,1 @@
-"""Runs candidate rules over the archive, or compares two, and reports; nothing is delivered."""
+"""Runs candidate rules over the archive, or compares two candidates, and reports; nothing is delivered."""

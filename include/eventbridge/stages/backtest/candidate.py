@@ -1,4 +1,4 @@
-"""Rules that are backtested, and which rules of two candidates are compared."""
+"""Candidates of backtests, and the pairs of rules that are compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.rule import RuleSet
 
 @dataclass(frozen=True)
 class Candidate:
-    """Rules of one bus that are backtested, under the name that a person gave; all of them are enabled."""
+    """Rules of one bus that are backtested, under a name that the user gave; all of them are enabled."""
 
     name: str
     bus: str
@@ -18,7 +18,7 @@ class Candidate:
 
 
 def pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
-    """Return which rules of A and of B are compared: those of one name; if each has one rule, these two."""
+    """Return the pairs of rules of A and B to compare: those with the same name; if each has one rule, these two."""
     ours, theirs = sorted(a), sorted(b)
     if len(ours) == len(theirs) == 1:
         return [(ours[0], theirs[0])]
@@ -26,7 +26,7 @@ def pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def apart_of(a: RuleSet, b: RuleSet, pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the rules of A and of B that are routed as costly ones are: budgeted, or compared with one that is."""
+    """Return the rules of A and of B that are routed separately: budgeted ones, and those compared with one."""
     ours, theirs = ({rule.name for rule in rules.rules.values() if rule.is_budgeted} for rules in (a, b))
     for one, other in pairs:
         if one in ours or other in theirs:

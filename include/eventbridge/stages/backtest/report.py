@@ -1,4 +1,4 @@
-"""What a backtest reports, as a document: JSON for programs."""
+"""The report of a backtest as a JSON document for programs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from eventbridge.model.backtested import Change, EventSample, Failure, OutputSam
 
 
 class Peak(Struct, frozen=True):
-    """How many events were matched in the time that begins at `at`."""
+    """The number of matched events in the time that begins at `at`."""
 
     at: datetime
     matched: int
 
 
 class Hour(Struct, frozen=True):
-    """Events that were landed in the hour that begins at `at`, and how many of them were matched."""
+    """The events landed in the hour that begins at `at`, and how many of them matched."""
 
     at: datetime
     landed: int
@@ -25,7 +25,7 @@ class Hour(Struct, frozen=True):
 
 
 class TargetReport(Struct, frozen=True):
-    """What one target of a rule would receive, and what would fail."""
+    """The events that one target of a rule would receive, and those that would fail."""
 
     target: str
     rendered: int
@@ -35,10 +35,10 @@ class TargetReport(Struct, frozen=True):
 
 
 class RuleReport(Struct, frozen=True, kw_only=True):
-    """What one rule matches: in all, by hour, a second on average, in its largest minute; and its targets.
+    """The matches of one rule: in total, by hour, a second on average, in its largest minute; and its targets.
 
-    `left_out` events were not looked at whole, as `left_out_why` says: its budget was spent, or Spark cannot make sense
-    of its SQL. They are in no other number.
+    `left_out` events were not evaluated, for the reason `left_out_why`: its budget was spent, or Spark rejects its
+    SQL. They are in no other number.
     """
 
     rule: str
@@ -53,7 +53,7 @@ class RuleReport(Struct, frozen=True, kw_only=True):
 
 
 class TargetDifference(Struct, frozen=True):
-    """Events that both rules match and of which a target would receive something else by B; `only_in` A or B: "both".
+    """Events that both rules match and for which a target's output differs with B; `only_in` A or B, or "both".
 
     A target that only one of the rules has is not compared.
     """
@@ -65,7 +65,7 @@ class TargetDifference(Struct, frozen=True):
 
 
 class PairReport(Struct, frozen=True, kw_only=True):
-    """How rule `b` of B differs from rule `a` of A; `left_out` events are compared by neither."""
+    """The differences of rule `b` of B from rule `a` of A; `left_out` events are not compared."""
 
     a: str
     b: str
@@ -82,7 +82,7 @@ class PairReport(Struct, frozen=True, kw_only=True):
 
 
 class BacktestReport(Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
-    """What a candidate makes of a part of the archive; times in UTC, those of events when they were landed."""
+    """The result of a candidate for a part of the archive; times in UTC, those of events are times of landing."""
 
     format: int = 1
     backtest_id: str
@@ -97,7 +97,7 @@ class BacktestReport(Struct, frozen=True, kw_only=True, rename={"since": "from",
 
 
 class DiffReport(Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
-    """How candidate B differs from A over a part of the archive; rules that only one of them has are named."""
+    """The differences of candidate B from A over a part of the archive; rules of only one of them are listed."""
 
     format: int = 1
     backtest_id: str

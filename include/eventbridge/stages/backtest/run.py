@@ -1,7 +1,7 @@
 """Runs one candidate, or two in one pass, over the archive: a replay that stops after route and reports.
 
-Nothing is planned in the ledger and nothing is delivered. Spark's workers count; what budgeted rules leave in the store
-lies below a name of this run and is removed at its end. A process that dies before leaves files that nothing names.
+Nothing is planned in the ledger and nothing is delivered. Spark's workers count; the files of budgeted rules are
+written below a name of this run and removed at its end. A process that dies before that leaves lost files.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
-#: Rows that are one job for Spark, if no rule is budgeted.
+#: Rows of one Spark job, if no rule is budgeted.
 _ROWS_OF_TURN = 5_000_000
-#: Rows of the first job: what it finds samples of the others need not render.
+#: Rows of the first job: later jobs need not render outputs of which it found enough samples.
 _FIRST_ROWS = 200_000
 #: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route.
 _ROWS_OF_SLICE = 20_000
 #: Whose Spark session, and whose Python workers, a backtest has.
 _RUNNER = "backtest"
 
-#: What was let through by patterns, of each candidate by rule: pairs of file and row set.
+#: The events that patterns matched, by candidate and rule: pairs of file and row set.
 _CandidateEvents = list[dict[str, list[tuple[str, str]]]]
 
 
@@ -54,7 +54,7 @@ class ArchivePart:
 
 
 def backtest(runtime: Runtime, candidate: Candidate, part: ArchivePart, router: Router) -> BacktestReport:
-    """Run a candidate over a part of the archive; raises SparkError where Spark fails, StoreError for a lost file."""
+    """Run a candidate over a part of the archive; raises SparkError if Spark fails, StoreError for a lost file."""
     run = _Run(runtime, [candidate], part, router)
     run.go()
     seconds = (part.until - part.since).total_seconds()
@@ -118,7 +118,7 @@ class _Run:
         self.files: list[Found] = take_once(found, "")
 
     def go(self) -> None:
-        """Look at all of it, turn by turn."""
+        """Process all parts, turn by turn."""
         rows = sum(file.rows for file, _ in self.files)
         turn_rows = min(self.runtime.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _ROWS_OF_TURN
         done = 0
@@ -126,7 +126,7 @@ class _Run:
             for turn in turns_of(parts_of(self.files), _FIRST_ROWS, turn_rows):
                 self._take(turn, done)
                 done += sum(span.last - span.first for spans in turn for span in spans)
-                log.info("%s of %s archived events looked at", f"{done:,}", f"{rows:,}")
+                log.info("%s of %s archived events processed", f"{done:,}", f"{rows:,}")
         finally:
             self._clear()
 
@@ -158,7 +158,7 @@ class _Run:
             self._take_apart(candidate_events)
 
     def _take_apart(self, candidate_events: _CandidateEvents) -> None:
-        """Route what patterns of budgeted rules let through, candidate by candidate, and compare what came of it."""
+        """Route the events that patterns of budgeted rules match, candidate by candidate, and compare the results."""
         outcomes = [self._outcomes(side, kept) for side, kept in enumerate(candidate_events)]
         for side, tally in enumerate(self.tallies):
             for rule, outcome in outcomes[side].items():
@@ -192,7 +192,7 @@ class _Run:
             rule = rule_of[result.slice_id]
             found[rule] = outcome_of(self.runtime.store, result)
             error = getattr(result.detail, "error", "")
-            if error:  # Spark can make nothing of its SQL, or it does not end: route holds such a rule
+            if error:  # Spark rejects its SQL, or the SQL does not end: route puts such a rule on hold
                 held[rule] = error
         return found
 

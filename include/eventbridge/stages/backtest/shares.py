@@ -1,4 +1,4 @@
-"""Rules that are routed apart, as budgeted rules are: what came of their shares, and where two of them differ."""
+"""Reads the results of rules that are routed separately, as budgeted ones are, and compares them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass
 class ShareOutcome:
-    """What a rule makes of the events that its pattern let through; `left` it was not asked about, as `why` says."""
+    """The result of a rule for the events that its pattern matches; `left` events were not evaluated, see `why`."""
 
     matched: dict[Place, dict[str, Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     arrived_at: dict[Place, int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ShareOutcome:
 
 
 def outcome_of(store: Store, result: SliceResult) -> ShareOutcome:
-    """Return what became of a share, read from its delivery file."""
+    """Return the result of a share, read from its delivery file."""
     share = result.detail
     assert isinstance(share, RoutedShare), "a share was asked for"
     found = ShareOutcome(left=places_of(share.left), why=share.error or _WHY.get(share.reason, share.reason))
@@ -67,12 +67,12 @@ def outcome_of(store: Store, result: SliceResult) -> ShareOutcome:
 
 
 def places_of(files: Iterable[tuple[str, str]]) -> set[Place]:
-    """Return the places that pairs of file and row set name."""
+    """Return the places of pairs of file and row set."""
     return {(file, row) for file, rows in files for row in rowset.decode(rows)}
 
 
 def counts_of(store: Store, rule: Rule, outcome: ShareOutcome, most: int) -> CandidateCounts:
-    """Return what a backtest counts of a rule's outcome, with at most so many samples of each kind."""
+    """Return the counts of a rule's result, with at most `samples` samples of each kind."""
     places = list(outcome.matched)  # as the share named them: oldest first
     events = event_samples(store, places[:most])
     samples = {
@@ -100,7 +100,7 @@ def _failures(outcome: ShareOutcome, places: Sequence[Place], target: str, most:
 def compared(
     store: Store, rules: tuple[Rule, Rule], outcomes: tuple[ShareOutcome, ShareOutcome], most: int
 ) -> tuple[PairCounts, int]:
-    """Return where two outcomes of the same events differ, and how many events one of them was not asked about."""
+    """Return where two results for the same events differ, and how many events one of them did not evaluate."""
     left = outcomes[0].left | outcomes[1].left
     first, second = (each.matched for each in outcomes)
     a, b = first.keys() - left, second.keys() - left

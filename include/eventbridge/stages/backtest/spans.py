@@ -1,4 +1,4 @@
-"""Cuts the archive into the parts that workers look at."""
+"""Cuts the archive into parts for workers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 #: Rows of one part at most; a part costs 30 ms of Spark beside its work.
 _MOST_ROWS = 100_000
-#: Parts that there should be, so that all of Spark's slots have work to the end.
+#: The minimum number of parts, so that all of Spark's slots have work to the end.
 _ENOUGH_PARTS = 16
 
 Found = tuple[ArchiveFile, tuple[Span, ...]]
 
 
 def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:
-    """Return parts of about the same number of rows, in the order of the files, cut where row groups begin."""
+    """Return parts of about the same number of rows, in the order of the files, cut at row groups."""
     step = rows_of_part(sum(file.rows for file, _ in files))
     parts: list[tuple[ArchiveSpan, ...]] = []
     part: list[ArchiveSpan] = []
@@ -34,7 +34,7 @@ def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:
 
 
 def rows_of_part(rows: int) -> int:
-    """Return how many rows of so many one part has: whole row groups."""
+    """Return the number of rows of one part: whole row groups."""
     groups = -(-rows // (_ENOUGH_PARTS * ROW_GROUP_ROWS))
     return min(max(groups, 1) * ROW_GROUP_ROWS, _MOST_ROWS)
 
@@ -44,7 +44,7 @@ def turns_of(
 ) -> Iterator[list[tuple[ArchiveSpan, ...]]]:
     """Yield parts in groups of about `rows` rows, at least one part each: a group is one job for Spark.
 
-    The `first` group has about so many, if that is less.
+    The `first` group has about `first` rows, if that is less.
     """
     most = min(first, rows)
     turn: list[tuple[ArchiveSpan, ...]] = []

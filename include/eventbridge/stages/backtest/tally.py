@@ -1,4 +1,4 @@
-"""Adds up what parts of the archive came to, and makes the report of it."""
+"""Adds up the results of the archive's parts, and makes the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.model.backtested import (
 from eventbridge.rule import Rule, Target
 from eventbridge.stages.backtest.report import Hour, PairReport, Peak, RuleReport, TargetDifference, TargetReport
 
-#: Texts of failures of one target that a report tells apart; the rest stands together under "".
+#: Distinct failure texts of one target in a report; the rest is counted together under "".
 _TEXTS: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ Each = TypeVar("Each")
 
 @dataclass
 class LeftOut:
-    """Events that were not looked at whole, and why."""
+    """Events that were not evaluated, and why."""
 
     count: int = 0
     why: dict[str, None] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class LeftOut:
 
     @property
     def text(self) -> str:
-        """Return every reason there was."""
+        """Return every reason."""
         return "; ".join(self.why)
 
 
 class CandidateTally:
-    """What a candidate has made of the archive so far; `samples` of each kind are kept at most."""
+    """The results of a candidate so far; at most `samples` of each kind are kept."""
 
     def __init__(self, samples: int) -> None:
         self._most = samples
@@ -57,7 +57,7 @@ class CandidateTally:
         self.left_out: dict[str, LeftOut] = defaultdict(LeftOut)
 
     def add(self, counts: CandidateCounts) -> None:
-        """Add what a part of the archive came to."""
+        """Add the result of a part of the archive."""
         for rule, minutes in counts.matched.items():
             self._minutes[rule].update(dict(minutes))
         for name, samples in counts.samples.items():
@@ -67,7 +67,7 @@ class CandidateTally:
                 self._fail(self._failures[name], each)
 
     def sampled(self) -> tuple[str, ...]:
-        """Return the targets of which all the samples are there that are kept."""
+        """Return the targets with enough samples."""
         return tuple(sorted(name for name, samples in self._samples.items() if len(samples) >= self._most))
 
     def _fail(self, known: dict[str, Failure], found: Failure) -> None:
@@ -76,7 +76,7 @@ class CandidateTally:
         known[text] = Failure(text, before.count + found.count, (*before.event_ids, *found.event_ids)[: self._most])
 
     def report(self, rule: Rule, landed: Mapping[int, int], seconds: float) -> RuleReport:
-        """Return what is known of a rule; `landed` are all events by minute, `seconds` the time they are of."""
+        """Return the report of a rule; `landed` are all events by minute, `seconds` the length of the time."""
         minutes = self._minutes.get(rule.name, Counter())
         matched, left_out = minutes.total(), self.left_out.get(rule.name, LeftOut())
         return RuleReport(
@@ -100,7 +100,7 @@ class CandidateTally:
 
 @dataclass
 class PairTally:
-    """Where a rule of A and a rule of B have differed so far; `most` samples of each kind are kept."""
+    """The differences of a rule of A and a rule of B so far; at most `most` samples of each kind are kept."""
 
     most: int
     both: int = 0
@@ -113,7 +113,7 @@ class PairTally:
     changes: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, counts: PairCounts) -> None:
-        """Add what a part of the archive came to."""
+        """Add the result of a part of the archive."""
         self.both += counts.both
         self.gained += counts.gained
         self.lost += counts.lost
@@ -124,7 +124,7 @@ class PairTally:
             _extend(self.changes[target], found.samples, self.most)
 
     def report(self, a: Rule, b: Rule) -> PairReport:
-        """Return how rule `b` differs from `a`."""
+        """Return the differences of rule `b` from `a`."""
         return PairReport(
             a=a.name,
             b=b.name,
@@ -147,7 +147,7 @@ class PairTally:
 
 
 def largest_minute(minutes: Mapping[int, int]) -> Peak | None:
-    """Return the minute with most events, the first of several; None if there are none."""
+    """Return the first minute with the most events; None if there are none."""
     if not minutes:
         return None
     at = max(sorted(minutes), key=lambda minute: minutes[minute])

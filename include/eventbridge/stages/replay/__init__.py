@@ -1,1 +1,1 @@
-"""Delivers archived events again: plans batches of them, and says what was taken."""
+"""Replays archived events: plans batches of them, and accounts for the taken events."""

@@ -1,4 +1,4 @@
-"""What a replay has come to: events looked through and taken, and what became of their deliveries."""
+"""The account of a replay: events read and taken, and the outcomes of their deliveries."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _OPEN = ("retry_scheduled", "unknown")
 
 @dataclass
 class ReplayAccount:
-    """Batches of a replay, archive rows it looked through, events it took, and deliveries by what they came to.
+    """Batches of a replay, archive rows that it read, events that it took, and deliveries by outcome.
 
-    `under way` counts events of batches that are not committed, and of shares that are not routed yet; `pending`
-    deliveries are tried again. `pruned` counts events of batches whose deliveries are past their retention.
+    `under way` counts events of uncommitted batches, and of deferred matches; `pending` deliveries are retried.
+    `pruned` counts events of batches whose deliveries are past their retention.
     """
 
     batches: int = 0
@@ -32,7 +32,7 @@ class ReplayAccount:
 
 
 def account_of(runtime: Runtime, replay: Replay) -> ReplayAccount:
-    """Return what a replay has come to by now, its deliveries followed through their retries."""
+    """Return the current account of a replay, with its deliveries followed through their retries."""
     looked = runtime.ledger.replayed(replay.replay_id)
     found = ReplayAccount(
         looked_at=sum(each.end_row - each.first_row for each in looked), taken=sum(each.count for each in looked)
@@ -55,7 +55,7 @@ def account_of(runtime: Runtime, replay: Replay) -> ReplayAccount:
 
 
 def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]) -> None:
-    """Count what became of a batch's deliveries, and of what was routed of it later."""
+    """Count the outcomes of a batch's deliveries, and of its deferred matches that were routed later."""
     if batch_id in seen:
         return
     seen.add(batch_id)
@@ -76,7 +76,7 @@ def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]
 
 
 def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes, str]:
-    """Return what became of deliveries that a batch left pending."""
+    """Return the outcomes of a batch's pending deliveries."""
     found = dict.fromkeys(open_ids, PENDING)
     if not open_ids:
         return found
@@ -92,7 +92,7 @@ def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes,
 
 
 def coverage_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield what replays left out of the archive: each must have looked through all up to where it is, once."""
+    """Yield the archive rows that replays missed: each must have read every row up to its position, once."""
     for replay in runtime.ledger.replays():
         looked = runtime.ledger.replayed(replay.replay_id)
         reached = replay.position.part + bool(replay.position.file)
@@ -107,7 +107,7 @@ def _missed(runtime: Runtime, replay: Replay, part: int, looked: list[Replayed])
     here = replay.position if replay.position.part == part else None
     found = [file for (file, _), _ in files_from(runtime, replay, ReplayPosition(part=part))]
     if here is not None and replay.ended_at is not None and all(file.path != here.file for file in found):
-        return  # it ended there, and that file is past its retention: nobody can tell what came before it
+        return  # it ended there, and the file is past its retention: the files before it are unknown
     for file in found:
         end = here.row if here is not None and here.file == file.path else file.rows
         reached = 0

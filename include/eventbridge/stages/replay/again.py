@@ -1,4 +1,4 @@
-"""One who asks for a replay again, as an Airflow run that is cleared does: goes on with it, or begins another one."""
+"""Continues the replay of a cleared Airflow run, or begins another one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def asking(run: str, times: int) -> str:
-    """Return the name under which a run asks for its replay after it was cleared `times` times."""
+    """Return the name under which a run requests its replay after it was cleared `times` times."""
     return f"{run} again {times}" if times else run
 
 
 def asker_of(name: str) -> str:
-    """Return the run that asked under a name, as `asking` makes them."""
+    """Return the run of a name that `asking` returned."""
     return re.sub(r" again [0-9]+$", "", name)
 
 
 def begin_or_go_on(runtime: Runtime, request: ReplayRequest, run: str, times: int) -> Replay:
-    """Return the replay of a run that was cleared `times` times: begun now, or gone on with.
+    """Begin or continue the replay of a run that was cleared `times` times, and return it.
 
-    The replay that the run asked for last goes on, under its id, if it is paused (its run ran out of time, or a person
-    paused it) and the same is asked for. One that is still running was cleared while it was waited for: it is
-    cancelled, and so is one that was asked for otherwise; then, or if it has ended, another one begins.
-    Tried again, it returns the same replay. Raises UserError as begin_replay.
+    The run's last replay continues under its id if it is paused (its run ran out of time, or a person paused it) and
+    the request is the same. A replay that is still running, as its run was cleared while it waited, is cancelled, and
+    so is one with another request; then, or if it has ended, another one begins.
+    A retry returns the same replay. Raises UserError as begin_replay does.
     """
     name = asking(run, times)
     begun = runtime.ledger.replay_of_run(name)

@@ -1,4 +1,4 @@
-"""What a replay finds in the archive, in the order in which it takes it."""
+"""Lists the archive files of a replay in the order in which it reads them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from eventbridge.errors import ReconciliationError
 from eventbridge.model.replay import ArchiveFile, Replay, ReplayPart, ReplayPosition
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Files that are listed at a time where one runner's are read: a year of them is never listed whole.
+#: Files that are listed at a time for one runner: a year of them is never listed at once.
 _AT_A_TIME = 1_000
 
-#: An archive file and the offsets that may be taken of it; None: all that it has.
+#: An archive file and the offsets that may be taken of it; None: all.
 Found = tuple[ArchiveFile, tuple[Span, ...] | None]
 
 
 def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[Found, int]]:
-    """Yield the archive files of a replay's part from a position on, each with its first row that is to be looked at.
+    """Yield the archive files of a replay's part from a position on, each with the first row to read.
 
-    Only the batches planned within the replay's time are asked for, and of those from the position on.
+    Only batches planned within the replay's time, and from the position on, are queried.
     """
     part = replay.parts[position.part]
     found = _alone(runtime, replay, part, position) if part.alone else iter(_once(runtime, replay, part))
@@ -54,7 +54,7 @@ def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayP
             yield file, None
         if len(files) < _AT_A_TIME + len(seen):
             return
-        # the next ones begin with the time of the last one, of which some may have been listed
+        # the next page begins with the time of the last file, of which some files may have been listed
         since = files[-1].planned_at
         seen = {file.path for file in files if file.planned_at == since}
 

@@ -1,6 +1,6 @@
-"""The file a replay batch begins with: archived events, as they were landed, but published again with the batch.
+"""The input file of a replay batch: archived events as they were landed, but with the batch's time of publishing.
 
-Their age, and the time of `deliver_within`, begin there.
+Their age, and the time of `deliver_within`, begin then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ORDER = [(name, "ascending") for name in ("topic", "broker", "partition_id", "o
 
 
 def write_events(runtime: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> BatchFile:
-    """Write events, in bus order, as the buffer file of a batch; return it as it is to be recorded."""
+    """Write events, in bus order, as the buffer file of a batch; return its record."""
     events = pa.concat_tables(tables).sort_by(_ORDER)
     for name in ("published_at", "arrived_at"):
         column = schemas.BUFFER.get_field_index(name)
@@ -34,12 +34,12 @@ def write_events(runtime: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> 
 
 
 def is_of_events(batch: Batch, file: BatchFile) -> bool:
-    """Return whether a file is what a replay batch began with."""
+    """Return whether a file is the input of a replay batch."""
     return batch.kind == "replay" and file.kind == "buffer" and file.key == _KEY
 
 
 def make_again(runtime: Runtime, batch: Batch) -> BatchFile:
-    """Write what a replay batch began with once more, at another place: the same rows from the same archive files."""
+    """Write the input of a replay batch again under another name: the same rows from the same archive files."""
     taken = runtime.ledger.replayed_by(batch.batch_id)
     return write_events(
         runtime, batch, [read_rows(runtime.store, each.file, each.rows) for each in taken if each.count]

@@ -1,4 +1,4 @@
-"""Which events of an archive file a replay takes: those of its offsets, that its pattern matches, not delivered yet."""
+"""Chooses the events that a replay takes of an archive file: by offset, pattern, and outcome of their deliveries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Chooser:
             self._past = Past(runtime, part.rule, part.target, codes="code" in (self._sql or "").lower())
 
     def events(self, found: Found, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        """Return the events to take of a file, from row `first` on, as they lie there, and their row numbers."""
+        """Return the events to take of a file, from row `first` on and in its order, and their row numbers."""
         file, spans = found
         table = read_table(self._runtime.store, file.path).slice(first)
         chosen = np.array(pc.equal(table["status"], "valid").to_numpy(), np.bool_)
@@ -63,13 +63,13 @@ class Chooser:
             return mask
         found = self._matcher.match_texts(padded_texts(events["body"]))
         mask[np.diff(found.offsets) > 0] = True
-        for number in found.malformed:  # the strict parser took them, so here nobody may lose them
+        for number in found.malformed:  # the strict parser accepted them, so they must not be lost here
             event = parse_event(events["body"][int(number)].as_py(), max_bytes=self._runtime.settings.event_max_size)
             mask[number] = matches_leaves(self._pattern, flatten(event.document))
         return mask
 
     def _by_outcome(self, events: pa.Table, batch_id: str, past: Past) -> Mask:
-        """Return which events to take for what became of their deliveries to the part's target."""
+        """Return the events to take by the outcome of their deliveries to the part's target."""
         if not events.num_rows:
             return np.zeros(0, np.bool_)
         rule, target = self._part.rule, self._part.target
@@ -85,7 +85,7 @@ class Chooser:
         return chosen
 
     def _as_asked(self, events: pa.Table, batch_id: str, found: Sequence[PastOutcome | None]) -> pa.Table:
-        """Return events as SQL sees them, with what became of their deliveries."""
+        """Return the events as the table of the SQL condition, with the outcomes of their deliveries."""
         count = events.num_rows
         shared = {"rule": self._part.rule, "target": self._part.target, "bus": self._replay.bus, "batch_id": batch_id}
         asked = ("outcome", "reason", "code", "attempts", "delivered_at")

@@ -1,4 +1,4 @@
-"""What became of the deliveries of batches, followed through their retries, deferred matches and redrives."""
+"""Finds the outcomes of past deliveries, followed through retries, deferred matches and redrives."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from eventbridge.store.parquet import read_table
 
 DELIVERED = "delivered"
 _PENDING = "pending"
-#: Batches whose outcomes are kept: those of the files that are looked through one after the other.
+#: Batches whose outcomes are cached: those of the files that are read one after the other.
 _KEPT = 8
 
 
 @dataclass(frozen=True)
 class PastOutcome:
-    """What a delivery came to: `delivered`, `dead_lettered` or `pending`, why, and after how many attempts.
+    """The outcome of a delivery: `delivered`, `dead_lettered` or `pending`, its reason and number of attempts.
 
-    `code` is the HTTP status of its last attempt; None: there was none, or nobody asked.
+    `code` is the HTTP status of its last attempt; None: it had none, or it was not read.
     """
 
     outcome: str
@@ -37,7 +37,7 @@ class PastOutcome:
 
 
 class Past:
-    """Says what the deliveries of one target of a rule came to, by the batch that landed their events."""
+    """Returns the outcomes of the deliveries of one target of a rule, by the batch that landed their events."""
 
     def __init__(self, runtime: Runtime, rule: str, target: str, *, codes: bool = False) -> None:
         self._runtime = runtime
@@ -46,7 +46,7 @@ class Past:
         self._known: dict[str, Mapping[bytes, PastOutcome]] = {}
 
     def outcomes(self, batch_id: str) -> Mapping[bytes, PastOutcome]:
-        """Return what a batch's deliveries came to, by id: by itself or by the batch that took them up later."""
+        """Return the outcomes of a batch's deliveries by id: its own, or those of batches that took them up later."""
         found = self._known.pop(batch_id, None)
         if found is None:
             found = self._follow(batch_id)
@@ -72,7 +72,7 @@ class Past:
         return found
 
     def _generations(self, batch_id: str) -> list[str]:
-        """Return a batch and all that took up something of it, directly or not, in order of time."""
+        """Return a batch and all batches that took up deliveries of it, directly or not, in order of time."""
         seen: set[str] = set()
         waiting = {batch_id}
         while waiting:
@@ -83,7 +83,7 @@ class Past:
     def _settled(self, batch_id: str) -> Iterator[dict[str, Any]]:
         if self._runtime.ledger.batch(batch_id).kept != "all":
             raise ReconciliationError(
-                f"what became of the deliveries of batch {batch_id} is past its retention: no replay can choose by it. "
+                f"the outcomes of batch {batch_id} are past their retention: no replay can choose by them. "
                 "Begin one without --sql and --skip-delivered, and cancel this one"
             )
         columns = ["delivery_id", "rule", "target", "verdict", "reason", "attempts", "settled_at"]
@@ -105,7 +105,7 @@ class Past:
         return table
 
     def _later(self, batch_id: str) -> set[str]:
-        """Return the batches that took up what a batch left pending, deferred, or dead-lettered."""
+        """Return the batches that took up the pending, deferred or dead-lettered deliveries of a batch."""
         ledger = self._runtime.ledger
         of_target = (row for row in ledger.pending_of(batch_id) if (row.rule, row.target) == (self._rule, self._target))
         found = {row.closed_by for row in of_target}

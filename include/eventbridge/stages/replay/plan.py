@@ -1,4 +1,4 @@
-"""Plans the batches of kind replay: archived events that a request chooses, delivered again, a batch at a time.
+"""Plans batches of kind replay: archived events that a request chooses, delivered again, a batch at a time.
 
 Called by the DAG `eventbridge_replay_events` and by `eventbridge replay`; the other stages then run as for any batch. A
 batch begins at route: its buffer file holds the events, as they were landed, whose age begins with the batch.
@@ -41,17 +41,17 @@ from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 #: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, if every event
 #: goes to every target; its pushes take a token for each delivery. The next one waits for as long.
 _RATE_WINDOW_SECONDS = 10.0
-#: Events that are looked through in one turn: where a pattern matches hardly any, how far it came is kept.
+#: Events that are read in one turn: if a pattern matches few events, the position is recorded in between.
 _LOOKED_AT = 500_000
-#: How long a replay waits until it looks again whether its pool was opened.
+#: How long a replay waits until it checks again whether its pool has slots.
 _CLOSED_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """The batch that was planned, or is to be gone on with; `batch_id` None: see `wait_until`, None: it has ended.
+    """The batch that was planned or is continued; `batch_id` None: see `wait_until`, None: the replay has ended.
 
-    A replay that is paused is not gone on with either.
+    A paused replay counts as ended.
     """
 
     batch_id: str | None = None
@@ -59,10 +59,10 @@ class ReplayPlan:
 
 
 def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
-    """Record a replay and return it; for a `run` that has one already, that one, whatever is asked for now.
+    """Record a replay and return it; if `run` has one already, return that one and ignore the request.
 
-    The rules of today are frozen now, for all of its batches. It takes events of batches committed before now: what is
-    under way is delivered anyway. Raises UserError as `made_of`.
+    Today's rules are frozen now, for all of its batches. It takes events of batches committed before now: those of
+    batches under way are delivered anyway. Raises UserError as `made_of` does.
     """
     begun = runtime.ledger.replay_of_run(run)
     if begun is not None:
@@ -71,10 +71,10 @@ def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
 
 
 def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -> Replay:
-    """Return the replay that a request comes to, which nobody has recorded.
+    """Return the replay of a request, which is not recorded.
 
-    Raises UserError if it has no rule, if some of what it asks for is past its retention, and where somebody who is
-    limited to owners does not name the rules.
+    Raises UserError if it has no rule, if part of its archive is past its retention, and if a caller who is limited to
+    owners does not name the rules.
     """
     check_seen(runtime, request.rules)
     refuse_pruned_request(runtime, request)
@@ -101,10 +101,10 @@ def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -
 
 @instrumented("plan_replay", of="")
 def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | None = None) -> ReplayPlan:
-    """Plan the next batch of a replay, or return the one that is not finished; at the end of the archive it is done.
+    """Plan the next batch of a replay, or return its unfinished one; at the end of the archive the replay is done.
 
-    A batch is of one part of the replay. Of two planners at once one gets nothing and is told to come again. With the
-    pool `eventbridge.replay` at 0 slots, or while the store has no room, nothing is planned.
+    A batch is of one part of the replay. If two processes plan at once, one gets no batch and a time to try again.
+    With the pool `eventbridge.replay` at 0 slots, or while the store is full, nothing is planned.
     """
     refuse_lost_ledger(runtime)
     replay = runtime.ledger.replay(replay_id)
@@ -137,7 +137,7 @@ def _deferred(runtime: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
 
 
 class _Turn:
-    """One move of a replay through the archive: what it looks through, and the batch that takes of it."""
+    """One step of a replay through the archive: the rows that it reads, and the batch of the events it takes."""
 
     def __init__(self, runtime: Runtime, replay: Replay, now: datetime) -> None:
         self._runtime = runtime
@@ -152,7 +152,7 @@ class _Turn:
         self._position = replay.position
 
     def take(self) -> ReplayPlan:
-        """Look through the archive until a batch is full, plan it, and return it."""
+        """Read the archive until a batch is full, plan it, and return it."""
         ended = self._look()
         if ended:
             self._position = ReplayPosition(part=self._replay.position.part + 1)
@@ -168,7 +168,7 @@ class _Turn:
         return ReplayPlan(batch.batch_id)
 
     def _look(self) -> bool:
-        """Take events until the batch is full or there are no more of this part; return whether there are no more."""
+        """Take events until the batch is full or the part ends; return whether the part ended."""
         chooser = Chooser(self._runtime, self._replay, self._part)
         for found, first in files_from(self._runtime, self._replay, self._replay.position):
             file = found[0]
@@ -177,7 +177,7 @@ class _Turn:
                     return False
                 self._rule_set = file.rule_set
             events, rows = chooser.events(found, first)
-            if not self._rules().rules:  # then no rule was there to be replayed for
+            if not self._rules().rules:  # the rule set of then had none of the rules
                 events, rows = events.slice(0, 0), rows[:0]
             room = self._room(events)
             if room < len(rows):
@@ -217,7 +217,7 @@ class _Turn:
         )
 
     def _room(self, events: pa.Table) -> int:
-        """Return how many of these events the batch has room for; the first one always has."""
+        """Return how many of these events fit into the batch; the first one always does."""
         left = self._most_bytes - self._size
         sizes = np.cumsum(pc.binary_length(events["body"]).to_numpy().astype(np.int64))
         by_size = int(np.searchsorted(sizes, left, side="right"))
@@ -239,7 +239,7 @@ class _Turn:
         return max(1, min(most, int(self._replay.rate * seconds / max(1, targets))))
 
     def _rules(self) -> RuleSet:
-        """Return the rules that the batch is routed by."""
+        """Return the rules for routing the batch."""
         return rules_of_part(self._runtime, self._replay, self._part, self._rule_set)
 
     def _batch(self) -> Batch:
@@ -256,7 +256,7 @@ class _Turn:
 
 
 def rules_of_part(runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: str) -> RuleSet:
-    """Return the rules of a part; `rule_set` is the one that the file at hand was routed by, where that counts."""
+    """Return the rules of a part; `rule_set` is that by which the current file was routed, if it matters."""
     if part.rule_set:
         return frozen_rules(runtime.store, part.rule_set)
     chosen = replay.selection
@@ -271,7 +271,7 @@ def _without_batch(looked: Replayed) -> Replayed:
 
 
 def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
-    """Return a part for each runner, or where outcomes choose for each target, of today's rules."""
+    """Return a part for each runner of today's rules, or for each target if events are chosen by outcome."""
     chosen = restricted(runtime.rule_set(), request.bus, request.rules, request.targets)
     landed = {runner for runner, _ in runtime.ledger.archive_rule_sets(request.bus, request.since, request.until, now)}
     parts = []
@@ -288,7 +288,7 @@ def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> 
 
 
 def _parts_of_then(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
-    """Return a part for each runner that landed events then, or where outcomes choose for each target it had then."""
+    """Return a part for each runner that landed events then, or for each of its targets if chosen by outcome."""
     found: dict[tuple[str, str, str], None] = {}
     frozen = runtime.ledger.archive_rule_sets(request.bus, request.since, request.until, now)
     refuse_unknown_then(request, [frozen_rules(runtime.store, rule_set) for _, rule_set in frozen])

@@ -1,4 +1,4 @@
-"""Records a replay whose archive is all there, or none: retention may take of it while it is asked for."""
+"""Records a replay only if its archive is complete: retention may remove files while it is requested."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:
-    """Raise UserError if batches of a request's time lost their archive or, if it asks for them, their outcomes."""
+    """Raise UserError if batches of a request's time lost their archive or, if it needs them, their outcomes."""
     refuse_pruned(runtime, request.bus, request.since, request.until, outcomes=request.by_target)
 
 
 def record_replay(runtime: Runtime, request: ReplayRequest, made: Replay) -> Replay:
-    """Record what a request was made into, or return what its run has begun already.
+    """Record a replay, or return the one that its run has begun already.
 
-    Once it is recorded retention leaves its archive alone. Raises UserError, and cancels it, if some had gone by then.
+    Once it is recorded, retention keeps its archive. Raises UserError, and cancels it, if part was removed before.
     """
     recorded = runtime.ledger.begin_replay(made)
     try:

@@ -1,4 +1,4 @@
-"""What a person may ask of a replay, made sure of before anything is recorded: times, rules, targets, a pattern."""
+"""Reads and checks the request of a replay before anything is recorded: times, rules, targets, a pattern."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventbridge.rule.suggestions import suggest
 from eventbridge.stages.runtime.time_range import time_range
 from eventbridge.store.event_sql import COLUMNS, rows_where
 
-#: By which rules events are routed: today's, or those that their batches were pinned to then.
+#: The rules for routing: today's, or those that the batches were pinned to then.
 AsOf = Literal["today", "then"]
 
 _LOWEST_RATE = 0.1
@@ -27,7 +27,7 @@ _HIGHEST_RATE = 1_000_000.0
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """A replay as it is asked for: which events of a bus, by which rules, to which targets, and how.
+    """The request of a replay: which events of a bus, by which rules, to which targets, and how.
 
     Events of batches planned from `since` (included) to `until` (excluded). No `rules` or `targets`: all of them.
     `rate` is in deliveries a second.
@@ -47,11 +47,11 @@ class ReplayRequest:
 
     @property
     def by_target(self) -> bool:
-        """Whether events are chosen for each target by itself: by what became of its deliveries."""
+        """Whether events are chosen for each target separately, by the outcome of its deliveries."""
         return self.skip_delivered or self.sql is not None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what chooses events and deliveries, as JSON values."""
+        """Return the fields that choose events and deliveries, as JSON values."""
         values: dict[str, Any] = {"rules": list(self.rules), "targets": list(self.targets), "pattern": self.pattern}
         values["sql"] = self.sql
         return {key: value for key, value in values.items() if value} | {"as_of": self.as_of}
@@ -61,8 +61,8 @@ class ReplayRequest:
 class WrittenReplayRequest:
     """A replay as a person wrote it; empty text counts as not written.
 
-    Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was; `until`
-    None: now. `pattern` is JSON, or what JSON says.
+    Times are ISO 8601, in UTC without an offset, or durations before now, such as `2h`; `until` None: now. `pattern`
+    is JSON text, or its value.
     """
 
     bus: str
@@ -78,7 +78,7 @@ class WrittenReplayRequest:
     rate: float | None = None
 
     def read(self, now: datetime, rules: RuleSet) -> ReplayRequest:
-        """Return the replay; `rules` are today's. Raises UserError, with a remedy, for what makes no sense."""
+        """Return the request; `rules` are today's. Raises UserError, with a remedy, for invalid values."""
         if self.bus not in rules.buses:
             raise UserError(f"no rule file names a bus {self.bus!r}. {suggest('Buses', self.bus, rules.buses)}")
         first, last = time_range(now, self.since, self.until)
@@ -108,7 +108,7 @@ class WrittenReplayRequest:
 
 
 def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_targets: Sequence[str] = ()) -> RuleSet:
-    """Return the enabled rules of a bus that are named, with the targets that are; nothing named: all of them."""
+    """Return the named enabled rules of a bus, with their named targets; without names all of them."""
     found = {}
     for name, rule in rules.enabled().items():
         if rule.bus != bus or (only_rules and name not in only_rules):
@@ -167,7 +167,7 @@ def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
 
 
 def _condition(sql: str | None) -> str | None:
-    """Return a condition in SQL that was asked about an event that is not there; raises UserError for none."""
+    """Return an SQL condition after it was evaluated on an empty table; raises UserError if that fails."""
     if not sql or not sql.strip():
         return None
     rows_where(COLUMNS.empty_table(), sql)

@@ -1,4 +1,4 @@
-"""What a replay would take: counts and samples, with nothing recorded and nothing sent."""
+"""Surveys what a replay would take: counts and samples, with nothing recorded and nothing sent."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from eventbridge.stages.replay.request import ReplayRequest
 from eventbridge.stages.runtime.runtime import Runtime
 
 _SAMPLES = 3
-#: Files of the archive that are looked through at most while somebody waits for a page or a response.
+#: Archive files that are read at most while a caller waits for a page or a response.
 PREVIEW_FILES = 50
 
 
 @dataclass
 class ReplaySurvey:
-    """What a replay would look through and take: events, and of each `<rule>/<target>` deliveries and sample events.
+    """What a replay would read and take: events, and deliveries and sample events by `<rule>/<target>`.
 
-    Of a rule with `where` all events that its pattern lets through are counted: Spark is not asked. `more`: there are
-    files that were not looked through.
+    For a rule with `where` all events that its pattern matches are counted: Spark is not used. `more`: there are files
+    that were not read.
     """
 
     files: int = 0
@@ -39,9 +39,9 @@ class ReplaySurvey:
 
 
 def survey(runtime: Runtime, request: ReplayRequest, most_files: int | None = None) -> ReplaySurvey:
-    """Return what a replay would take if it began now; changes nothing but the rule sets in the store.
+    """Return what a replay would take if it began now; only rule sets are written to the store.
 
-    `most_files`: look through no more files of the archive than so many.
+    `most_files`: the maximum number of archive files to read.
     """
     replay = made_of(runtime, request, "", runtime.ledger.now())
     found = ReplaySurvey()

@@ -1,4 +1,4 @@
-"""Takes from committed batches what is past its retention: deliveries, archive, dead letters, the rest."""
+"""Prunes committed batches that are past their retention: deliveries, archive, dead letters, the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.stages.upkeep.retentions import Retentions
 from eventbridge.stages.upkeep.run import Run
 from eventbridge.store import layout
 
-#: With what a batch loses a file of each kind.
+#: With which part of a batch files of each kind are removed.
 _GOES_WITH: dict[FileKind, Kept] = {
     "delivery": "all",
     "outcome": "all",
@@ -26,7 +26,7 @@ _PAGE = 100
 
 
 def prune_batches(run: Run, retentions: Retentions) -> None:
-    """Go on with what an earlier run marked, then mark and clear what is past its retention."""
+    """Continue with the batches that an earlier run marked, then mark and clear those past their retention."""
     pruning = _Pruning(run)
     pruning.go_on()
     for kept in STEPS[:-1]:
@@ -39,7 +39,7 @@ def prune_batches(run: Run, retentions: Retentions) -> None:
 
 
 class _Pruning:
-    """Marks and clears batches, knowing which replays and redrives have not ended."""
+    """Marks and clears batches, with regard to replays and redrives that have not ended."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -48,7 +48,7 @@ class _Pruning:
         self._know_requests()
 
     def go_on(self) -> None:
-        """Clear what was marked and not cleared: its run died, or is at it still."""
+        """Clear marked batches that are not cleared: their run died, or is still clearing them."""
         while not self._run.is_over() and (marked := self._ledger.uncleared_batches(_PAGE)):
             for batch in marked:
                 self._clear(batch)
@@ -56,7 +56,7 @@ class _Pruning:
                 return
 
     def prune(self, kept: Kept, group: BatchGroup, retention: Retention) -> None:
-        """Mark and clear the batches of a group that may lose what they have kept until now."""
+        """Mark and clear the batches of a group whose next part is past its retention."""
         for batch in self._expired(kept, group, retention):
             if self._run.is_over():
                 return
@@ -82,7 +82,7 @@ class _Pruning:
             place = BatchPlace(page[-1].planned_at, page[-1].batch_id)
 
     def _clear(self, batch: Batch) -> None:
-        """Remove the files of what a batch does not keep, then its rows: a run that dies finds by them what is left."""
+        """Remove the pruned files of a batch, then its rows, by which a later run finds the files if this one dies."""
         going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
         named = [path for kind, path in self._ledger.paths(batch.batch_id) if _GOES_WITH[kind] in going]
         self._run.remove([*named, *(self._last_files(batch) if "manifest" in going else ())])

@@ -1,4 +1,4 @@
-"""Drops messages from buses that drop none by themselves: past the bus' retention, and taken by every runner."""
+"""Trims buses that have no retention of their own: messages past the bus' retention that every runner has taken."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from eventbridge.stages.upkeep.run import Run
 
 log = logging.getLogger(__name__)
 
-#: Messages that are dropped before the run looks at its time; publishers are let in more often.
+#: Messages that are trimmed before the run checks its time; publishers are let in more often.
 _AT_ONCE = 50_000
 
 
 def trim_buses(run: Run) -> None:
-    """Trim the buses of today's rules; a bus that does not respond is told of and keeps all.
+    """Trim the buses of today's rules; a bus that does not respond is logged and keeps all messages.
 
-    The bus `eventbridge` is not among them: whoever publishes to it trims it.
+    The bus `eventbridge` is not among them: it is trimmed when events are published to it.
     """
     known = run.runtime.ledger.deliverers()
     rules = run.runtime.rule_set()
@@ -38,13 +38,13 @@ def trim_buses(run: Run) -> None:
                 with closing(run.runtime.open_source(bus)) as source:
                     _trim(run, bus, source, rows, left)
             except (BusError, UserError) as error:
-                log.warning("the bus %s keeps what is past its retention for now: %s", bus.name, error)
+                log.warning("the bus %s keeps messages that are past their retention for now: %s", bus.name, error)
 
 
 def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset], left: Sequence[LeftAt]) -> None:
-    """Trim a bus below the lowest offset at which a registered runner stands, whether rules still name it or not.
+    """Trim a bus below the lowest committed offset of all registered runners, with or without rules.
 
-    Nor above where a rule was left, which goes on there when its new runner takes it.
+    Messages that a moved rule still needs, from the offset its new runner begins at, are kept too.
     """
     if not isinstance(source, TrimmableLog):  # it has a retention of its own
         return
@@ -52,7 +52,7 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
     if any(row.bus_identity not in ("", identities.get(row.partition.topic)) for row in rows):
         run.done.kept[f"bus {bus.name}: a runner stands on another log"] += 1
         return
-    # The archive has what an inbox held: that keeps only what somebody has not taken.
+    # The archive has the messages of an inbox, which therefore keeps only those that a runner has not taken.
     kept = LEAST_AGE if isinstance(source, InboxLog) else max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
     before = run.now - kept
     if isinstance(source, InboxLog):

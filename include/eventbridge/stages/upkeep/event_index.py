@@ -1,8 +1,8 @@
-"""Keeps the index of event ids, by which `eventbridge why` finds an event among those of a month.
+"""Maintains the index of event ids, by which `eventbridge why` finds an event among those of a month.
 
-It is derived from the archive: a run adds what was committed since the last one, joins the files of a day that is over,
-makes again what is lost or damaged, and removes what speaks only of events that are gone. What it has not come to is
-looked through by the process that asks, so it may die anywhere.
+It is derived from the archive: a run adds batches committed since the last one, joins the files of a complete day,
+rebuilds lost or damaged files, and removes those of removed events. Batches that are not indexed yet are searched by
+`why` itself, so a run may die anywhere.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from eventbridge.store.event_index import Index, index_of, merged, read_index, w
 log = logging.getLogger(__name__)
 
 _DAY = timedelta(days=1)
-#: Batches that are indexed by one file: what a run that dies does again.
+#: Batches that are indexed in one file: the work that is repeated if a run dies.
 _BATCHES = 500
-#: Files of a day that is not over; beyond it they are joined, as every question reads of each.
+#: Files of an incomplete day; if there are more they are joined, as every search reads each of them.
 _MOST_FILES = 32
 
 
 def index_events(run: Run) -> None:
-    """Bring the index up to date, for as long as the run has time; a dry run changes nothing."""
+    """Update the index until the run's time is over; a dry run changes nothing."""
     if run.dry_run:
         return
     _forget_lost(run)
@@ -41,7 +41,7 @@ def index_events(run: Run) -> None:
 
 
 def _forget_lost(run: Run) -> None:
-    """Forget days of which a file is missing, and remove files that nobody recorded, once their writers are gone."""
+    """Forget days with a missing file, and remove unrecorded files once their writers must have ended."""
     ledger, store = run.runtime.ledger, run.runtime.store
     there = set(store.list(layout.event_indexes()))
     recorded: set[str] = set()
@@ -65,7 +65,7 @@ def _made_at(path: str) -> datetime:
 
 
 def _remove_old(run: Run) -> None:
-    """Remove the files of days of which no event is archived any more."""
+    """Remove the files of days without archived events."""
     for day, files in groupby(run.runtime.ledger.index_files(until=run.now - LEAST_AGE), key=lambda each: each.day):
         if not run.runtime.ledger.has_archive(day, day + _DAY):
             run.runtime.ledger.drop_index(day)
@@ -73,7 +73,7 @@ def _remove_old(run: Run) -> None:
 
 
 def _add(run: Run) -> None:
-    """Index what was committed and is not indexed, some batches of one day at a time; pass over what cannot be read."""
+    """Index committed batches, some of one day at a time; unreadable ones are skipped."""
     damaged: set[str] = set()
     while batches := _unindexed(run, damaged):
         day = _day_of(batches[0])
@@ -83,7 +83,7 @@ def _add(run: Run) -> None:
             damaged |= {each.batch_id for each in some if _index(run, [each]) is None}
             continue
         if not _publish(run, day, index, some, ()):
-            return  # another run is at it
+            return  # another run is doing the same
         run.progressed()
         if run.is_over():
             return
@@ -95,16 +95,16 @@ def _unindexed(run: Run, damaged: Collection[str]) -> list[Batch]:
 
 
 def _index(run: Run, batches: Sequence[Batch]) -> Index | None:
-    """Return the index of batches, None if a file of theirs cannot be read."""
+    """Return the index of batches, None if one of their files cannot be read."""
     try:
         return index_of(run.runtime.store, run.runtime.ledger.archive_of([each.batch_id for each in batches]))
     except (StoreFileMissing, StoreFileDamaged) as error:
-        log.warning("events are not indexed, and are looked for in the archive itself: %s", error)
+        log.warning("events are not indexed, and `why` searches the archive for them: %s", error)
         return None
 
 
 def _join(run: Run) -> None:
-    """Join the files of each day that is over, and of one that has too many."""
+    """Join the files of each complete day, and of an incomplete one with too many files."""
     for day, group in groupby(run.runtime.ledger.index_files(), key=lambda each: each.day):
         files = list(group)
         if len(files) < 2 or (len(files) <= _MOST_FILES and day + _DAY > run.now):

@@ -1,4 +1,4 @@
-"""Forgets old changes of rules with rule sets that nothing names, replays and redrives that ended, and actions."""
+"""Removes old changes of rules, unused rule sets, ended replays and redrives, and actions from the ledger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eventbridge.store import layout
 
 
 def prune_history(run: Run, retentions: Retentions) -> None:
-    """Forget what ended before the retention of manifests; what a rule is today is never forgotten."""
+    """Remove records that ended before the retention of manifests; the current version of a rule is always kept."""
     if run.dry_run or run.is_over():
         return
     ledger, before = run.runtime.ledger, run.now - retentions.of_history

@@ -1,8 +1,8 @@
-"""Removes files that no ledger row names: what attempts left that died, were overtaken, or came too late.
+"""Removes lost files, which no ledger row names: their attempts died, were overtaken, or came too late.
 
-A day of the store is listed twice in its life: two days later, when whoever wrote it is long gone, and when retention
-has taken all that was named. A file of a batch that is not committed stays; so does one of a batch that was repaired,
-as its record names what was set aside.
+A day of the store is listed twice: two days later, when all its writers must have ended, and when retention has removed
+all files with rows. Files of an uncommitted batch stay; so do those of a repaired batch, whose record names the files
+that were set aside.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def sweep_lost(run: Run) -> None:
-    """Look through the days that ended more than 24 h ago and were not looked through yet."""
+    """Sweep the days that ended more than 24 h ago and were not swept yet."""
     _sweep(run, "lost", run.now - LEAST_AGE)
 
 
 def sweep_expired(run: Run, retentions: Retentions) -> None:
-    """Look through the days of which nothing is kept but manifests, and what somebody needs."""
+    """Sweep the days of which only manifests, and files with a need, are kept."""
     _sweep(run, "expired", run.now - retentions.longest_of_files)
 
 
 def _sweep(run: Run, name: SweepName, until: datetime) -> None:
-    """List the days that have batches, one after the other; `until`: the end of the last one."""
+    """Sweep the days with batches, one after the other; `until`: the end of the last one."""
     day = _day_of(run.runtime.ledger.swept_through(name) or _EARLIEST)
     while not run.is_over():
         first = run.runtime.ledger.first_batch_at(day)
@@ -70,7 +70,7 @@ def _unnamed(run: Run, day: datetime, batch_id: str, paths: list[str]) -> Iterab
     try:
         batch = ledger.batch(batch_id)
     except NotFoundError:
-        # it was never planned; if there is a manifest, another ledger knows it, and an audit tells
+        # it was never planned; if there is a manifest, another ledger has the batch, and an audit reports it
         return () if run.runtime.store.exists(layout.manifest(day, batch_id)) else paths
     if batch.state != "committed":
         return ()

@@ -1,9 +1,9 @@
-"""Retention: removes what is past its time from store, ledger and embedded buses, and lost files.
+"""Applies retention to store, ledger and embedded buses, and removes lost files.
 
-Called by the DAG `eventbridge_maintain_store` and by `eventbridge maintain`. It works by the ledger's indexes and by
-days of the store, never by a list of all that is kept, for a bounded time; the next run goes on. Killed anywhere, or
-run twice at once, it removes nothing that is needed: what a batch loses is marked in the ledger first, then its files
-go, then rows.
+Called by the DAG `eventbridge_maintain_store` and by `eventbridge maintain`. A run uses the ledger's indexes and lists
+days of the store, never all files, and ends after a bounded time; the next run continues. If it is killed anywhere, or
+runs twice at once, it removes nothing that is needed: a batch is first marked in the ledger, then its files are
+removed, then its rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from eventbridge.stages.upkeep.stats import fold_stats
 
 @instrumented("maintain", of="")
 def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
-    """Remove what is past its retention and return what that was; `budget` None: that of the settings.
+    """Apply retention and return what was removed; `budget` None: that of the settings.
 
     Raises LedgerLostError, and removes nothing, if ledger and store do not belong together.
     """
@@ -36,7 +36,7 @@ def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | Non
     seconds = runtime.settings.maintain_timeout if budget is None else budget.total_seconds()
     run = Run(runtime, seconds, dry_run=dry_run)
     retentions = Retentions(runtime, run.now)
-    fold_stats(run)  # first: it is quick, and what is pruned may take all the time there is
+    fold_stats(run)  # first: it is quick, and pruning may take all the time
     prune_batches(run, retentions)
     prune_history(run, retentions)
     sweep_lost(run)
@@ -48,6 +48,6 @@ def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | Non
 
 
 def _count(run: Run) -> None:
-    """Measure the store for its quota, once what was removed is gone."""
+    """Measure the store for its quota after the removals."""
     if not run.dry_run and is_count_due(run.runtime, run.now):
         run.done.store_bytes = count_store(run.runtime)

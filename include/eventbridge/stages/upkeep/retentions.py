@@ -1,4 +1,4 @@
-"""How long each bus' batches are kept: by today's rules or, for a bus that left them, by those of its last batch."""
+"""The retention of each bus' batches: from today's rules or, for a removed bus, from the rules of its last batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Retentions:
         self.buses: tuple[Bus, ...] = tuple(self._rules.buses.values())
 
     def of(self, kept: Kept, group: BatchGroup) -> Retention | None:
-        """Return the retention of a group that has batches of which this is kept; None: it cannot be told now."""
+        """Return the retention of a group with batches in this state; None: it is unknown now."""
         bus = _bus_of(self._rules, self._runners, group) or self._last_bus_of(kept, group)
         return None if bus is None else self.of_bus(bus)
 
@@ -41,12 +41,12 @@ class Retentions:
 
     @property
     def of_history(self) -> timedelta:
-        """Return how long it is told what was: changes of rules, replays and redrives that ended."""
+        """Return the retention of history: changes of rules, ended replays and redrives."""
         return max(LEAST_AGE, timedelta(seconds=self._runtime.settings.retention_manifests))
 
     @property
     def longest_of_files(self) -> timedelta:
-        """Return the age at which nothing is left of a batch's files that nobody needs, but its manifest."""
+        """Return the age at which only the manifest of a batch, and files with a need, are left."""
         return max((self.of_bus(bus).dead_letters for bus in self.buses), default=LEAST_AGE)
 
     def _last_bus_of(self, kept: Kept, group: BatchGroup) -> Bus | None:
@@ -56,7 +56,7 @@ class Retentions:
         try:
             rules = self._runtime.rules_of(last[0])
         except StoreError as error:
-            log.warning("what runner %s delivered is kept, as its retention cannot be told: %s", group.runner, error)
+            log.warning("the batches of runner %s are kept, as their retention is unknown: %s", group.runner, error)
             return None
         return _bus_of(rules, rules.runners(), group)
 

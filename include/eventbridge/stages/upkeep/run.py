@@ -1,4 +1,4 @@
-"""One run of retention: how much time it has, what it may change, and what it did."""
+"""One run of retention: its time, whether it may change anything, and its result."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 @dataclass
 class Maintained:
-    """What a run removed, or in a dry run would have; `finished`: nothing is left to do for now.
+    """What a run removed, or would remove in a dry run; `finished`: nothing more is to be done now.
 
-    `batches` counts those that lost something, by what that was; `kept`, by reason, those that are past their
-    retention and stay. Files include those of no batch; `lost_files` are files that nothing named.
-    `store_bytes`: what the store holds, where it has a quota and was measured.
+    `batches` counts pruned batches by part; `kept`, by reason, batches that are past their retention and stay. Files
+    include those of no batch; `lost_files` are files without a ledger row. `store_bytes`: the size of the store, if it
+    has a quota and was measured.
     """
 
     dry_run: bool = False
@@ -35,7 +35,7 @@ class Maintained:
 
 
 class Run:
-    """What the parts of a run share."""
+    """The shared state of a run's parts."""
 
     def __init__(self, runtime: Runtime, seconds: float, *, dry_run: bool) -> None:
         self.runtime = runtime
@@ -46,11 +46,11 @@ class Run:
         self._progressed = False
 
     def progressed(self) -> None:
-        """Note that a piece of work was done: from now on the run ends when its time is over."""
+        """Record that some work was done: from now on the run ends when its time is over."""
         self._progressed = True
 
     def is_over(self) -> bool:
-        """Return whether the next piece of work is left to the next run; never before one was done."""
+        """Return whether to leave further work to the next run; never before some work was done."""
         over = self._progressed and time.monotonic() >= self._until
         if over:
             self.done.finished = False

@@ -1,1 +1,1 @@
-"""Says of one event where it lies, what every rule says to it, and all that was done with it."""
+"""Explains one event: its landings, the result of every rule, and its trace."""

@@ -1,6 +1,6 @@
 """Finds the event of a delivery by the delivery id, which targets see as `webhook-id`.
 
-A delivery id is a hash, and no index has it: the newest delivery files are searched, MOST_FILES at most.
+A delivery id is a hash without an index: the newest delivery files are searched, MOST_FILES at most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eventbridge.stages.runtime.newest_files import newest_files
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Delivery files that one question reads at most: two seconds of them on a local disk.
+#: Delivery files that one search reads at most: two seconds on a local disk.
 MOST_FILES = 2_000
 
 _DELIVERY_VERSION = 8
@@ -28,7 +28,7 @@ _DELIVERY_VERSION = 8
 
 @dataclass(frozen=True)
 class DeliverySearch:
-    """What a search for a delivery came to.
+    """The result of a search for a delivery.
 
     `event_id`, `rule`, `target`: of the delivery, None if it was not found. `oldest`: when the oldest batch was planned
     that was searched, None if there was none. `unreadable`: the errors of files that could not be read.
@@ -42,7 +42,7 @@ class DeliverySearch:
 
 
 def delivery_bytes(text: str) -> bytes | None:
-    """Return the bytes of a delivery id that is written as a UUID, None for any other text."""
+    """Return the bytes of a delivery id in UUID form, None for any other text."""
     try:
         found = UUID(text)
     except ValueError:
@@ -76,5 +76,5 @@ def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: dat
 
 
 def note_of(delivery: bytes, found: DeliverySearch) -> str:
-    """Return the sentence that says which delivery led to the event."""
-    return f"the delivery {delivery_id_text(delivery)} is of event {found.event_id}, to {found.rule}/{found.target}"
+    """Return a sentence with the delivery by which the event was found."""
+    return f"delivery {delivery_id_text(delivery)} is of event {found.event_id}, to {found.rule}/{found.target}"

@@ -1,7 +1,7 @@
 """Follows one event through every batch that took it up: attempts, verdicts, what is pending, dead letters, redrives.
 
-The batches are known from the ledger, and of each only the files are read that can speak of the event: the ids of its
-deliveries follow from the rules, their chunks from the settlement, and the attempts lie in the segments of those.
+The ledger has the batches, and only files of theirs that may mention the event are read: the ids of its deliveries
+follow from the rules, their chunks from the settlement, and the attempts are in the segments of those chunks.
 """
 
 from __future__ import annotations
@@ -51,22 +51,24 @@ _STATES: dict[str, DeliveryState] = {"delivered": "delivered", "dead_lettered": 
 
 
 class EventTrace:
-    """All that was done with one event, as far as it can be read; see `follow`."""
+    """The trace of one event, as far as it can be read; see `follow`."""
 
     def __init__(self, runtime: Runtime, name: EventName) -> None:
         self._runtime = runtime
         self._name = name
-        self._replay_of: dict[bytes, str] = {}  # the ids that its deliveries can have, and the replay each is of
-        self._rows: dict[str, set[int]] = defaultdict(set)  # where it, its deliveries and its dead letters lie
+        self._replay_of: dict[bytes, str] = {}  # the possible ids of its deliveries, and the replay of each
+        self._rows: dict[str, set[int]] = defaultdict(
+            set
+        )  # files and rows of the event, its deliveries and its dead letters
         self._seen: set[str] = set()
         self._waiting: list[str] = []
         self.steps: list[Step] = []
         self.deliveries: dict[bytes, DeliveryResult] = {}
-        self.deferred: set[str] = set()  # rules of which a share waits, or waited, to be routed
+        self.deferred: set[str] = set()  # rules with a deferred match of the event, routed or not
         self.unreadable: list[str] = []
 
     def follow(self, landings: Iterable[Landing]) -> None:
-        """Follow the event from where it was landed; batches in the order in which they were planned."""
+        """Follow the event from its landing through its batches, in the order in which they were planned."""
         for landing in landings:
             self._rows[landing.file].add(landing.row)
             self._go_on(landing.batch_id)
@@ -96,7 +98,7 @@ class EventTrace:
         self._deferred_matches(batch)
 
     def _known_ids(self, batch: Batch) -> None:
-        """Learn the ids that a batch gives to deliveries of the event, and where the event lies in its own files."""
+        """Collect the ids of the event's deliveries in a batch, and the event's rows in the batch's own files."""
         if batch.bus != self._name.place.bus or not self._name.event_id:
             return
         replays = {"", batch.replay_id} if batch.kind == "replay" else {""}
@@ -113,7 +115,7 @@ class EventTrace:
                     self._rows[file.path].update(self._at_place(table))
 
     def _settled(self, batch: Batch) -> None:
-        """Tell the attempts and verdicts of a batch; of one that is not settled the attempts made so far."""
+        """Add the attempts and verdicts of a batch; of an unsettled batch the attempts made so far."""
         if not is_kept(batch.kept, "all"):
             self._tell_pruned(batch)
             return
@@ -137,7 +139,7 @@ class EventTrace:
         self.steps.append(Step(batch.committed_at, "pruned", batch.batch_id, detail=detail))
 
     def _under_way(self, batch: Batch) -> None:
-        """Tell of deliveries that are routed, or taken up, and not settled."""
+        """Add deliveries that are routed, or taken up, and not settled."""
         if batch.routes:
             for file in self._runtime.ledger.files(batch.batch_id, "delivery"):
                 if file.path is not None:
@@ -157,7 +159,7 @@ class EventTrace:
         return found
 
     def _verdict(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
-        """Note how a delivery stands; the verdict is a step of its own where no attempt (the last) tells it."""
+        """Record the status of a delivery; its verdict is a step only if the last attempt does not show it."""
         state = _STATES.get(row["verdict"], "on_hold" if row["held"] else "scheduled")
         failed = failed_shadow(shadows_of(self._runtime, batch), row, attempt) if state == "delivered" else None
         state = state if failed is None else "shadow"
@@ -170,7 +172,7 @@ class EventTrace:
     def _stands(
         self, batch: Batch, row: dict[str, Any], state: DeliveryState, attempts: int, reason: str | None, **more: Any
     ) -> None:
-        """Note how a delivery stands by the newest batch; what was delivered once, is."""
+        """Record the status of a delivery in the newest batch; a delivered one stays delivered."""
         name = row["delivery_id"]
         if name in self.deliveries and self.deliveries[name].state == "delivered" and state != "delivered":
             return
@@ -231,7 +233,7 @@ class EventTrace:
                 self._waits(row)
 
     def _waits(self, row: PendingDeliveries) -> None:
-        """Take what an operator or a pause changed since it became pending over into how the delivery stands."""
+        """Update the status of a delivery by what an operator or a pause changed since it became pending."""
         if row.state == "closed" or row.taken_by is not None:
             return
         for name, each in self.deliveries.items():
@@ -266,7 +268,7 @@ class EventTrace:
             return None
 
     def _tried(self, path: str) -> list[dict[str, Any]]:
-        """Return the attempts of a segment; the results of other deliveries, which may be long, are not read."""
+        """Return the attempts of the deliveries in a segment; long columns of other deliveries are not read."""
         rows = self._rows_of_event(read_table(self._runtime.store, path, ["delivery_id"]))
         return plain_rows(read_rows(self._runtime.store, path, rowset.encode(rows), _ATTEMPT_COLUMNS)) if rows else []
 

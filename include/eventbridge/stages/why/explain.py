@@ -1,4 +1,4 @@
-"""Why an event was, or was not, delivered: all that ledger, store and buses know of one id."""
+"""Explains why an event was, or was not, delivered, from ledger, store and buses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class _Asked(NamedTuple):
-    """Today's rules, if they are known, and which are asked; see `why`."""
+    """Today's rules, if they can be read, and which of them to evaluate; see `why`."""
 
     today: RuleSet | None
     most_unmatched: int | None
@@ -43,12 +43,12 @@ def why(
     most_unmatched: int | None = None,
     rule: str | None = None,
 ) -> Why:
-    """Return all that is known of the messages with an id, on one bus or all, in batches planned within a time.
+    """Return all records of the messages with an id, on one bus or all, in batches planned within a time.
 
-    `event_id`: the id of an event or, where no event has it, of a delivery, which targets see as `webhook-id`.
-    `most_unmatched`: of rules that do not match an event only so many. `rule`: what this one says, and its deliveries,
-    in place of those of all rules.
-    Raises NotFoundError, which says how far was looked, if there is none; PartlySearched if a file cannot be read.
+    `event_id`: the id of an event or, if no event has it, of a delivery, which targets see as `webhook-id`.
+    `most_unmatched`: the maximum number of rules that do not match. `rule`: only the result of this rule and its
+    deliveries.
+    Raises NotFoundError, which says what was searched, if there is none; PartlySearched if a file cannot be read.
     """
     if not event_id:
         raise UserError("the id is empty, and no event has an empty id. Write the `id` of the event")
@@ -92,7 +92,7 @@ def why(
 
 
 def landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
-    """Return the messages with an id that lie in the archive, in the order of `why`, which is asked where none does."""
+    """Return the archived messages with an id, in the order of `why`, which is called if there are none."""
     search = Search(runtime, Wanted(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
     visibility = visibility_of(runtime)
     messages = _by_place(search.run())
@@ -100,7 +100,7 @@ def landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
 
 
 def _seen(result: EventResult, visibility: Visibility) -> EventResult:
-    """Return a result without what was done for rules that are not seen."""
+    """Return a result without the steps of rules that the caller may not see."""
     return replace(
         result,
         rules=tuple(each for each in result.rules if visibility.rule(each.rule)),
@@ -112,7 +112,7 @@ def _seen(result: EventResult, visibility: Visibility) -> EventResult:
 def _today(runtime: Runtime) -> RuleSet | None:
     try:
         return runtime.rule_set()
-    except EventBridgeError:  # rule files are being fixed: what happened can be told without them
+    except EventBridgeError:  # rule files are being edited: the past can be explained without them
         return None
 
 
@@ -128,7 +128,7 @@ def _check_bus(runtime: Runtime, bus: str | None, today: RuleSet | None) -> None
 
 
 def _by_place(found: Iterable[Found]) -> dict[EventPlace, list[Found]]:
-    """Return the messages by where they lie: those of one place were landed by several runners."""
+    """Return the messages by place: those of one place were landed by several runners."""
     messages: dict[EventPlace, list[Found]] = {}
     for each in found:
         place = _place(each)
@@ -207,7 +207,7 @@ def _landed(found: Found) -> Step:
 def _rules(
     runtime: Runtime, bus: str, found: Sequence[Found], asked: _Asked, unreadable: list[str]
 ) -> list[RuleResult]:
-    """Return what the rules that the batches were pinned to say, and those of today."""
+    """Return the results of the rules that the batches were pinned to, and of today's."""
     then: dict[str, Rule] = {}
     for each in found:
         try:
@@ -224,7 +224,7 @@ def _of_bus(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
 
 
 def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing]) -> RuleResult:
-    """Return a result with what Spark said to `where`: it is told by whether a delivery came of the event."""
+    """Return a result with Spark's decision on `where`, which is known by whether the event has a delivery."""
     if result.where is None or not result.matched or not result.enabled or result.today == "added":
         return result
     if result.rule in routed:
@@ -234,7 +234,7 @@ def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing
 
 
 def _kept_instead(runtime: Runtime, found: Found) -> str | None:
-    """Return where the message lies that a batch kept instead of a duplicate."""
+    """Return the place of the message that a batch kept instead of a duplicate."""
     for each in Search(runtime, Wanted(found.record["event_id"], found.batch.planned_at, _NEVER)).of_batch(found.batch):
         if each.record["status"] == "valid" and each.record["source"] == found.record["source"]:
             return str(_place(each))
@@ -260,8 +260,8 @@ def _not_found(event_id: str, bus: str | None, search: Search) -> str:
         if looked.pruned
         else ""
     )
-    told = [*search.unreadable, *search.notes]
-    unread = f" This may be incomplete: {told[0].rstrip('.')}." if told else ""
+    gaps = [*search.unreadable, *search.notes]
+    unread = f" This may be incomplete: {gaps[0].rstrip('.')}." if gaps else ""
     batches = f"{looked.batches:,} batch{'es' if looked.batches != 1 else ''}"
     return (
         f"no event {event_id!r} on {where}. Searched: what waits on the buses, and {batches}, planned "

@@ -1,4 +1,4 @@
-"""What every rule of a bus says to an event: as the batch had the rules, and where those of today differ."""
+"""The result of every rule of a bus for an event: in the version of the batch, and today's if it differs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.pattern.nodes import Pattern
 from eventbridge.pattern.parse import parse_pattern
 from eventbridge.rule import Rule
 
-#: Patterns that are kept, by the rule's name and version: to read them takes longer than to ask them.
+#: Cached patterns, by the rule's name and version: parsing them takes longer than evaluating them.
 _MOST_PATTERNS: Final = 50_000
 _patterns: dict[tuple[str, str], Pattern] = {}
 
@@ -24,9 +24,9 @@ def rule_results(
     document: Document,
     most_unmatched: int | None = None,
 ) -> list[RuleResult]:
-    """Return what the rules of then say to an event, then what rules do that came later; `today` None: not known.
+    """Return the results of the batch's rules for an event, then of rules added later; `today` None: unknown.
 
-    `most_unmatched`: of rules that do not match, neither then nor now, only so many, in the order of their names.
+    `most_unmatched`: the maximum number of rules that match neither then nor now, in the order of their names.
     """
     leaves = flatten(document)
     asked: list[tuple[Rule, ComparedToday]] = [(rule, _compared(rule, today)) for rule in then.values()]
@@ -78,7 +78,7 @@ def _matches(rule: Rule, leaves: Leaves) -> bool:
 
 
 def _pattern_of(rule: Rule) -> Pattern:
-    key = (rule.name, rule.version)  # the version is a hash of all that the rule says
+    key = (rule.name, rule.version)  # the version is a hash of the rule's content
     found = _patterns.get(key)
     if found is None:
         if len(_patterns) >= _MOST_PATTERNS:

@@ -1,7 +1,7 @@
-"""Finds the messages with an id in the archive: valid events, duplicates, and what claims the id and is not an event.
+"""Finds the messages with an id in the archive: valid events, duplicates, and malformed messages with the id.
 
-The index of event ids says which files of a day may have it. What the index does not have, batches of the last hour and
-days whose index is lost, is looked through.
+The index of event ids says which files of a day may have it. Batches that are not indexed, those of the last hour and
+of days whose index is lost, are searched completely.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is looked for: an id, in batches planned from `since` to `until`, of one bus ("": of all)."""
+    """The subject of a search: an id, in batches planned from `since` to `until`, of one bus ("": of all)."""
 
     event_id: str
     since: datetime
@@ -41,13 +41,13 @@ class Wanted:
     bus: str = ""
 
     def has(self, batch: Batch) -> bool:
-        """Return whether it is looked for in a batch."""
+        """Return whether a batch is searched."""
         return batch.kind == "normal" and self.bus in ("", batch.bus) and self.since <= batch.planned_at < self.until
 
 
 @dataclass(frozen=True)
 class Found:
-    """A message that has, or claims, the id: where it was landed, and its columns of schema BUFFER."""
+    """A message that has, or claims, the id: its batch and file, and its columns of schema BUFFER."""
 
     batch: Batch
     file: str
@@ -57,7 +57,7 @@ class Found:
 
 @dataclass
 class Search:
-    """Goes through index and archive; afterwards says how far it looked, and what it could not read."""
+    """Searches index and archive; afterwards it reports what it searched, and what it could not read."""
 
     runtime: Runtime
     wanted: Wanted
@@ -66,23 +66,23 @@ class Search:
     unreadable: list[str] = field(default_factory=list)
 
     def run(self) -> list[Found]:
-        """Return what the archive holds, in the order in which batches were planned."""
-        # First: what is indexed after this is in both, and so never in neither.
+        """Return the messages in the archive, in the order in which their batches were planned."""
+        # First: a batch that is indexed meanwhile is then in both, never in neither.
         unindexed = self.runtime.ledger.unindexed_batches(self.wanted.since, self.wanted.until)
         batches, paths = self._indexed()
         for each in unindexed:
             batches[each.batch_id] = each
-            paths.pop(each.batch_id, None)  # all of it is looked through
+            paths.pop(each.batch_id, None)  # all of it is searched
         chosen = sorted((each for each in batches.values() if self.wanted.has(each)), key=_in_time)
         return [found for batch in chosen for found in self.of_batch(batch, paths.get(batch.batch_id))]
 
     def looked(self) -> Looked:
-        """Return how far was looked."""
+        """Return what was searched."""
         of_time = self.runtime.ledger.archived_batches(self.wanted.since, self.wanted.until, self.wanted.bus)
         return Looked(of_time.batches, of_time.pruned, self.files, of_time.oldest, of_time.newest)
 
     def of_batch(self, batch: Batch, paths: set[str] | None = None) -> Iterator[Found]:
-        """Yield what one batch has of the id, in some of its files or in all."""
+        """Yield the messages of one batch with the id, in some of its files or in all."""
         if not is_kept(batch.kept, "archive"):
             self._tell_pruned(batch)
             return
@@ -97,7 +97,7 @@ class Search:
                 self.unreadable.append(f"batch {batch.batch_id}: {error}")
 
     def _indexed(self) -> tuple[dict[str, Batch], dict[str, set[str]]]:
-        """Return the batches that the index names, and the files of each that may have the id; without: all of them."""
+        """Return the batches of the index, with the files that may have the id; without files: all of them."""
         batches: dict[str, Batch] = {}
         paths: dict[str, set[str]] = {}
         first = _day_of(self.wanted.since)
@@ -112,13 +112,13 @@ class Search:
             for each in found:
                 try:
                     batches[each.batch_id] = self.runtime.ledger.batch(each.batch_id)
-                except NotFoundError:  # retention has removed all that was known of it
+                except NotFoundError:  # retention removed its row
                     continue
                 paths.setdefault(each.batch_id, set()).add(each.path)
         return batches, paths
 
     def _without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
-        """Look through a day whose index cannot be read; maintenance joined it a moment ago, or it is lost."""
+        """Search a day whose index cannot be read; maintenance has just joined it, or it is lost."""
         found = self.runtime.ledger.batches_between(day, day + _DAY)
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
@@ -145,7 +145,7 @@ class Search:
         )
 
     def _tell_missing(self, batch: Batch, error: StoreFileMissing) -> None:
-        """Note that a file is missing, unless retention took it meanwhile."""
+        """Record that a file is missing, unless retention removed it meanwhile."""
         try:
             gone = not is_kept(self.runtime.ledger.batch(batch.batch_id).kept, "archive")
         except NotFoundError:

@@ -1,6 +1,4 @@
-"""What shadows did not take: in the reconciliation it is dealt with as if it were delivered, and a person is told
-otherwise.
-"""
+"""Failures of shadows: the reconciliation counts their deliveries as delivered, and `why` shows the failure."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def shadows_of(runtime: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
-    """Return the targets that were shadows in a batch; what is pending or redriven was routed to real ones."""
+    """Return the shadow targets of a batch; pending or redriven deliveries were routed to real ones."""
     return frozenset(runtime.rules_of(batch).shadows()) if batch.routes else frozenset()
 
 
 def failed_shadow(
     shadows: frozenset[tuple[str, str]], row: Mapping[str, Any], attempt: Mapping[str, Any] | None
 ) -> str | None:
-    """Return why a shadow did not take a delivery, by its row and its last attempt; None if it did, or is none."""
+    """Return why a shadow failed, from the delivery's row and last attempt; None if it did not, or is no shadow."""
     if (row["rule"], row["target"]) not in shadows:
         return None
     if attempt is not None and attempt["sent"]:

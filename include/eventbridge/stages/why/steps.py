@@ -1,4 +1,4 @@
-"""Makes the steps of an event trace of what batches, dead letters and the ledger say."""
+"""Makes the steps of an event trace from batches, dead letters and the ledger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.model.why import Step
 
 _Row = Mapping[str, Any]
 
-#: What is said of a delivery that its batch has no attempt of.
+#: The detail of a delivery without an attempt in its batch.
 _NO_RESPONSE = "no attempt is on record: it was not sent, or its process ended before it recorded the attempt"
 
 
@@ -69,7 +69,7 @@ def dead_letter_step(batch: Batch, letter: _Row) -> Step:
 
 
 def dead_letter_attempt_step(batch: Batch, letter: _Row, attempt: _Row) -> Step:
-    """Return the step of an attempt that a dead letter tells of."""
+    """Return the step of an attempt in a dead letter."""
     return Step(
         at=attempt["started_at"],
         what="attempt",

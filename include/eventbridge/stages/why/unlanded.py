@@ -1,4 +1,4 @@
-"""Looks for messages with an id on the buses: those that no batch has landed yet."""
+"""Searches buses for messages with an id that no batch has landed yet."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from eventbridge.rule import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Messages of a partition that are looked at, the newest ones: a backlog of days is not read for one question.
+#: The newest messages of a partition that are read: one search does not read a backlog of days.
 _MOST = 20_000
 
 
 def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPlace]:
-    """Yield where messages with an id lie that no group has committed; adds to `notes` what was not looked at."""
+    """Yield the places of messages with an id that no group has committed; adds to `notes` what was not searched."""
     for bus in buses:
         try:
             with closing(runtime.open_source(bus)) as source:
                 yield from _on_bus(runtime, event_id, bus, source, notes)
         except EventBridgeError as error:
-            notes.append(f"bus {bus.name} was not looked at: {error}")
+            notes.append(f"bus {bus.name} was not searched: {error}")
 
 
 def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[BeforeStart]:
-    """Yield messages with an id that lie where no runner of their bus begins; adds to `notes` as `on_buses` does."""
+    """Yield messages with an id before the start of every runner of their bus; adds to `notes` as `on_buses` does."""
     for bus in buses:
         try:
             starts = runtime.ledger.first_offsets(bus.name)
@@ -42,7 +42,7 @@ def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: 
                     ):
                         yield BeforeStart(place, begins)
         except EventBridgeError as error:
-            notes.append(f"bus {bus.name} was not looked at: {error}")
+            notes.append(f"bus {bus.name} was not searched: {error}")
 
 
 def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPlace]:
@@ -58,16 +58,16 @@ def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes:
 def _in_partition(
     event_id: str, bus: Bus, source: LogSource, partition: Partition, first: int, end: int, notes: list[str]
 ) -> Iterator[EventPlace]:
-    """Yield where messages with an id lie in a range of a partition, of its newest messages."""
+    """Yield the places of messages with an id among the newest ones in a range of a partition."""
     written = write_document(event_id).encode("utf-8", "surrogatepass")
     start = max(first, end - _MOST)
     if first < start:
         notes.append(
             f"bus {bus.name}, {'/'.join(str(part) for part in partition if part != '')}: {start - first:,} messages "
-            f"before offset {start}, which no batch has landed, were not looked at"
+            f"before offset {start}, which no batch has landed, were not searched"
         )
     for block in source.read(partition, start, end) if start < end else ():
         for offset, body in zip(block["offset"].to_pylist(), block["body"].to_pylist(), strict=True):
-            # most bodies are told apart by their bytes; an id that is written with escapes is not
+            # most bodies can be excluded by their bytes, except those with escapes
             if body and (written in body or b"\\" in body) and claimed_id(body) == event_id:
                 yield EventPlace(bus.name, partition.topic, partition.broker, partition.partition_id, offset)
