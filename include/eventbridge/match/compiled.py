@@ -24,7 +24,7 @@ class CompiledField:
     may_be_absent: bool
 
     def holds(self, by_path: ByPath) -> bool:
-        """Tell whether the field is met by any leaf, wherever in arrays it lies, or by there being none."""
+        """Return whether the field is met by any leaf, wherever in arrays it lies, or by there being none."""
         found = by_path.get(self.path)
         if found is None:
             return self.may_be_absent
@@ -54,7 +54,7 @@ class CompiledAnd:
     parts: tuple[CompiledField | CompiledOr, ...]
 
     def holds(self, by_path: ByPath) -> bool:
-        """Tell whether every part is met, whatever the arrays."""
+        """Return whether every part is met, whatever the arrays."""
         for part in self.parts:  # noqa: SIM110 - a generator would cost as much as a part
             if not part.holds(by_path):
                 return False
@@ -72,7 +72,7 @@ class CompiledOr:
     alternatives: tuple[CompiledAnd, ...]
 
     def holds(self, by_path: ByPath) -> bool:
-        """Tell whether an alternative is met, whatever the arrays."""
+        """Return whether an alternative is met, whatever the arrays."""
         return any(alternative.holds(by_path) for alternative in self.alternatives)
 
     def demand(self, by_path: ByPath) -> Demand:

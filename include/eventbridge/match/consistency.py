@@ -85,7 +85,7 @@ def lack(places: frozenset[ArrayPlace]) -> Demand:
 
 
 def can_be_met(demand: Demand) -> bool:
-    """Tell whether there is a choice of leaves that meets the demand.
+    """Return whether there is a choice of leaves that meets the demand.
 
     Independent arrays are settled one by one, so the cost is that of trying each element of each array. Only `$or`
     across several arrays, which can state any problem of logic, multiplies the elements of those; `time_limit` ends it.
@@ -98,7 +98,7 @@ def can_be_met(demand: Demand) -> bool:
 
 
 def can_leaves_be_met(demand: Demand) -> bool:
-    """Tell whether the wants alone can be met: an upper bound, exact where no `exists: false` lies in an array."""
+    """Return whether the wants alone can be met: an upper bound, exact where no `exists: false` lies in an array."""
     check_cancelled()
     demand = without_lacks(demand)
     if demand in (MET, UNMET):

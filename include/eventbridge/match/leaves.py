@@ -25,7 +25,7 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """All leaves of one event by path; `nested` tells whether any lies in an element of an array."""
+    """All leaves of one event by path; `nested`: whether any is in an element of an array."""
 
     by_path: dict[Path, list[Leaf]]
     nested: bool

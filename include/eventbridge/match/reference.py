@@ -29,7 +29,7 @@ __all__ = [
 
 
 def matches(pattern: Pattern | str | bytes | Mapping[Any, Any], event: str | bytes | Mapping[Any, Any]) -> bool:
-    """Tell whether a pattern matches an event, given as JSON text or as a mapping.
+    """Return whether a pattern matches an event, given as JSON text or as a mapping.
 
     `EventError` if the event is not one strict JSON object, `PatternError` if a pattern that is given as text or
     mapping is not in the language.
@@ -40,7 +40,7 @@ def matches(pattern: Pattern | str | bytes | Mapping[Any, Any], event: str | byt
 
 
 def matches_leaves(pattern: Pattern, leaves: Leaves) -> bool:
-    """Tell whether a pattern matches the event that `leaves` were flattened from: for many patterns on one event."""
+    """Return whether a pattern matches the event that `leaves` were flattened from: for many patterns on one event."""
     compiled = compile_pattern(pattern)
     if not _met(compiled.where, leaves):
         return False

@@ -13,8 +13,8 @@ from eventbridge.pattern.write import write_condition
 _REQUIRED: Final = ("id", "source", "specversion", "type")
 #: Fields of the envelope that Amazon EventBridge puts around its events; here they would be extensions.
 _OF_AMAZON: Final = {
-    "account": "$.source or the data has what tells accounts apart",
-    "region": "$.source or the data has what tells regions apart",
+    "account": "$.source or the data identifies the account",
+    "region": "$.source or the data identifies the region",
     "resources": "an attribute is never a list; match $.subject, or what the data has",
     "version": "the version of a CloudEvent is specversion",
 }

@@ -14,7 +14,7 @@ _OTHER_COMPARISONS: Final = {"==": "=", "<>": "!=", "=>": ">=", "=<": "<=", "≤
 
 
 def read_numeric(value: Any, here: Location) -> Numeric | None:
-    """Read a comparison with a number, or a range of two; None, and the error told to `here`, if it is none."""
+    """Read a comparison with a number, or a range of two; None, with an error at `here`, if it is invalid."""
     if not isinstance(value, (list, tuple)) or len(value) not in (2, 4):
         remedy = 'Write [">", 5] or a range such as [">=", 0, "<", 10].'
         if not isinstance(value, bool) and isinstance(value, (int, float, Number)):

@@ -12,7 +12,7 @@ from eventbridge.pattern.nodes import Scalar
 
 
 def is_scalar(value: object) -> bool:
-    """Tell whether a raw value of a pattern is a string, number, boolean or null or no JSON at all."""
+    """Return whether a raw value of a pattern is a string, number, boolean or null or no JSON at all."""
     return not isinstance(value, (Mapping, list, tuple))
 
 

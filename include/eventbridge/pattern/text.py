@@ -34,19 +34,19 @@ def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
 
 
 def read_equals_ignore_case(value: Any, here: Location) -> EqualsIgnoreCase | None:
-    """Read a text compared by full Unicode case folding; None, and the error told to `here`, if it is none."""
+    """Read a text compared by full Unicode case folding; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"equals-ignore-case": "text"}')
     return None if text is None else EqualsIgnoreCase(text)
 
 
 def read_contains(value: Any, here: Location) -> Contains | None:
-    """Read a text to be found anywhere in a string; None, and the error told to `here`, if it is none."""
+    """Read a text to be found anywhere in a string; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"contains": "text"}')
     return None if text is None else Contains(text)
 
 
 def read_wildcard(value: Any, here: Location) -> Wildcard | None:
-    """Read a text in which * stands for any run of characters; None, and the error told to `here`, if it is none."""
+    """Read a text in which * stands for any run of characters; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"wildcard": "text*"}')
     if text is None:
         return None
@@ -75,7 +75,7 @@ _SIMPLER = "Write smaller counts, such as {1,20}, or narrower classes, such as [
 
 
 def read_regex(value: Any, here: Location) -> Regex | None:
-    """Read a regular expression in RE2's syntax; None, and the error told to `here`, if it is none."""
+    """Read a regular expression in RE2's syntax; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"regex": "[A-Z]{2}[0-9]+"}')
     if text is None:
         return None
@@ -98,7 +98,7 @@ def read_regex(value: Any, here: Location) -> Regex | None:
 
 
 def read_cidr(value: Any, here: Location) -> Cidr | None:
-    """Read a block of addresses in strict spelling; None, and the error told to `here`, if it is none."""
+    """Read a block of addresses in strict spelling; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"cidr": "10.0.0.0/8"}')
     if text is None:
         return None

@@ -55,7 +55,7 @@ class Fields:
         self._errors.append(node.error(message, remedy))
 
     def has(self, name: str) -> bool:
-        """Tell whether a field is given, whatever its value."""
+        """Return whether a field is given, whatever its value."""
         return name in self._nodes
 
     def add_to(self, name: str, message: str, remedy: str) -> None:
@@ -270,7 +270,7 @@ class Fields:
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a field or parameter of this name would hold a secret."""
+    """Return whether a field or parameter of this name would hold a secret."""
     return _SECRET.search(name) is not None
 
 

@@ -102,7 +102,7 @@ def _is_word(text: int, position: int, word: Any) -> bool:
 
 @compiled
 def _all_of(text: int, position: int, size: int, kinds: int) -> bool:
-    """Tell whether each character is of one of the kinds."""
+    """Return whether each character is of one of the kinds."""
     for index in range(position, position + size):
         if _KINDS[byte_at(text, index)] & kinds == 0:
             return False
@@ -111,7 +111,7 @@ def _all_of(text: int, position: int, size: int, kinds: int) -> bool:
 
 @compiled
 def is_allowed(text: int, position: int, size: int, member: int) -> Any:
-    """Tell whether a text without escapes is surely allowed as a member's value."""
+    """Return whether a text without escapes is surely allowed as a member's value."""
     if not _all_of(text, position, size, _PRINTABLE):
         return False
     if member == EXTENSION:
@@ -131,7 +131,7 @@ def is_allowed(text: int, position: int, size: int, member: int) -> Any:
 
 @compiled
 def _is_reference(text: int, position: int, size: int, absolute: bool) -> bool:
-    """Tell whether a text is surely a URI reference (RFC 3986): `/a/b`, `//host/a`, `https://host/a`, `urn:a:b`."""
+    """Return whether a text is surely a URI reference (RFC 3986): `/a/b`, `//host/a`, `https://host/a`, `urn:a:b`."""
     stop = position + size
     colon = position
     while colon < stop and _KINDS[byte_at(text, colon)] & _SCHEME != 0:
@@ -154,7 +154,7 @@ def _is_reference(text: int, position: int, size: int, absolute: bool) -> bool:
 
 @compiled
 def _is_media_type(text: int, position: int, size: int) -> bool:
-    """Tell whether a text is a media type without parameters."""
+    """Return whether a text is a media type without parameters."""
     slash = position
     while slash < position + size and byte_at(text, slash) != _SLASH:
         slash += 1
@@ -169,7 +169,7 @@ def _is_media_type(text: int, position: int, size: int) -> bool:
 
 @compiled
 def _is_time(text: int, position: int, size: int) -> Any:
-    """Tell whether a text is surely a time of RFC 3339: `2013-01-01T10:17:00.5Z`, or with an offset; no leap second."""
+    """Whether a text is surely a time of RFC 3339: `2013-01-01T10:17:00.5Z`, or with an offset; no leap second."""
     if size < 20 or byte_at(text, position + 4) != _DASH or byte_at(text, position + 7) != _DASH:
         return False
     if byte_at(text, position + 10) != _CAPITAL_T or byte_at(text, position + 13) != COLON:

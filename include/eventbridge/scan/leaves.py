@@ -1,7 +1,7 @@
 """The walk over an event: validates its JSON and records the requested leaves.
 
 The scanner walks from token to token of the event's outline (`scan.outline`) with a stack of open objects and arrays.
-Each stands at a node of the path tree, or at `NOWHERE`, where nobody wants anything: then its text is only checked.
+Each stands at a node of the path tree, or at `NOWHERE`, where nothing is requested: then its text is only validated.
 What is noted of a leaf is where its text lies, never a copy. Arrays are transparent: an element stands at the node of
 its array.
 
@@ -114,7 +114,7 @@ def scan(
             tokens = tokens_room.ctypes.data
         token_count, first_escape, last_escape = outline(text, begin, stop, tokens)
         token = 0
-        # The innermost open object or array that somebody wants something of; the outer ones are in `frames`.
+        # The innermost open object or array with requested parts; the outer ones are in `frames`.
         depth, node, in_array = 0, 0, False
         array, element, place, place_element = 0, 0, FREE, 0
         objects += 1
@@ -240,7 +240,7 @@ def scan(
             status[event] = MALFORMED
             count = first
     first_leaf[start.shape[0]] = count
-    frames_room[0] = 0  # Numba frees an array behind its last use, whoever still has its address
+    frames_room[0] = 0  # Numba frees an array after its last use, even if its address is still used
     tokens_room[:1] = 0
     return start.shape[0]
 

@@ -16,7 +16,7 @@ _WORD = ir.IntType(64)
 
 
 def _marks(lanes: int, test: Any) -> Any:
-    """Return an intrinsic (address, index) that tells of each of `lanes` bytes from there on whether `test` holds."""
+    """Return an intrinsic (address, index) that evaluates `test` for each of `lanes` bytes from there on."""
 
     @intrinsic
     def marks(typing: Any, address: Any, index: Any) -> Any:

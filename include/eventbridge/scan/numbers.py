@@ -30,7 +30,7 @@ NEAR: Final = 2 * 10**17
 with lie beyond it, as what stands in front of an exponent is shorter than 2^32 bytes."""
 
 _LOOK: Final = 30
-"""A number of so many bytes, without its sign, may go on where one look of 32 bytes cannot see it."""
+"""A number of so many bytes, without its sign, may extend beyond one load of 32 bytes."""
 
 _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
 

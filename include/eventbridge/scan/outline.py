@@ -149,7 +149,7 @@ def _from_odd_to_even(marks: Any) -> Any:
 
 @inlined
 def _are_escapes(text: int, block: int, escaped: Any) -> bool:
-    """Tell whether RFC 8259 knows what the escaped bytes of a block stand for."""
+    """Return whether RFC 8259 knows what the escaped bytes of a block stand for."""
     if escaped & ~escape_letters(text, block) != _ZERO:
         return False
     escaped &= letters_u(text, block)
@@ -162,7 +162,7 @@ def _are_escapes(text: int, block: int, escaped: Any) -> bool:
 
 @compiled
 def _are_characters(text: int, block: int, firsts: Any, stop: int) -> bool:
-    """Tell whether each marked byte of a block begins a character of UTF-8."""
+    """Return whether each marked byte of a block begins a character of UTF-8."""
     while firsts != _ZERO:
         if character_size(text, block + lowest_bit(firsts), stop) == 0:
             return False
@@ -172,7 +172,7 @@ def _are_characters(text: int, block: int, firsts: Any, stop: int) -> bool:
 
 @compiled
 def _are_spaces(text: int, block: int, control: Any) -> bool:
-    """Tell whether the marked control characters of a block are white space."""
+    """Return whether the marked control characters of a block are white space."""
     while control != _ZERO:
         byte = byte_at(text, block + lowest_bit(control))
         if byte != 10 and byte != 13 and byte != 9:

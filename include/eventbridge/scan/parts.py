@@ -47,7 +47,7 @@ class PartPaths(NamedTuple):
     """Paths made ready: part i is what path i leads to; parts from `asked` on are arrays that tails begin in."""
 
     tree: PathTree
-    tails: npt.NDArray[np.int64]  # per tail: part of its array, number of the element, node that it goes on from
+    tails: npt.NDArray[np.int64]  # per tail: part of its array, number of the element, node to continue from
     asked: int
     width: int
 
@@ -155,7 +155,7 @@ def _walk(
     visited, key_text = room.visited, room.key_text
     depth, node = -1, root
     while True:
-        # 1. The value at a node that somebody wants something of.
+        # 1. The value at a requested node.
         if int64_at(visited, node) == slot:  # a duplicate key: the last one counts
             _forget(tree, node, parts, row)
         put_int64(visited, node, slot)

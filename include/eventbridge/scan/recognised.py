@@ -84,12 +84,12 @@ def _recognise(text: int, start: Any, end: Any, max_bytes: int, sure: Any, begin
         if room.shape[0] < room_for_outline(stop - first):
             room = np.empty(2 * room_for_outline(stop - first), np.int64)
         sure[event] = _is_sure(text, first, stop, room.ctypes.data, names, begin[event], length[event])
-    room[:1] = 0  # Numba frees an array behind its last use, whoever still has its address
+    room[:1] = 0  # Numba frees an array after its last use, even if its address is still used
 
 
 @compiled
 def _is_known(text: int, name: int, size: int, names: Any, count: int) -> bool:
-    """Tell whether a name is one of so many names that came before it."""
+    """Return whether a name is one of so many names that came before it."""
     for index in range(count):
         if names[index, 1] == size:
             known, same = names[index, 0], 0
@@ -102,7 +102,7 @@ def _is_known(text: int, name: int, size: int, names: Any, count: int) -> bool:
 
 @compiled
 def _is_sure(text: int, first: int, stop: int, tokens: int, names: Any, begin: Any, length: Any) -> bool:
-    """Tell whether a text is surely an event; note where its names lie. `names` is room for those of extensions."""
+    """Return whether a text is surely an event; note where its names lie. `names` is room for those of extensions."""
     count, first_escape, last_escape = outline(text, first, stop, tokens)
     if count < 2 or byte_at(text, int64_at(tokens, 0)) != OPEN_OBJECT:
         return False

@@ -16,7 +16,7 @@ _ZERO = np.uint64(0)
 
 @compiled
 def has_escape(text: int, position: int, end: int) -> Any:
-    """Tell whether the content of a valid string holds a backslash."""
+    """Return whether the content of a valid string holds a backslash."""
     while position < end:
         marks = string_marks(text, position)
         if marks != _ZERO:

@@ -160,7 +160,7 @@ def _slot_of(word: Any, text: int, position: int, length: int) -> Any:
 
 @inlined
 def find_edge(tree: Any, node: int, text: int, position: int, length: int) -> Any:
-    """Return the edge by which the key of so many bytes at a position leaves a node, -1 if nobody wants it.
+    """Return the edge by which the key of so many bytes at a position leaves a node, -1 if it is not requested.
 
     `tree` is a `TreeTables`.
     """
@@ -169,7 +169,7 @@ def find_edge(tree: Any, node: int, text: int, position: int, length: int) -> An
 
 @inlined
 def find_index(tree: Any, node: int, index: int) -> Any:
-    """Return the edge by which an element leaves an array's node, -1 if nobody wants it; as `find_edge`."""
+    """Return the edge by which an element leaves an array's node, -1 if it is not requested; as `find_edge`."""
     return _find(tree, node, np.uint64(index << 8 | _INDEX_MARK), 0, 0, 8)
 
 

@@ -81,7 +81,7 @@ def skip_value(text: int, tokens: int, token: int, count: int, depth: int) -> An
 
 @inlined
 def _is_key(text: int, tokens: int, token: int) -> Any:
-    """Tell whether a string and a colon stand at `token`."""
+    """Return whether a string and a colon stand at `token`."""
     return byte_at(text, int64_at(tokens, token)) == QUOTE and byte_at(text, int64_at(tokens, token + 2)) == COLON
 
 
@@ -92,7 +92,7 @@ def plain_length(text: int, position: int, following: int) -> Any:
         end = quick_number_end(text, position, following)
     else:
         end = position + word_length(text, position)
-    # What goes on before the next token, other than with white space, belongs to the same number or word.
+    # Characters before the next token, other than white space, belong to the same number or word.
     if end <= position or (end != following and byte_at(text, end) > 32):
         return 0
     return end - position

@@ -157,7 +157,7 @@ def _as_text(value: Any) -> str:
 
 
 def arrival_text(arrived_at: datetime) -> str:
-    """Return an aware time as `eb.ingested_at` tells it: in UTC, with six digits of a second, 27 characters."""
+    """Return an aware time in the format of `eb.ingested_at`: UTC, with six digits of a second, 27 characters."""
     return arrived_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

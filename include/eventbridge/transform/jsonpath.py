@@ -133,7 +133,7 @@ def _unquoted(text: str, quoted: re.Match[str], where: str) -> str:
     return name
 
 
-#: What stands where no step can begin, why it is wrong, what to do about it. The first that fits is told.
+#: Texts at which no step can begin, with message and remedy; the first that fits is reported.
 _REFUSALS = [
     (r"\.\.|\.?\*|\[\s*\*", f"it leads {SEVERAL}", "Name one member or element, such as [0]"),
     (r"\[\s*[?(]", f"a filter leads {SEVERAL}", "Name one member or element, such as [0]"),

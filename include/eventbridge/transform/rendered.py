@@ -21,7 +21,7 @@ def too_large(least: int) -> TransformFailed:
 class Scope(NamedTuple):
     """What a delivery knows beside its event; `ingested_at` (aware) is when the event arrived on our bus.
 
-    `budget` is charged with the CPU time of an expensive transform (None: nobody counts).
+    `budget` is charged with the CPU time of an expensive transform (None: not counted).
     """
 
     rule: str

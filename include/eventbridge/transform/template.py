@@ -27,7 +27,7 @@ _MEANT_AS_JSON = re.compile(r'\s*(\{\s*".*\}|\[\s*\{\s*".*\])\s*', re.DOTALL)
 _FOREIGN = re.compile(r"(?<=[:,\[])\s*(?:<(\w[\w.-]*)>|\{\{\s*(\w[\w.-]*)\s*\}\})")
 
 
-#: Placeholders that cannot be read and are told of one template.
+#: The maximum of invalid placeholders reported for one template.
 _MOST_UNREADABLE = 20
 
 

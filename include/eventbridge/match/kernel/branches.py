@@ -97,7 +97,7 @@ def _parts(field: Field) -> list[Field]:
 
 
 def is_leaf_required(field: Field) -> bool:
-    """Tell whether a field can only be met by a leaf.
+    """Return whether a field can only be met by a leaf.
 
     One that is met by having none may be so in the element of an array that another field has chosen, so without the
     other fields nothing can be said of it.

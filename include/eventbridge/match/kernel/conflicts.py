@@ -38,7 +38,7 @@ _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 @compiled
 def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) -> Any:
-    """Tell whether the branch's fields can be met by leaves of which no two lie in different elements of one array."""
+    """Return whether leaves meet the fields of a branch without two of them in different elements of one array."""
     if int64_at(event_tables, JOINED_LEAVES) != 0:
         return HAND_BACK
     paths, offsets = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_OFFSET)
@@ -85,7 +85,7 @@ def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) ->
 
 @compiled
 def _met_anywhere(tables: int, event_tables: int, field: int, branch: int) -> bool:
-    """Tell whether a leaf, wherever it lies, meets a field."""
+    """Return whether a leaf, wherever it lies, meets a field."""
     path = int32_at(int64_at(tables, t.FIELD_PATH), field)
     offset = int32_at(int64_at(tables, t.FIELD_OFFSET), field)
     leaf = int32_at(int64_at(event_tables, PATH_FIRST_LEAF), path)
@@ -131,7 +131,7 @@ def _count_elements(tables: int, event_tables: int, path: int, offset: int, bran
 
 @compiled
 def _forget_elements(tables: int, event_tables: int, path: int, sharing: int) -> bool:
-    """Set the counts back to 0; tell whether one of them was that of all fields."""
+    """Reset the counts to 0; return whether one of them covered all fields."""
     counts = int64_at(event_tables, ELEMENT_COUNT)
     complete = False
     leaf = int32_at(int64_at(event_tables, PATH_FIRST_LEAF), path)

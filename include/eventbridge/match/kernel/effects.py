@@ -57,7 +57,7 @@ _RANGE, _HALF_LINE, _NO_TEXT = 0.05, 0.4, 0.5
 class LeafListEffect:
     """What a leaf list does: `atoms` and `conjunctions` set its bit, one of the `denials` that is broken takes it away.
 
-    `present`: any leaf sets the bit, as far as tables can tell. `uncertain`: the tables let too much through, the
+    `present`: any leaf sets the bit, according to the tables. `uncertain`: the tables let too much through, the
     reference matcher has the last word. `text` is the same for equal lists. `certain_share` and `varied` are what
     `order.py` guesses from which share of events meets the list.
     """

@@ -18,7 +18,7 @@ REMEMBERED: Final = 10_000
 """Strings of a path whose results are kept; when there are more, all are forgotten."""
 
 _LONGEST_REMEMBERED: Final = 1_000
-# A set that runs out of memory responds with "none" and only logs it. RE2's automaton drops its states and goes on as
+# A set that runs out of memory responds with "none" and only logs it. RE2's automaton drops its states and continues as
 # long as the limit holds a few of them, so the limit is far above what 64 expressions of this length need.
 _SET_MEMORY: Final = 256 << 20
 _LONGEST_IN_SET: Final = 1_000

@@ -44,7 +44,7 @@ def slot_of(value: Any, owner: int, mask: int) -> Any:
 
 @compiled
 def same_bytes(text: int, position: int, other: int, start: int, length: int) -> bool:
-    """Tell whether two texts of one length are equal; both may be read 8 bytes at a time."""
+    """Return whether two texts of one length are equal; both may be read 8 bytes at a time."""
     index = 0
     while index + 8 <= length:
         if load64(text, position + index) != load64(other, start + index):

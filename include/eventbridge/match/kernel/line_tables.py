@@ -156,7 +156,7 @@ def normal_form_of(text: str) -> tuple[int, int, bytes]:
 
 
 def is_far(form: tuple[int, int, bytes]) -> bool:
-    """Tell whether a number in normal form is so far out that it may compare wrongly with others such."""
+    """Return whether a number in normal form is so far out that it may compare wrongly with others such."""
     return abs(form[1]) > NEAR
 
 

@@ -5,7 +5,7 @@ then at the second, and so on. What an event lets through then lies in few words
 does not depend on it.
 
 A rule set of many paths has anchors besides. The *anchor* of a branch is one of its leaf lists that want a leaf: where
-that path has none, nobody need look at the branch. It is the one whose path lets the fewest branches through, and
+that path has none, the branch need not be checked. It is the one whose path lets the fewest branches through, and
 branches of one anchor stand side by side.
 """
 

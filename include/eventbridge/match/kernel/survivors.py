@@ -274,7 +274,7 @@ def _look_closer(
 
 @compiled
 def _has_all_paths(tables: int, event_tables: int, branch: int) -> bool:
-    """Tell whether every path at which a branch wants a leaf has one."""
+    """Return whether every path at which a branch wants a leaf has one."""
     firsts, leaves = int64_at(tables, t.BRANCH_FIELDS_FIRST), int64_at(event_tables, PATH_FIRST_LEAF)
     paths, may_be_absent = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_MAY_BE_ABSENT)
     for field in range(int32_at(firsts, branch), int32_at(firsts, branch + 1)):

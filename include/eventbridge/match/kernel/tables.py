@@ -25,7 +25,7 @@ ANCHORED = next(_names)  # whether branches have anchors
 
 # --- per path ----------------------------------------------------------------------------------------------------
 PATH_LOOKUPS = next(_names)  # bits: which look-ups a string at the path needs, see LOOKUP_* below
-PATH_WORDS_ATOM = next(_names)  # 3 a path: the atom of null, true, false; -1 if nobody asks
+PATH_WORDS_ATOM = next(_names)  # 3 a path: the atom of null, true, false; -1 if unused
 PATH_STRING_ATOM = next(_names)  # the atom that any string meets, -1
 PATH_WIDTH = next(_names)  # columns of the path: more than one if a branch has two leaf lists there
 PATH_COLUMN = next(_names)  # the number of the path's first column, counted path by path

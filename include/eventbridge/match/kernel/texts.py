@@ -96,7 +96,7 @@ def _sort(key: int, first: int, stop: int) -> None:
 
 @compiled
 def _holds(tables: int, condition: int, text: int, position: int, length: int) -> bool:
-    """Tell whether a text is the condition's parts with any text between them: each part where it first occurs."""
+    """Return whether a text is the condition's parts with any text between them: each part where it first occurs."""
     firsts = int64_at(tables, t.TEXT_PARTS_FIRST)
     starts, lengths = int64_at(tables, t.PART_START), int64_at(tables, t.PART_LENGTH)
     parts = int64_at(tables, t.PART_BYTES)

@@ -84,7 +84,7 @@ class Rename:
         return draft.put(self.to, draft.remove(self.path))
 
     def _is_inside(self) -> bool:
-        """Tell whether the value moves into its own place, which is free then: $.data to $.data.order."""
+        """Return whether the value moves into its own place, which is free then: $.data to $.data.order."""
         return self.to.steps[: len(self.path.steps)] == self.path.steps
 
 

@@ -17,7 +17,7 @@ class Mask:
     character: str
 
     def __call__(self, value: JsonValue) -> JsonValue:
-        """Return text or the text of a number, masked; TransformFailed for anything else, whose value it does not tell.
+        """Return text or the text of a number, masked; TransformFailed for anything else, without its value.
 
         With keep_last 4, "4111111111111111" becomes "************1111", 12345 becomes "*2345", "1111" becomes "****".
         """

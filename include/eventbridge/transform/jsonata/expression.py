@@ -17,7 +17,7 @@ _REMEDY = "Correct it; https://docs.jsonata.org has the language"
 
 
 def expression_error(text: str, where: str) -> TransformError | None:
-    """Return what is wrong with an expression, with line and column where the parser tells them; None if nothing is."""
+    """Return the error of an expression, with line and column if the parser reports them; None if it is valid."""
     if not text.strip():
         return error_at(where, "the expression is empty", text, "Write one, such as data.name")
     if len(text) > MAXIMUM_CHARACTERS:
@@ -58,7 +58,7 @@ def _recursion_limit_kept() -> Iterator[None]:
 
 
 def _place(text: str, error: Exception) -> str:
-    """Return the line and column where the token that the parser stopped at begins; it tells where that ends."""
+    """Return line and column of the token at which the parser stopped; the parser reports its end."""
     # of "expected x, got y" the library keeps x in `current` and y in `expected`
     end, token = getattr(error, "location", None), getattr(error, "expected", None) or getattr(error, "current", None)
     if not isinstance(end, int) or not 0 <= end <= len(text):

@@ -39,8 +39,8 @@ class Evaluator:
     def ask(self, expression: bytes, scope: bytes, event: bytes) -> Evaluation:
         """Return the response to one request.
 
-        A process that somebody else ended (no memory, an operator) is asked once more. InfrastructureError if none
-        can be started, or does not respond in time.
+        If the process was killed from outside (out of memory, an operator), the request is repeated once.
+        InfrastructureError if none can be started, or does not respond in time.
         """
         request = REQUEST.pack(len(expression), len(scope), len(event)) + expression + scope + event
         with self._lock:
@@ -89,7 +89,7 @@ class Evaluator:
         return self._post_mortem(process)
 
     def _post_mortem(self, process: subprocess.Popen[bytes]) -> Evaluation | None:
-        """Return what a process that ended without a response died of; None if it may have been nobody's fault."""
+        """Return why a process ended without a response; None if the expression may not be the cause."""
         code = process.wait()
         self.close()
         if code == -signal.SIGXCPU:

@@ -32,7 +32,7 @@ from eventbridge.scan.strings import has_escape, unescape
 HANDED_BACK: Final = -1
 
 KEYS: Final = 1024
-"""So many keys of one object, and of all that is open around it, are told apart; an object with more is handed back."""
+"""The maximum of distinct keys of one object and its enclosing ones; an object with more is handed back."""
 
 _QUOTE, _BACKSLASH, _COLON, _SPACE, _U = ord('"'), ord("\\"), ord(":"), ord(" "), ord("u")
 _OPEN_OBJECT, _CLOSE_OBJECT = ord("{"), ord("}")

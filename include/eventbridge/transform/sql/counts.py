@@ -21,12 +21,12 @@ def made(call: Node) -> int:
 
 
 def most_of(node: Node) -> int | None:
-    """Return the most that a number can be, if that can be told."""
+    """Return the maximum of a number, None if unknown."""
     return range_of(node)[1]
 
 
 def range_of(node: Node) -> tuple[int | None, int | None]:
-    """Return the least and the most that a number can be, each None if that cannot be told."""
+    """Return minimum and maximum of a number, each None if unknown."""
     number = node.whole()
     if number is not None:
         return number, number
@@ -48,7 +48,7 @@ def _all(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> i
 
 
 def most(count: Node, name: str) -> int | None:
-    """Return how many a count can make at most, if that can be told and is allowed."""
+    """Return the maximum of a count, None if unknown or not allowed."""
     low, high = range_of(count)
     if name == "array_insert":  # a position far below zero makes as much as one far above
         high = None if low is None or high is None else max(abs(low), abs(high))
@@ -56,7 +56,7 @@ def most(count: Node, name: str) -> int | None:
 
 
 def items(arguments: Sequence[Node]) -> int | None:
-    """Return how many items a sequence has at most, if that can be told."""
+    """Return the maximum number of items of a sequence, None if unknown."""
     (low, high), (other_low, other_high) = (range_of(each) for each in arguments[:2])
     if low is None or high is None or other_low is None or other_high is None:
         return None

@@ -134,7 +134,7 @@ class _Shape:
         return piece.text in _ZERO_WIDTH or piece.kind in ("plain", "escape", "set")
 
     def _behind(self, at: int, signs: frozenset[int]) -> list[int] | None:
-        """Return where a match may go on behind a piece; None if a repetition of these signs may end within it."""
+        """Return where a match may continue behind a piece; None if a repetition of these signs may end within it."""
         piece, group, repeat = self.pieces[at], self.groups[at], self.repeat(at)
         behind = [at + (2 if repeat else 1)]
         repeats = repeat is not None and repeat.text[0] != "?"
@@ -157,7 +157,7 @@ class _Shape:
 
 
 def is_lookaround(piece: Piece) -> bool:
-    """Say whether a piece opens a look-ahead or a look-behind."""
+    """Return whether a piece opens a look-ahead or a look-behind."""
     return re.match(r"\(\?<?[=!]", piece.text) is not None
 
 

@@ -91,7 +91,7 @@ class TypeReader:
 
 
 def is_type(text: str) -> bool:
-    """Say whether a text is exactly one type that a cast may name."""
+    """Return whether a text is exactly one type that a cast may name."""
     try:
         reader = TypeReader(text, tokens(text))
         reader.read()
