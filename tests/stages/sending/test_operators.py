@@ -34,7 +34,7 @@ def test_a_paused_rule_is_matched_and_its_deliveries_wait(sending: Sending) -> N
     (pending,) = status(runtime).pending
     assert (pending.state, pending.held, pending.count) == ("on_hold", "rule paused", 10)
     (said,) = status(runtime).overrides
-    assert (said.rule, said.target, said.word, said.set_by) == ("orders", "", "paused", "ada")
+    assert (said.rule, said.target, said.kind, said.set_by) == ("orders", "", "paused", "ada")
     sending.deliver()
     assert paths(sending) == {}
 

@@ -95,7 +95,7 @@ def test_a_pause_is_shown_wherever_a_target_is_shown(sending: Sending, clock: Ru
         families = {family.name.removeprefix("eventbridge_"): family.samples for family in metrics(runtime)}
         counted = {sample.labels[0]: sample.value for sample in families["targets"]}
         named = [sample.labels for sample in families["target_not_ok"]]
-        lines = [*status(runtime).targets, *target_list(runtime), *target_page(runtime).unwell]
+        lines = [*status(runtime).targets, *target_list(runtime), *target_page(runtime).unhealthy]
         found = [(line.state, line.paused_until) for line in lines if line.target == "crm"]
         return [*found, ("counted", counted["paused"]), ("named", named)]
 
