@@ -133,9 +133,8 @@ class BrokerQueries:
                 _refuse_passing(found.values(), passing)
                 return found
             except KafkaException as error:
-                self.client.poll(
-                    _LOOK_SECONDS
-                )  # pause before the next try; errors are collected before the result is used
+                # pause before the next try; errors are collected before the result is used
+                self.client.poll(_LOOK_SECONDS)
                 failed = error.args[0]
                 if failed.code() not in passing or self.trouble.final is not None or time.monotonic() > end:
                     raise bus_error(self.servers, doing, self.trouble.instead_of(failed)) from None

@@ -35,14 +35,14 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     piece_max_deliveries: int
     piece_max_bytes: int
     replay_id: str = ""
-    later: tuple[
-        str, ...
-    ] = ()  # rules of which only the candidate events are noted, budgeted or not: their shares are deferred
-    slice_seconds: float = 0.0  # a Spark worker that takes longer over one slice is ended; 0 = never
-    old: bool = False  # of what was there before, or of nobody's: it leaves half of Spark's task slots to other jobs
-    budgeted_seconds: float = (
-        0.0  # once a worker has spent so much on shares it begins no more; 0 = never (share_turns)
-    )
+    #: Rules of which only the candidate events are recorded, budgeted or not: their shares are deferred.
+    later: tuple[str, ...] = ()
+    #: A Spark worker that takes longer for one slice is ended; 0 = never.
+    slice_seconds: float = 0.0
+    #: Old work, such as a replay: it leaves half of Spark's task slots to other jobs.
+    old: bool = False
+    #: A worker that has spent this much on shares starts no more; 0 = unlimited (share_turns).
+    budgeted_seconds: float = 0.0
 
     def another_try(self) -> RouteJob:
         """Return the job of another attempt, whose files have other names."""

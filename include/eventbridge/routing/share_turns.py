@@ -1,7 +1,7 @@
 """Turns of budgeted rules: the order of their shares in a batch, their total budget, and shares without a turn.
 
 Each rule has its budget, and all that one worker routes of a batch have a total, or a batch would wait for as many
-budgets as there are rules that loop. A total for each worker, since workers cannot tell what the others have spent, and
+budgets as there are rules that loop. A total for each worker, since workers do not know what the others have spent, and
 since they work side by side: it is what a batch waits. One that begins before it is spent keeps its whole budget.
 
 This module must not import the ledger or Spark: Spark workers import it and must start fast.

@@ -274,9 +274,9 @@ def is_secret_name(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def nearest(name: str, names: Iterable[str], told: int = 0) -> str:
-    """Return `Did you mean x?` for the nearest of `names`, or nothing; nothing after MOST_SUGGESTED errors `told`."""
-    by_folded = {known.lower(): known for known in names} if told < MOST_SUGGESTED else {}
+def nearest(name: str, names: Iterable[str], reported: int = 0) -> str:
+    """Return `Did you mean x?` for the nearest of `names`; nothing if MOST_SUGGESTED errors are `reported`."""
+    by_folded = {known.lower(): known for known in names} if reported < MOST_SUGGESTED else {}
     near = similar(name.lower(), by_folded)
     return f"Did you mean {by_folded[near[0]]}?" if near else ""
 

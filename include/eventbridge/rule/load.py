@@ -134,9 +134,9 @@ def _part(path: Path, cache: RuleCache, errors: list[RuleError]) -> RuleSet:
 
 @dataclass(frozen=True)
 class _Checks:
-    """What is checked of files beside what they say.
+    """Options and checks of reading files.
 
-    `buses` are defined elsewhere. `sent` is the file that somebody sent. Places are relative to the folder `below`.
+    `buses` are defined elsewhere. `sent` is the file that was sent through the API. Locations are relative to `below`.
     """
 
     buses: Mapping[str, Bus] = field(default_factory=dict)

@@ -70,27 +70,27 @@ def s3_errors(verb: str, path: str, bucket: str, place: str) -> Iterator[None]:
         ProfileNotFound,
     )
 
-    def told(what: str, remedy: str) -> StoreError:
+    def store_error(what: str, remedy: str) -> StoreError:
         return StoreError(f"Cannot {verb} {path!r} in the bucket {bucket!r} at {place}: {what}. {remedy}")
 
     try:
         yield
     except ClientError as error:
         response = error.response.get("Error", {})
-        raise told(*_known(str(response.get("Code", "")), str(response.get("Message", "")))) from error
+        raise store_error(*_known(str(response.get("Code", "")), str(response.get("Message", "")))) from error
     except NoCredentialsError as error:
         remedy = (
             "Name a connection in EVENTBRIDGE_STORE_URI, s3://<connection>@<bucket>/..., or set AWS's own variables."
         )
-        raise told("there are no credentials", remedy) from error
+        raise store_error("there are no credentials", remedy) from error
     except ProfileNotFound as error:
-        raise told(str(error), "Correct profile_name in the extra of the store's connection.") from error
+        raise store_error(str(error), "Correct profile_name in the extra of the store's connection.") from error
     except (ConnectionError, HTTPClientError) as error:  # no connection, a timeout, or a broken connection
-        raise told(f"the server cannot be reached ({type(error).__name__})", _DOWN) from error
+        raise store_error(f"the server cannot be reached ({type(error).__name__})", _DOWN) from error
     except BotoCoreError as error:
-        raise told(str(error), "Correct the store's connection.") from error
+        raise store_error(str(error), "Correct the store's connection.") from error
     except OSError as error:
-        raise told(*arrow_error(error)) from error
+        raise store_error(*arrow_error(error)) from error
 
 
 def arrow_error(error: OSError) -> tuple[str, str]:

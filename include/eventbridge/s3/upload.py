@@ -30,11 +30,11 @@ def upload(
     """
     view = memoryview(data)
     where = {"Bucket": bucket, "Key": key}
-    told = {**about, **clients.access.write_options()}
+    options = {**about, **clients.access.write_options()}
     if len(view) <= PART_BYTES:
-        clients.boto.put_object(**where, Body=bytes(view), **told, **condition)
+        clients.boto.put_object(**where, Body=bytes(view), **options, **condition)
         return
-    begun = {**where, "UploadId": clients.boto.create_multipart_upload(**where, **told)["UploadId"]}
+    begun = {**where, "UploadId": clients.boto.create_multipart_upload(**where, **options)["UploadId"]}
     try:
         parts = []
         for number, start in enumerate(range(0, len(view), PART_BYTES), 1):

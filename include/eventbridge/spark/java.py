@@ -34,8 +34,8 @@ def require_java() -> None:
         where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
         raise SparkError(f"Spark needs Java {LEAST_JAVA} or later and {where}: {_INSTALL}")
     command, environ = [java, "-version"], without_secrets(os.environ)
-    told = subprocess.run(command, capture_output=True, text=True, check=False, env=environ).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    output = subprocess.run(command, capture_output=True, text=True, check=False, env=environ).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     version = int(found[1]) if found else 0
     if version < LEAST_JAVA:
         raise SparkError(f"Spark needs Java {LEAST_JAVA} or later and {java} is version {version}: {_INSTALL}")

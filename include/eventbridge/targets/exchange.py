@@ -185,7 +185,7 @@ class Exchange:
         if self.sent and error_number in _CLOSED:
             return self._without_response("NetworkError", _CLOSED_TEXT, self._duration_ms())
         if self._socket_guard.refusals and not self._socket_guard.opened:
-            return self._without_response("AddressRefused", self._socket_guard.told(), self._duration_ms())
+            return self._without_response("AddressRefused", self._socket_guard.refused_address(), self._duration_ms())
         # A truncated body makes the response incomplete (RFC 9112, 8), and it must be recorded as such
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message

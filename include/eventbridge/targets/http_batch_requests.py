@@ -56,9 +56,8 @@ class BatchingHttpTarget(HttpTarget):
     ) -> None:
         super().__init__(endpoint, max_in_flight=max_in_flight, access=access, clock=clock)
         self._limits = limits
-        self._most: dict[
-            str, int
-        ] = {}  # by delivery id: the maximum size of its next batch request, after one was refused
+        # by delivery id: the maximum size of its next batch request, after one was refused
+        self._most: dict[str, int] = {}
         self._sent: dict[int, _BatchRequest] = {}
 
     def steps(

@@ -33,9 +33,8 @@ class HttpEngine:
         self._multi = Multi(most_in_flight)
         self._slots: dict[pycurl.Curl, TransferSlot] = {}
         self._idle: dict[object, list[Exchange]] = defaultdict(list)
-        self._want_one: OrderedDict[TransferSlot, None] = (
-            OrderedDict()
-        )  # slots with nothing in flight that found no room
+        # slots with nothing in flight that found no room
+        self._want_one: OrderedDict[TransferSlot, None] = OrderedDict()
         self._want_more: OrderedDict[TransferSlot, None] = OrderedDict()
 
     def wait(self, seconds: float) -> list[TransferSlot]:

@@ -173,8 +173,8 @@ def why_refused(body: bytes, veil: Callable[[bytes], bytes]) -> str:
         response = json.loads(body)
     except (ValueError, RecursionError):
         return ""
-    told = [response.get(name) for name in ("error", "error_description")] if isinstance(response, dict) else []
-    texts = [veil(each.encode(errors="backslashreplace")).decode() for each in told if isinstance(each, str) and each]
+    parts = [response.get(name) for name in ("error", "error_description")] if isinstance(response, dict) else []
+    texts = [veil(each.encode(errors="backslashreplace")).decode() for each in parts if isinstance(each, str) and each]
     return ": ".join(" ".join(each.split())[:200] for each in texts)
 
 

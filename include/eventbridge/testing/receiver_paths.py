@@ -78,7 +78,7 @@ class Paths:
     set last, initially 200. To batch requests: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they
     first come, STATUS so many times and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses
     with 413 what has more; /picky refuses with 400 what holds the word poison; /say/TEXT responds with 200 with that
-    text, escaped, as JSON; /blame refuses every delivery by itself, and tells with each what /mirror tells.
+    text, escaped, as JSON; /blame refuses every delivery by itself, with the text of /mirror for each.
     """
 
     def __init__(self) -> None:

@@ -78,16 +78,16 @@ class Journal:
 
 
 def _carried_out(application: Application, environ: dict[str, Any], body: bytes) -> tuple[str, list[Any], bytes]:
-    told: list[Any] = []
+    started: list[Any] = []
 
     def start_response(status: str, headers: list[Any], *_: object) -> None:
-        told[:] = [status, headers]
+        started[:] = [status, headers]
 
     environ = environ | {"wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}
     environ.pop("HTTP_TRANSFER_ENCODING", None)  # the body is complete here
     environ.pop("wsgi.input_terminated", None)
     response = b"".join(application(environ, start_response))
-    return told[0], told[1], response
+    return started[0], started[1], response
 
 
 def _request(line: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
