@@ -87,8 +87,17 @@ def measure(
             Slice(f"s/{first}", path, first, min(first + slice_rows, rows)) for first in range(0, rows, slice_rows)
         ]
         job = RouteJob(
-            "batch", "orders", "orders", rules.hash, _NOW, store.uri, "attempt", 1 << 20, 5_000, 8 << 20
-        )  # fmt: skip
+            batch_id="batch",
+            runner="orders",
+            bus="orders",
+            rule_set=rules.hash,
+            planned_at=_NOW,
+            store_uri=store.uri,
+            attempt="attempt",
+            event_max_size=1 << 20,
+            piece_max_deliveries=5_000,
+            piece_max_bytes=8 << 20,
+        )
         route_slice(store, rules, job, slices[0])
         return min((_run(store, rules, job, slices, rows) for _ in range(repeat)), key=lambda each: each.seconds)
 
