@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from demo.production import env
 from demo.production.compose import document, services
 from demo.production.images import prepare
-from demo.production.native import Native, Process
+from demo.production.native import Process, Substitutions
 from s3proxy.server import fetch_s3proxy
 
 from eventbridge.config.indirect import named_url
@@ -31,7 +31,7 @@ _PATIENCE_SECONDS = 60.0
 def running(name: str, port: int, folder: Path) -> Iterator[Process]:
     """Run a service of docker-compose.yaml as `make up-production` does, until the block ends."""
     service = services(SECRETS)[name]
-    native = Native(services(SECRETS), folder)
+    native = Substitutions(services(SECRETS), folder)
     [process] = native.processes(service)
     [volume] = [native.volume(each) for each in service.volumes.values()]
     volume.mkdir(parents=True)
