@@ -1,4 +1,4 @@
-"""`make bench-streaming`: publish to delivered in streaming and batch mode, and what a runner costs and leaves.
+"""`make bench-streaming`: latency in streaming and batch mode, and a runner's CPU time, batches and files.
 
 Each line is a runner of its own, fed at a steady rate with events of 510 bytes of which half match. The clock of a
 delivery starts when the bus has its event and stops at the target's response. `eventbridge deliver` runs as a process

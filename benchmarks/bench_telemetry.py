@@ -1,4 +1,4 @@
-"""`make bench-telemetry`: what OpenTelemetry at 1 % sampling costs of a batch, beside the same batch without.
+"""`make bench-telemetry`: the cost of OpenTelemetry at 1 % sampling for a batch, compared with none.
 
 Each pair routes and pushes two like batches to a file, one with traces to a local collector that takes everything, in
 turn which goes first; then commits them, where the spans of deliveries are made. Each is a process of its own, forked

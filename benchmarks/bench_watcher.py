@@ -1,4 +1,4 @@
-"""`make bench-watcher`: what a look for due deliveries costs while none, a thousand, and a million rows are due.
+"""`make bench-watcher`: the cost of finding due deliveries while none, a thousand, and a million rows are due.
 
 The watcher looks five times a second, so what is due must not add to its cost. Each row is one of the ledger, which
 may stand for thousands of deliveries. `well`: all targets can be sent to. `dead`: the breaker of the target that most

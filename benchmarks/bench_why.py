@@ -1,4 +1,4 @@
-"""`make bench-why`: how long `eventbridge why` takes over a month of events, and what its index costs.
+"""`make bench-why`: the time of `eventbridge why` over a month of events, and the size of its index.
 
 The archive is made, day by day, of batches as `buffer` lands them, in ledger and store; in the middle of it real events
 are delivered, which are asked about. Then `maintain` indexes it. Every question is a process of its own, as in a shell.

@@ -1,4 +1,4 @@
-"""Builds and runs the receiver of the push benchmarks, which must cost less than what is measured (see the C file)."""
+"""Builds and runs the receiver of the push benchmarks, which must be cheaper than its client (see the C file)."""
 
 from __future__ import annotations
 

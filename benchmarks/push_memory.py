@@ -1,4 +1,4 @@
-"""What push takes of memory while ever more deliveries wait for a dead target: a part of `make bench-isolation`."""
+"""Push's memory while the backlog of a dead target grows: a part of `make bench-isolation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Push slots as Airflow gives them: of what waits the heaviest starts first, in its pool, as soon as a slot is free."""
+"""Push slots as in Airflow: the waiting task with the highest weight starts first, in its pool, once a slot is free."""
 
 from __future__ import annotations
 

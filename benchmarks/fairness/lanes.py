@@ -1,4 +1,4 @@
-"""High work that offers three times the slots beside low work, for minutes: what low gets, and how long it waits."""
+"""High-priority work for three times the slots beside low-priority work, for minutes: its share and wait."""
 
 from __future__ import annotations
 

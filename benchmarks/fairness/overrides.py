@@ -1,4 +1,4 @@
-"""What operators say while events come steadily: the time from the word to its effect at the target."""
+"""Overrides during a steady flow of events: the time from an override to its effect at the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A quiet topic, alone and beside a hot one of the same bus and runner: how long its events take."""
+"""A quiet topic, alone and beside a hot one of the same bus and runner: the latency of its events."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`make bench-match`: how fast events are matched, beside Event Ruler, in one table."""
+"""`make bench-match`: the speed of matching compared with Event Ruler, in one table."""

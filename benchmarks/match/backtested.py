@@ -1,4 +1,4 @@
-"""A backtest in the local Spark that also reads and matches for itself: what `Remote` runs to measure both."""
+"""A backtest on a local Spark, and plain reading and matching, both run by `Remote`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs all measurements round by round, so that what else the machine does hits all of them alike."""
+"""Runs all measurements round by round, so that other load on the machine affects all of them equally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the kernel's time goes: the product's own functions under a clock, and one rule set beside another.
+"""A breakdown of the kernel's time: timed functions, and comparisons of rule sets.
 
 1. `scan` and `judge` are what a matcher calls for each block of 1,024 events. While it is measured they are called
    through a clock, of which an event pays a nanosecond.

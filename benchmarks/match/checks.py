@@ -1,4 +1,4 @@
-"""Whether what is measured gives the right results; asked once, of the events that warm up."""
+"""Checks the results of the measured code once, for the warm-up events."""
 
 from __future__ import annotations
 

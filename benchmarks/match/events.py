@@ -1,4 +1,4 @@
-"""Makes CloudEvents of a parcel carrier, as many and as fresh as wanted: the same ones for the same seed and block.
+"""Makes CloudEvents of a parcel carrier, in any number, reproducible by seed and block.
 
 All text is joined column by column in Arrow, 2 us an event, so that two million events no matcher has seen before
 cost seconds.

@@ -1,4 +1,4 @@
-"""A worker of Spark from its fork on, and what it is forked from: `python -m benchmarks.match.fresh_worker JOB_TASKS`.
+"""A Spark worker from its fork on, and its daemon: `python -m benchmarks.match.fresh_worker JOB_TASKS`.
 
 The argument is JSON; prints what each took as JSON.
 """

@@ -1,4 +1,4 @@
-"""What is wanted of the matcher: the goals, and the floors below which it must not fall."""
+"""The goals of the matcher, and its minimum results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes events for what is known to be slow, or was: long arrays, many keys, arrays inside arrays."""
+"""Makes events that are, or were, slow: long arrays, many keys, nested arrays."""
 
 from __future__ import annotations
 

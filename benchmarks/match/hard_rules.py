@@ -1,4 +1,4 @@
-"""Makes rule sets for what is known to be slow, or was: many keys, regular expressions, arrays in arrays.
+"""Makes rule sets that are, or were, slow: many keys, regular expressions, nested arrays.
 
 Event Ruler does not get them: it has no regular expressions, and matches arrays in another way.
 """

@@ -1,4 +1,4 @@
-"""Our matcher, alone in one thread: what `Remote` runs to measure it."""
+"""Our matcher in a single thread, run by `Remote`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what was measured to the lines of the table, with the goals."""
+"""Converts measurements to the lines of the table, with the goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs what is measured in a process of its own, and counts the CPU-seconds of a tree of processes."""
+"""Runs measured code in a separate process, and counts the CPU-seconds of its process tree."""
 
 from __future__ import annotations
 

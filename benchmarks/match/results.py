@@ -1,4 +1,4 @@
-"""What came out of the measurements."""
+"""The results of the measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured, by whom and with what: the rows of the table."""
+"""The rows of the table: matchers and rule sets."""
 
 from __future__ import annotations
 

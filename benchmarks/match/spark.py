@@ -1,4 +1,4 @@
-"""A local Spark with Event Ruler as a function and our matcher in its Python workers: what `Remote` runs."""
+"""A local Spark with Event Ruler as a function and our matcher in its Python workers, run by `Remote`."""
 
 from __future__ import annotations
 

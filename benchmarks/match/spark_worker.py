@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does when route is measured: it reads the Parquet itself, and sends ids out."""
+"""The measured work of a Python worker of Spark: it reads the Parquet itself, and returns ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of the table, what they are compared with, and how they are printed."""
+"""The lines of the table, their comparisons, and their printing."""
 
 from __future__ import annotations
 

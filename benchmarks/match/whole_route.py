@@ -1,4 +1,4 @@
-"""Route from the buffer file to the delivery file, every match through a TEMPLATE: what `Remote` runs to measure it."""
+"""Route from the buffer file to the delivery file, every match through a TEMPLATE, run by `Remote`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker of route over its life, and a fresh one: what they hold in memory, what they cost before they match."""
+"""A route worker over its lifetime, and a fresh one: their memory, and their CPU time before the first match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is measured, and the files of rules and events that all measured processes read."""
+"""The size of the measurements, and the files of rules and events that all measured processes read."""
 
 from __future__ import annotations
 
