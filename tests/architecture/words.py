@@ -27,6 +27,7 @@ WORDS: Mapping[str, str] = {
     "wishes": "requests",
     "heir": "successor",
     "has heir": "has_successor",
+    "whoever": "the name of what acts, or anyone",
     "express lane": "streaming mode",
     "express mode": "streaming mode",
     "doorbell": "watcher",
@@ -53,7 +54,7 @@ _FOREIGN = re.compile(r"CHANGE_INVISIBLE_TIME|invisibleTime")
 #: Verbs and adjectives that were the names of classes; a class is named by what it holds.
 CLASSES = frozenset(
     {"Said", "Kept", "Stay", "Look", "Some", "Want", "Lack", "Wish", "Seat", "Aside", "Nap", "Spare", "Company"}
-    | {"Presence", "Sight", "Effect"}
+    | {"Presence", "Sight", "Effect", "Looks", "Trouble", "Door"}
 )
 
 

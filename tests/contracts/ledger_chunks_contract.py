@@ -1,4 +1,4 @@
-"""What every ledger must do with chunks: a claim is raised by whoever takes over, and lost by whoever had it."""
+"""What every ledger must do with chunks: a process that takes over raises the claim, and the former one loses it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class ChunksContract:
         assert ledger.claim_chunk("batch-9", 0, "host:17") is None
 
     def test_a_second_claim_takes_the_first_ones_rights(self, ledger: Ledger, rival: Ledger) -> None:
-        """Whoever was overtaken can record no segment and cannot end the chunk; the overtaker can."""
+        """A process that was overtaken can record no segment and cannot end the chunk; the overtaker can."""
         route(ledger)
         ledger.claim_chunk("batch-1", 0, "host:1")
         assert ledger.record_segment(segment(1), 0, 1)

@@ -18,7 +18,7 @@ class StatsContract:
     """The part about stats."""
 
     def test_a_commit_adds_stats_once(self, ledger: Ledger, rival: Ledger) -> None:
-        """Whoever commits second adds nothing."""
+        """The second commit adds nothing."""
         register(ledger)
         settle(ledger)
         assert len(STAT.buckets) == BUCKETS

@@ -149,7 +149,7 @@ def test_two_processes_publish_while_a_third_reads(tmp_path: Path) -> None:
 
 
 def test_many_processes_may_make_the_bus_at_once(tmp_path: Path) -> None:
-    """Whoever comes first makes the file whole; everybody publishes into the same one."""
+    """The first process completes the file; all publish into the same one."""
     gate = FORK.Barrier(8)
 
     def open_and_publish() -> None:

@@ -45,7 +45,7 @@ _FAILING = {
 }
 _FAILING_READS = {"ledger.select", "store.get", "store.open", "store.exists", "store.list", "store.size"}
 
-#: Points at which no lock of the ledger is held: whoever stands still there hinders nobody.
+#: Points at which no lock of the ledger is held: a process that stops there blocks no other.
 _PAUSABLE = {"target.send", "target.responded", "bus.read", "bus.commit", "store.open", "store.get"}
 _PAUSABLE |= {"store.delete", "store.delete.done"}
 _PAUSABLE |= {f"store.{verb}{when}" for verb in ("put", "create") for when in ("", ".written", ".named", ".done")}

@@ -133,7 +133,7 @@ def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
 
 
 def _unrecorded(runtime: World) -> Iterator[str]:
-    """Yield what was damaged and stands in no record of a repair: whoever repaired it must have written one."""
+    """Yield damaged files that no record of a repair names: a repair must have written one."""
     path = runtime.folder / "damaged.json"
     if path.exists():
         records = [json.loads(runtime.store.get(record)) for record in runtime.store.list("repairs/")]

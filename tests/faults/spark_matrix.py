@@ -85,12 +85,12 @@ def _story(scene: Scene, spark: Spark, dice: random.Random) -> None:
 
 
 def _asker_dies(trial: Trial, what: str, _: Spark, dice: random.Random) -> None:
-    """Whoever asks Spark, or pushes what it routed, dies at a random call; Spark goes on."""
+    """The process that calls Spark, or pushes routed deliveries, dies at a random call; Spark continues."""
     trial.run(what, Fault(dice.choice(["exit", "kill"]), int(dice.paretovariate(0.3)) % 200 + 1))  # type: ignore[arg-type]
 
 
 def _asker_is_killed(trial: Trial, what: str, _: Spark, dice: random.Random) -> None:
-    """Whoever asks is killed once Spark has written a few files; Spark goes on with the rest."""
+    """The calling process is killed once Spark has written a few files; Spark continues with the rest."""
     run = _until_spark_wrote(trial, what, dice)
     run.process.kill()
     run.wait()
@@ -104,7 +104,7 @@ def _spark_is_killed(trial: Trial, what: str, spark: Spark, dice: random.Random)
 
 
 def _both_are_killed(trial: Trial, what: str, spark: Spark, dice: random.Random) -> None:
-    """Whoever asks is killed once Spark has written a few files, and then Spark."""
+    """The calling process is killed once Spark has written a few files, and then Spark."""
     run = _until_spark_wrote(trial, what, dice)
     run.process.kill()
     spark.kill()

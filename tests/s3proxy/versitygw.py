@@ -3,7 +3,7 @@
 `go install` builds it in two minutes into `.services/`, of the version whose sum Go's checksum database has.
 
 It keeps an object's checksum in attributes of the object's file. Its option `--sidecar`, for file systems without
-them, keeps it in another file instead: whoever reads while the object is replaced may then get the content of one
+them, keeps it in another file instead: a reader may then get, while the object is replaced, the content of one
 version with the checksum of the other, and our store refuses that response. So it is run without.
 """
 

@@ -77,7 +77,7 @@ def test_the_command_line_reads_rule_files_only(runtime: Runtime, name: str) -> 
 def test_nothing_is_quoted_of_a_file_that_is_no_rule_file(
     runtime: Runtime, tmp_path: Path, kind: str, way: str
 ) -> None:
-    """No key, value or line of it is in an error, whoever names it or links to it; the error says what it is."""
+    """No key, value or line of it is in an error, whether it is named or linked to; the error says what it is."""
     file = tmp_path / "other.yaml"
     file.write_text(OTHERS[kind])
     (tmp_path / "linked").mkdir()

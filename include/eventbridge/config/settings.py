@@ -68,7 +68,7 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
 
     @property
     def rule_cache(self) -> Path:
-        """The folder in which rule files are known again; whoever removes it has them all read once more."""
+        """The folder with the cache of parsed rule files; if it is removed, all are parsed again."""
         return self.home / "rule_cache"
 
     @model_validator(mode="after")

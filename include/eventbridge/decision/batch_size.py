@@ -83,7 +83,7 @@ def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> 
     return max(1, min(max_events, int(max_bytes / mean_bytes)))
 
 
-#: What a batch of a replay or a redrive takes at most: whoever plans it holds it, which listen does not.
+#: The most events of a replay or redrive batch: its planner has them in memory, unlike listen.
 HELD_EVENTS = 50_000
 HELD_BYTES = 64 << 20
 

@@ -31,7 +31,7 @@ def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
 def in_time(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
     """Return an outcome, or the end of a delivery whose next attempt would come too late.
 
-    It ends at once and not at its deadline: nothing can become of it any more, and whoever minds hears of it earlier.
+    It ends at once and not at its deadline: it cannot succeed any more, and its owner is notified earlier.
     """
     if deadline_at is None or not isinstance(outcome, RetryAt) or outcome.due_at < deadline_at:
         return outcome

@@ -1,4 +1,4 @@
-"""In which order those that wait are served. Pure; called by whoever plans batches."""
+"""The order in which waiting work is served. Pure; called when batches are planned."""
 
 from __future__ import annotations
 

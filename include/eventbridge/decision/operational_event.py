@@ -1,6 +1,6 @@
 """Operational events: what happened to targets, deliveries and rules, as CloudEvents for the bus `eventbridge`. Pure.
 
-Their ids follow from what happened, so that whoever says it again says it under the same id.
+Their ids are hashes of their subject, so that an event that is published again has the same id.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def batch_time(batch_id: str) -> datetime:
 def delivery_id(bus: str, source: str, event_id: str, rule: str, target: str, replay_id: str = "") -> bytes:
     """Return the 16 bytes that name one event for one target of one rule, laid out as a UUIDv8.
 
-    The same arguments always give the same id, so a duplicate can be recognised by whoever receives it.
+    The same arguments always give the same id, so the receiver can recognise a duplicate.
     Each field is length-prefixed before hashing: ("a", "bc") and ("ab", "c") differ.
     """
     digest = hashlib.blake2b(digest_size=16)

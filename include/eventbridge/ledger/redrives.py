@@ -53,7 +53,7 @@ class Redrives(Database):
             return [_to_redrive(row) for row in connection.execute(statements.RECORDED_REDRIVES)]
 
     def defer_redrive(self, redrive_id: str, until: datetime) -> None:
-        """Have the next batch of a redrive planned not before a time: whoever goes on with it minds it."""
+        """Set the time before which the next batch of a redrive is not planned."""
         with self._writing() as connection:
             connection.execute(statements.GO_ON, {"of_redrive": redrive_id, "at": until})
 

@@ -73,7 +73,7 @@ class Replays(Database):
             return connection.execute(statements.HAND_OVER_REPLAY, change).rowcount == 1
 
     def defer_replay(self, replay_id: str, until: datetime) -> None:
-        """Have the next batch of a replay planned not before a time: whoever waits minds it."""
+        """Set the time before which the next batch of a replay is not planned."""
         with self._writing() as connection:
             connection.execute(statements.POSTPONE_REPLAY, {"of_replay": replay_id, "at": until})
 

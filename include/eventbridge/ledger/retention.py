@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 200
 
 
 class Retention(Database):
-    """The part of the ledger about what goes. Its transactions are small: whoever delivers hardly waits for them."""
+    """The ledger's methods for retention. Their transactions are small, so that deliveries hardly wait for them."""
 
     def batch_groups(self, kept: Kept) -> list[BatchGroup]:
         """Return the runners and buses that have batches of which this is kept; costs by these, not by batches."""
@@ -84,7 +84,7 @@ class Retention(Database):
         """
         change = {"of_batch": batch.batch_id, "expected": batch.kept, "to": kept}
         with self._writing() as connection:
-            connection.execute(offset_statements.TAKE_TURN)  # whoever begins a replay or redrive waits, or is seen
+            connection.execute(offset_statements.TAKE_TURN)  # a replay or redrive that begins now waits, or is seen
             if not _open_requests(connection) <= set(known_requests):
                 return False
             return connection.execute(statements.MARK_KEPT, change).rowcount == 1

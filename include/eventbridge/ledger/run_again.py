@@ -2,7 +2,7 @@
 
 Only where nothing can have been changed: the transaction was lost before its commit was sent, and the method has
 committed no other before it. Where a commit has no response nobody knows whether it was made; then the caller is told,
-and whoever runs a stage again finds out by what is there, as after a kill. So no statement has to be idempotent.
+and a stage that runs again finds out from the rows, as after a kill. So no statement has to be idempotent.
 """
 
 from __future__ import annotations

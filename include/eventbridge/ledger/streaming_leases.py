@@ -51,7 +51,7 @@ class StreamingLeases(Database):
             connection.execute(statements.NOTE_OPEN_BATCH, {"of_runner": runner, "by": holder, "of_batch": batch_id})
 
     def last_open_batch(self, runner: str) -> str | None:
-        """Return the batch that was opened last, whoever has the streaming lease now."""
+        """Return the batch that was opened last, by any holder of the streaming lease."""
         with self._reading() as connection:
             batch_id: str | None = connection.execute(statements.LAST_OPEN_BATCH, {"of_runner": runner}).scalar()
         return batch_id

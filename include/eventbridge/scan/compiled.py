@@ -4,7 +4,7 @@ Numba keeps compiled functions on disk beside their source, and takes one from t
 But a function holds those it calls: one from an unchanged file could run with what it called before an upgrade. So
 what is kept is stamped with all our sources that hold compiled functions: whichever changes, all are compiled again.
 
-Numba looks in one folder, the first that this user may write to. Whoever installed the package may be another user, so
+Numba looks in one folder, the first that this user may write to. Another user may have installed the package, so
 what was compiled then is looked up too, where it lies beside the sources.
 """
 

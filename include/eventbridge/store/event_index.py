@@ -68,7 +68,7 @@ def merged(indexes: Sequence[Index]) -> Index:
 
 
 def write_index(store: Store, path: str, index: Index) -> None:
-    """Write an index: its files first, so that whoever finds its rows finds those too."""
+    """Write an index: its files first, so that a process that finds its rows finds the files too."""
     write_table(store, indexed_files(path), index.files, schema=INDEXED_FILES)
     write_table(store, path, index.rows, row_group_rows=_GROUP_ROWS, schema=EVENT_INDEX)
 

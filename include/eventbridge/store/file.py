@@ -143,7 +143,7 @@ class FileStore:
     def delete_all(self, paths: Sequence[str]) -> None:
         """Remove files, those that are there, and the folders that nothing is left in.
 
-        Whoever is about to write into such a folder fails, and makes it again at the next try: only what is long past
+        A writer that is about to use such a folder fails, and creates it at the next try: only what is long past
         is removed so.
         """
         with _disk_errors("delete", paths[0] if paths else ""):

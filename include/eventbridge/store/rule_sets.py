@@ -33,7 +33,7 @@ def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
 
     Raises StoreError if the file is gone or is not what its name says.
     """
-    with _lock:  # also while it is read: whoever else asks would read the same
+    with _lock:  # also while it is read: other threads would read the same
         known = _read.get(rule_set_hash)
         if known is None:
             newest = next(reversed(_read.values()), None)  # of a set that was changed only what changed is read

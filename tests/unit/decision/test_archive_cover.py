@@ -1,4 +1,4 @@
-"""Which offsets of which archive file a replay takes: every event once, whoever landed it."""
+"""Which offsets of which archive file a replay takes: every event once, whichever runner landed it."""
 
 from __future__ import annotations
 

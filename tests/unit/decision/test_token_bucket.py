@@ -74,7 +74,7 @@ def test_a_clock_that_goes_back_fills_nothing() -> None:
     st.lists(st.tuples(st.floats(min_value=0, max_value=3), st.integers(min_value=1, max_value=5_000)), max_size=60),
 )
 def test_any_leases_keep_the_rate(rate: float, asked: list[tuple[float, int]]) -> None:
-    """Whoever asks for how much and when: in any t seconds at most rate * t tokens and a full bucket are given."""
+    """For any requests at any times: in any t seconds at most rate * t tokens and a full bucket are given."""
     tokens, at, given_out = None, 0.0, []
     for wait, wanted in asked:
         at += wait

@@ -29,7 +29,7 @@ LEDGER = Path(str(eventbridge.ledger.__file__)).parent
 
 _HOSTS_CLOCKS = ("datetime.now", "datetime.utcnow", "datetime.today", "time.time", "time.time_ns")
 
-#: What the engine of a database may be asked; whoever adds to it adds to every engine.
+#: The interface of a database engine; an addition needs an implementation in every engine.
 SEAM = {
     "url",
     "spans_hosts",

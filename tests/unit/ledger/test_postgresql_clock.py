@@ -22,7 +22,7 @@ class Waited(Exception):
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> PostgresqlEngine:
-    """An engine that was connected to a server which is away; whoever waits for it raises Waited."""
+    """An engine that was connected to a server which is away; waiting for it raises Waited."""
 
     def wait(_seconds: float) -> None:
         raise Waited

@@ -138,7 +138,7 @@ def test_a_pattern_that_is_too_deep_is_an_error() -> None:
 
 
 def test_an_error_knows_its_value() -> None:
-    """The error carries path, value and remedy for whoever shows it."""
+    """The error has path, value and remedy."""
     with pytest.raises(PatternError) as raised:
         parse_pattern({"data": {"it's": [{"prefx": "a"}]}})
 

@@ -143,7 +143,7 @@ def test_a_type_of_two_packages_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_frozen_rule_of_a_type_that_is_not_installed(tmp_path: Path) -> None:
-    """Whoever reads it is told what is missing and where to install it."""
+    """The error says what is missing and where to install it."""
     with pytest.raises(TypeUnusable, match=r"no type 'listed' in the group eventbridge\.targets; there are http, file"):
         as_target({"name": "t", "type": "listed"})
 

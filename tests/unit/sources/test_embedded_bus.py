@@ -107,7 +107,7 @@ def test_a_bus_is_known_by_its_file(tmp_path: Path) -> None:
 
 
 def test_a_file_of_an_earlier_version_gets_an_identity(tmp_path: Path) -> None:
-    """One, whoever opens it first and however many at once; what the bus holds stays."""
+    """One, in any order and number of processes that open it; the bus keeps its messages."""
     with EmbeddedBus(tmp_path, "shop", partitions=1, clock=at_start) as bus:
         bus.publish([(b"1", None)])
     with sqlite3.connect(bus.path) as made:
@@ -286,7 +286,7 @@ def test_no_thread_sees_a_publish_before_its_commit(bus: EmbeddedBus) -> None:
 
 
 def test_a_listener_gets_one_signal_per_publish(bus: EmbeddedBus) -> None:
-    """Whoever publishes, as soon as it can be read; what was heard is told no more, and a closed bus tells nothing."""
+    """Any publisher's messages are announced once, as soon as they can be read; a closed bus announces nothing."""
     told = bus.announcements()
     assert told is not None
     assert bus.announcements() is told

@@ -53,7 +53,7 @@ def test_one_sync_serves_all_that_asked_before_it_began(tmp_path: Path, disk: Di
 
 
 def test_a_failed_sync_is_reported_to_all_requesters(tmp_path: Path, disk: Disk) -> None:
-    """The kernel tells of it once; whoever asks afterwards gets a sync of its own."""
+    """The kernel reports it once; a later caller gets a sync of its own."""
     syncs = FolderSyncs()
     disk.may.release(1)
     syncs.sync(tmp_path)

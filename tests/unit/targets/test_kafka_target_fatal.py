@@ -20,7 +20,7 @@ _OF_CODE = KafkaError(KafkaError._FATAL)
 _MARKED = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "lost its place", fatal=True)
 
 
-class Looks:
+class TickingClock:
     """A clock that moves a tenth of a second at each look."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Looks:
 @pytest.mark.parametrize("error", [_OF_CODE, _MARKED], ids=["by its code", "by its mark"])
 def test_a_lost_producer_fails_all_that_is_in_flight(error: KafkaError) -> None:
     """Else the others wait for a producer that is gone until the push has to stop."""
-    target = KafkaTarget(_SETTINGS, "orders", max_in_flight=3, clock=Looks())
+    target = KafkaTarget(_SETTINGS, "orders", max_in_flight=3, clock=TickingClock())
     target._opened()
     first = target._producer
     target._ended.append((1, error))

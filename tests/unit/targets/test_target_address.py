@@ -84,7 +84,7 @@ def test_a_response_that_repeats_a_secret_url_is_kept_without_it(receiver: Recei
 
 
 def test_a_response_that_repeats_the_rule_files_url_is_kept_as_it_is(receiver: Receiver) -> None:
-    """A url in a rule file is not a secret: whoever looks at a dead letter needs the response."""
+    """A url in a rule file is not a secret: readers of a dead letter need the response."""
     held = Connection("hooks", "http", receiver.url(""))
     with closing(opened(lambda _: held, url=receiver.url("/echo/customers"))) as target:
         response = response_of(target)

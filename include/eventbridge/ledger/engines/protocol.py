@@ -19,12 +19,12 @@ class LedgerEngine(Protocol):
     url: URL
     #: Whether processes of several hosts may share a ledger.
     spans_hosts: bool
-    #: Whether whoever opens a ledger brings its tables up to date; if not, only `eventbridge ledger migrate` does.
+    #: Whether opening a ledger migrates its tables; if not, only `eventbridge ledger migrate` does.
     migrates_when_opened: bool
     #: The statement that a transaction begins with that changes the ledger, and one that only reads.
     begin_writing: str
     begin_reading: str
-    #: Whether a reader's own limit bounds every wait of its queries; if not, whoever asks must bound it.
+    #: Whether a reader's own limit bounds every wait of its queries; if not, the caller must bound it.
     bounds_readers: bool
     #: Words of the database's messages -> what to do; the first that occurs counts.
     #: May name {file}, {folder}, {url}, {host}, {port}.

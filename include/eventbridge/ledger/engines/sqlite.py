@@ -87,7 +87,7 @@ class SqliteEngine:
         return turn_to_write(self._file, self._busy_timeout_seconds)
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
-        """Do nothing: whoever writes is alone."""
+        """Do nothing: SQLite has one writer at a time."""
         return nullcontext()
 
     def now(self) -> datetime:

@@ -120,7 +120,7 @@ END_CHUNK = (
 #: Adds to the CPU time of a chunk.
 SPEND_CPU = update(delivery_chunk).where(_CHUNK).values(cpu=delivery_chunk.c.cpu + bindparam("more"))
 
-#: Takes all chunks of a batch from whoever works on them; those that are not ended then ended without a word.
+#: Takes all chunks of a batch from their pushes; chunks that have not ended get no result.
 RAISE_CLAIMS = (
     update(delivery_chunk)
     .where(delivery_chunk.c.batch_id == bindparam("of_batch"))

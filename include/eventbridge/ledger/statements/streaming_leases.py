@@ -15,7 +15,7 @@ _NOW = bindparam("now", type_=UtcTime)
 _RUNNER = streaming_lease.c.runner == bindparam("of_runner")
 _MINE = streaming_lease.c.holder == bindparam("by")
 _UNTIL = bindparam("to", type_=UtcTime)
-#: Of whoever takes a lease there is no standby yet; who makes its own longer keeps what it has.
+#: A new holder of a lease has no standby yet; one that renews its lease keeps its standby.
 _NOBODY = {
     streaming_lease.c.wants_next: false(),
     streaming_lease.c.next_holder: null(),
@@ -39,7 +39,7 @@ RELEASE_STREAMING_LEASE = update(streaming_lease).where(_RUNNER, _MINE).values(u
 #: Notes which batch one's own streaming task has opened.
 NOTE_OPEN_BATCH = update(streaming_lease).where(_RUNNER, _MINE).values(batch_id=bindparam("of_batch"))
 
-#: Notes that the batch behind the one that was noted goes on, whoever has the streaming lease.
+#: Records that the batch after the recorded one continues, independent of the holder of the lease.
 NOTE_FOLLOWING = (
     update(streaming_lease)
     .where(_RUNNER, streaming_lease.c.batch_id == bindparam("before"))

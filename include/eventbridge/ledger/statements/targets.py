@@ -37,7 +37,7 @@ CHANGE_TARGET_STATUS = (
     )
 )
 
-#: Gives the right to probe to one push, until a time: to whoever asks first once the breaker lets probes through.
+#: Gives the right to probe to one push, until a time: to the first that asks once the breaker lets probes through.
 CLAIM_PROBE = (
     update(target_status)
     .where(
