@@ -254,7 +254,7 @@ def _chosen_in_order(fields: Conjunction, leaves: dict[Path, list[Leaf]], elemen
         return True
     field, *later = fields
     consistent = [leaf for leaf in leaves.get(field.path, ()) if _in_elements(leaf.place, elements)]
-    if not consistent and field.may_be_absent and _chosen_in_order(tuple(later), leaves, elements):
+    if not consistent and field.can_be_absent and _chosen_in_order(tuple(later), leaves, elements):
         return True
     return any(
         _chosen_in_order(tuple(later), leaves, elements | dict(leaf.place))
@@ -269,7 +269,7 @@ def _in_elements(place: ArrayPlace, elements: dict[int, int]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _has_absence(pattern: Pattern) -> bool:
-    return any(field.may_be_absent for each in conjunctions(pattern) for field in each)
+    return any(field.can_be_absent for each in conjunctions(pattern) for field in each)
 
 
 @lru_cache(maxsize=4096)

@@ -67,7 +67,7 @@ def _failures(expect: Expect, counts: RuleCounts) -> Iterator[str]:
         ("dead_letter_rate", expect.dead_letter_rate, rate(counts.dead_letters, settled)),
         ("transform_failure_rate", expect.transform_failure_rate, rate(counts.transform_failures, counts.deliveries)),
     ):
-        if bounds is not None and not bounds.hold(value):
+        if bounds is not None and not bounds.is_met_by(value):
             yield broken(name, bounds, value)
 
 

@@ -21,13 +21,13 @@ class CompiledField:
 
     path: Path
     tests: tuple[Accept, ...]
-    may_be_absent: bool
+    can_be_absent: bool
 
     def holds(self, by_path: ByPath) -> bool:
         """Return whether the field is met by any leaf, wherever in arrays it lies, or by there being none."""
         found = by_path.get(self.path)
         if found is None:
-            return self.may_be_absent
+            return self.can_be_absent
         for leaf in found:
             for test in self.tests:
                 if test(leaf.value):
@@ -38,7 +38,7 @@ class CompiledField:
         """Return which leaves may be chosen, or must not be left over, for the field to be met."""
         found = by_path.get(self.path, ())
         places = frozenset(leaf.place for leaf in found if self._accepts(leaf))
-        if not self.may_be_absent:
+        if not self.can_be_absent:
             return want(places)
         return some((want(places), lack(frozenset(leaf.place for leaf in found))))
 
@@ -109,5 +109,5 @@ def compile_clause(clause: Clause) -> CompiledField | CompiledOr:
     """Return the compiled form of a leaf list or a `$or`."""
     if isinstance(clause, Field):
         conditions = [condition for condition in clause.conditions if condition != Exists(False)]
-        return CompiledField(clause.path, tuple(map(acceptance, conditions)), clause.may_be_absent)
+        return CompiledField(clause.path, tuple(map(acceptance, conditions)), clause.can_be_absent)
     return CompiledOr(tuple(compile_and(alternative) for alternative in clause.alternatives))

@@ -140,7 +140,7 @@ class Field:
     conditions: tuple[Condition, ...]
 
     @property
-    def may_be_absent(self) -> bool:
+    def can_be_absent(self) -> bool:
         """Whether the list holds `{"exists": false}`, so that having no leaf meets it too."""
         return Exists(False) in self.conditions
 

@@ -55,7 +55,9 @@ def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: Backtes
     candidates = [_Candidate(route_program(job.rule_set, rule_set, job.bus), task, 0)]
     if task.other:
         candidates.append(_Candidate(route_program(task.other, frozen_rules(store, task.other), job.bus), task, 1))
-    pairs = [_Pair(candidates[0], candidates[1], a, b, task.samples) for a, b in task.pairs if candidates[0].counts(a)]
+    pairs = [
+        _Pair(candidates[0], candidates[1], a, b, task.samples) for a, b in task.pairs if candidates[0].is_counted(a)
+    ]
     landed: Counter[int] = Counter()
     for span in task.spans:
         for events in _events(store, job, span, named=bool(pairs)):
@@ -112,12 +114,12 @@ class _Candidate:
             self.routes_of[number].append(route)
         counted = [route for route, each in enumerate(program.routes) if each.rule.name not in self._apart]
         self._parts = NamedParts(program, [route for route in counted if is_decided_by_parts(program, route)])
-        by_parts = self._parts.routes if self._parts.few else []
+        by_parts = self._parts.routes if self._parts.is_small else []
         self._rendered = {route for route in counted if can_fail(program, route)} - set(by_parts)
         self._sampled = set(task.sampled[side])
         self._settled: set[int] = set()  # rules of which only the count is still needed
 
-    def counts(self, rule: str) -> bool:
+    def is_counted(self, rule: str) -> bool:
         """Return whether a rule is counted here instead of routed apart."""
         return rule not in self._apart
 
@@ -128,7 +130,7 @@ class _Candidate:
         for number in np.flatnonzero(matched.counts).tolist():
             if number not in self._settled:
                 self._look_at(file, events, number, matched.of(number))
-        if self._parts.few and self._parts.routes:
+        if self._parts.is_small and self._parts.routes:
             self._take_failures_by_parts(events, matched)
         return matched
 

@@ -101,7 +101,7 @@ def route_share(
             deliveries.take(rendered)
             done[place[0]].append(place[1])
             well += not rendered or any(each.get("failure") is None for each in rendered)
-            if spent or budget.late:
+            if spent or budget.is_late:
                 break
     _total.charge(job, budget.spent_seconds)
     left = {file: sorted(set(rowset.decode(rows)) - set(done[file])) for file, rows in share.files}

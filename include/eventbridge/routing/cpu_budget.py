@@ -37,7 +37,7 @@ class ShareBudget:
         return time.process_time() - self._began + self.of_evaluations.spent_seconds
 
     @property
-    def late(self) -> bool:
+    def is_late(self) -> bool:
         """Whether wall time exceeds twice the CPU budget because the machine is busy, which is no event's fault."""
         return time.monotonic() >= self._late_at
 

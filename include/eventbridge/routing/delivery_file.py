@@ -63,7 +63,7 @@ class Account:
             if shards[start] != UNORDERED:
                 span = slice(start, start + count)
                 self._enter_shards(route, first, sizes[span], shards[span], failed[span], waits[span])
-            elif not fails and route.waiting is None and self.limits.hold(count, size):
+            elif not fails and route.waiting is None and self.limits.is_one_piece(count, size):
                 self.pieces.append(RoutedPiece(*route.head, rowset.run(first, first + count - 1), count, size))
             else:
                 span = slice(start, start + count)

@@ -70,7 +70,7 @@ class NamedParts:
         self._requires: npt.NDArray[np.bool_] = np.asarray(self._required.any(axis=1))
 
     @property
-    def few(self) -> bool:
+    def is_small(self) -> bool:
         """Return whether there are few enough paths to extract all of them at once."""
         return self._width <= _MOST_PATHS
 

@@ -30,7 +30,7 @@ class PieceLimits:
     deliveries: int
     size: int
 
-    def hold(self, count: int, size: int) -> bool:
+    def is_one_piece(self, count: int, size: int) -> bool:
         """Return whether deliveries of this number and size fit into one piece."""
         return count <= self.deliveries and size <= self.size
 

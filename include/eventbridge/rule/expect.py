@@ -15,7 +15,7 @@ class Bounds(FrozenModel):
     at_least: float | None = None
     at_most: float | None = None
 
-    def hold(self, value: float) -> bool:
+    def is_met_by(self, value: float) -> bool:
         """Return whether a value is within the range."""
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 

@@ -34,7 +34,7 @@ class Access:
         self._current = self._held
 
     @property
-    def asks(self) -> bool:
+    def can_block(self) -> bool:
         """Whether `ready` may send a request to a token endpoint and block."""
         return self._held.client is not None
 

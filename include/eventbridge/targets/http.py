@@ -150,7 +150,7 @@ class HttpTarget:
     def _make_ready(self, until: datetime) -> Generator[Step, None, str | None]:
         """Set the current credentials; return why there are none, if so."""
         ready = BlockingCall(partial(self._access.ready, until))
-        if self._access.asks:
+        if self._access.can_block:
             yield ready
         else:
             ready.run()

@@ -42,7 +42,7 @@ def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) ->
     if int64_at(event_tables, JOINED_LEAVES) != 0:
         return HAND_BACK
     paths, offsets = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_OFFSET)
-    may_be_absent = int64_at(tables, t.FIELD_MAY_BE_ABSENT)
+    can_be_absent = int64_at(tables, t.FIELD_MAY_BE_ABSENT)
     nested = int64_at(event_tables, PATH_NESTED)
     firsts = int64_at(tables, t.BRANCH_FIELDS_FIRST)
     first, stop = int32_at(firsts, branch), int32_at(firsts, branch + 1)
@@ -51,7 +51,7 @@ def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) ->
         if int64_at(nested, int32_at(paths, field)) == stamp:
             inside += 1
             last_inside = field
-            if byte_at(may_be_absent, field) != 0:
+            if byte_at(can_be_absent, field) != 0:
                 lacks = True
     if inside == 0:
         return HOLDS

@@ -63,7 +63,7 @@ class LeafListEffect:
     """
 
     path: Path
-    may_be_absent: bool
+    can_be_absent: bool
     present: bool
     uncertain: bool
     atoms: tuple[Name, ...]
@@ -81,7 +81,7 @@ def effect_of(field: Field) -> LeafListEffect:
     negations: list[AnythingBut] = []
     texts: list[str] = []
     varied: list[tuple[type, str]] = []
-    share, met_by_any_leaf, may_be_absent, uncertain = 0.0, False, False, False
+    share, met_by_any_leaf, can_be_absent, uncertain = 0.0, False, False, False
     for condition in field.conditions:
         kind, text = type(condition), _text_of(condition)
         certain = _share_of(condition)
@@ -93,7 +93,7 @@ def effect_of(field: Field) -> LeafListEffect:
             negations.append(condition)
         elif isinstance(condition, Exists):
             met_by_any_leaf |= condition.there
-            may_be_absent |= not condition.there
+            can_be_absent |= not condition.there
         elif isinstance(condition, All):
             conjunction = conjunction_of(condition)
             uncertain |= conjunction is None
@@ -115,7 +115,7 @@ def effect_of(field: Field) -> LeafListEffect:
     text = texts[0] if len(texts) == 1 else "".join(sorted(texts))
     present = met_by_any_leaf or bool(negations)
     lists = tuple(atoms), tuple(denials), tuple(conjunctions)
-    return LeafListEffect(field.path, may_be_absent, present, uncertain, *lists, text, share, tuple(varied))
+    return LeafListEffect(field.path, can_be_absent, present, uncertain, *lists, text, share, tuple(varied))
 
 
 def _text_of(condition: Condition) -> str:

@@ -52,7 +52,7 @@ def ordered(branches: Sequence[NumberedBranch], *, anchored: bool) -> list[Order
     name_of = {effect: rank[effect.path] + effect.text for effect in effects}
 
     def anchor_of(branch: Branch) -> int:
-        wanting = [number for number, effect in enumerate(branch.effects) if not effect.may_be_absent]
+        wanting = [number for number, effect in enumerate(branch.effects) if not effect.can_be_absent]
         if not wanting:
             return NO_ANCHOR
         return min(wanting, key=lambda number: (let_through[branch.effects[number].path], number))

@@ -66,7 +66,7 @@ class _Fields(NamedTuple):
     bit: _Integers
     path: _Integers
     offset: _Integers  # its place among the leaf lists of its branch at the same path
-    may_be_absent: npt.NDArray[np.bool_]
+    can_be_absent: npt.NDArray[np.bool_]
     present: npt.NDArray[np.bool_]
     anchor: npt.NDArray[np.bool_]
 
@@ -114,7 +114,7 @@ class _Compiler:
                 path = self.paths[effect.path]
                 offset = seen.get(path, 0)
                 seen[path] = offset + 1
-                rows += (bit, path, offset, effect.may_be_absent, effect.present, number == anchor)
+                rows += (bit, path, offset, effect.can_be_absent, effect.present, number == anchor)
                 places.setdefault(effect, []).append(offset * stride_bits + bit)
         for effect, found in places.items():
             self.conditions.add(effect, self.paths[effect.path], found)
@@ -126,7 +126,7 @@ class _Compiler:
         rules = np.zeros(self.words * 64, np.int32)
         rules[:count] = [rule for rule, _, _ in self.branches]
         branches_of_rule = np.bincount(rules[:count])
-        wanting = np.bincount(fields.bit[~fields.may_be_absent], minlength=count)
+        wanting = np.bincount(fields.bit[~fields.can_be_absent], minlength=count)
         flags = np.zeros(self.words * 64, np.uint8)
         for bit, (rule, branch, anchor) in enumerate(self.branches):
             if branches_of_rule[rule] == 1 and not branch.uncertain and not branch.negative:
@@ -140,7 +140,7 @@ class _Compiler:
         tables.put(t.BRANCH_FIELDS_FIRST, np.searchsorted(fields.bit, np.arange(count + 1)).astype(np.int32))
         tables.put(t.FIELD_PATH, fields.path.astype(np.int32))
         tables.put(t.FIELD_OFFSET, fields.offset.astype(np.int32))
-        tables.put(t.FIELD_MAY_BE_ABSENT, fields.may_be_absent.astype(np.uint8))
+        tables.put(t.FIELD_MAY_BE_ABSENT, fields.can_be_absent.astype(np.uint8))
 
     def _put_columns(self, fields: _Fields) -> None:
         """Lay out the columns of all paths, and the rows that are there from the start."""
@@ -182,9 +182,9 @@ class _Compiler:
         free = np.ones(count, np.bool_)
         free[fields.bit[fields.anchor]] = False
         fixed = [self._row(np.ones(count, np.bool_)), self._row(free)]
-        wanting = ~fields.may_be_absent
+        wanting = ~fields.can_be_absent
         conflicting = np.array([branch.may_conflict for _, branch, _ in self.branches], np.bool_)
-        lacking_somewhere = fields.may_be_absent & conflicting[fields.bit]
+        lacking_somewhere = fields.can_be_absent & conflicting[fields.bit]
         absent, lacking = [], []
         by_column = np.argsort(column, kind="stable")
         ends = np.searchsorted(column[by_column], np.arange(int(widths.sum()) + 1))

@@ -276,9 +276,9 @@ def _look_closer(
 def _has_all_paths(tables: int, event_tables: int, branch: int) -> bool:
     """Return whether every path at which a branch wants a leaf has one."""
     firsts, leaves = int64_at(tables, t.BRANCH_FIELDS_FIRST), int64_at(event_tables, PATH_FIRST_LEAF)
-    paths, may_be_absent = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_MAY_BE_ABSENT)
+    paths, can_be_absent = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_MAY_BE_ABSENT)
     for field in range(int32_at(firsts, branch), int32_at(firsts, branch + 1)):
-        if byte_at(may_be_absent, field) == 0 and int32_at(leaves, int32_at(paths, field)) < 0:
+        if byte_at(can_be_absent, field) == 0 and int32_at(leaves, int32_at(paths, field)) < 0:
             return False
     return True
 

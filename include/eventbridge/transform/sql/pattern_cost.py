@@ -48,7 +48,7 @@ class Piece:
     text: str
 
     @property
-    def may_be_empty(self) -> bool:
+    def can_be_empty(self) -> bool:
         """Whether this is a repetition that may happen no time."""
         return self.kind == "repeat" and (self.text[0] in "?*" or re.match(r"\{0+[,}]", self.text) is not None)
 
@@ -153,7 +153,7 @@ class _Shape:
             return behind
         if signs & characters(piece.text, self.flags):
             return None
-        return behind if repeat is not None and repeat.may_be_empty else []
+        return behind if repeat is not None and repeat.can_be_empty else []
 
 
 def is_lookaround(piece: Piece) -> bool:
