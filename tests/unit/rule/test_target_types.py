@@ -137,7 +137,7 @@ def test_a_type_of_two_packages_is_refused(tmp_path: Path, monkeypatch: pytest.M
         install(tmp_path / package, monkeypatch, package, LISTED, {"eventbridge.targets": f"listed = {package}:LISTED"})
 
     assert said_about(tmp_path / "rules", "type: listed") == [
-        "7:20: $.rules.r.targets.t.type: the type 'listed' comes from acme_lists and other_lists. "
+        "7:20: $.rules.r.targets.t.type: the type 'listed' is provided by acme_lists and other_lists. "
         "Remove one of these packages."
     ]
 
