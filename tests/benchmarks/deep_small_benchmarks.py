@@ -23,7 +23,7 @@ _SMALL = {
         ["--seconds", "5", "--rounds", "1", "--topic-seconds", "2", "--hot", "20", "--between", "1.5"],
         [
             *("high offers 3 times the 8 slots", "low settles at least 5%", "its oldest wait", "a quiet topic"),
-            *("p99 beside a hot topic", "set priority", "every word holds within 1 s"),
+            *("p99 beside a hot topic", "set priority", "every override takes effect within 1 s"),
         ],
     ),
     "bench_sources": (
