@@ -92,7 +92,7 @@ _PAGES: Final = (
     "/actions",
     f"/replay?bus={BUS}&since=1h&rules=r00007",
     "/redrives",
-    "/redrive?rule=r00007&reason=TransformFailed",
+    "/redrive?rule=r00007&reason=transform_failed",
     "/targets/r00007/good/try?event=DELIVERED",
     "/request?id=DELIVERED&rule=r00007&target=good&delivery=SENT",
     "/lag.json",

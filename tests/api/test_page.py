@@ -26,14 +26,14 @@ AXE = fetch_axe()
 FORMS = ["login", "logout"]
 #: A text of each page.
 WANTED = {
-    "": "MaximumRetryAttempts</a>: 1",
+    "": "maximum_retry_attempts</a>: 1",
     "/actions": "POST /replays",
     "/backtests": ">refused</a>",
     "/backtests/{backtest_id}": "1 would be sent",
     "/batches": "committed",
     "/batches/{batch_id}": "every event of this batch is accounted for",
     "/batches/{batch_id}/chunks/{chunk_id}": "dead_lettered",
-    "/dead-letters": "Malformed",
+    "/dead-letters": "malformed",
     "/dead-letters/{name:path}": "ConnectionRefused",
     "/event": "dead_lettered",
     "/events": "o1",
@@ -215,7 +215,7 @@ def test_an_operator_finds_a_failed_event_and_sees_why(delivered: Server, window
     expect(window.get_by_role("heading", name="Overview")).to_be_visible()
 
     window.get_by_role("link", name="Dead letters").click()
-    window.get_by_label("Reason").select_option("MaximumRetryAttempts")
+    window.get_by_label("Reason").select_option("maximum_retry_attempts")
     window.get_by_role("button", name="Find").click()
     window.get_by_role("link", name="o2").click()
     expect(window.get_by_role("cell", name="dead_lettered").first).to_be_visible()

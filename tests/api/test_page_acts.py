@@ -125,11 +125,11 @@ def test_a_form_with_a_wrong_value_is_shown_again(
 def test_an_error_page_links_back(operator: httpx.Client) -> None:
     """To the page that the browser came from, but to no other site."""
     root = str(operator.base_url).rstrip("/")
-    back = operator.get("/page/redrive", headers={"referer": f"{root}/page/dead-letters?reason=TargetGone"})
+    back = operator.get("/page/redrive", headers={"referer": f"{root}/page/dead-letters?reason=target_gone"})
     other = operator.get("/page/redrive", headers={"referer": "https://evil.example/page/dead-letters"})
 
     assert (back.status_code, other.status_code) == (400, 400)
-    assert 'href="/page/dead-letters?reason=TargetGone"' in back.text
+    assert 'href="/page/dead-letters?reason=target_gone"' in back.text
     assert "evil" not in other.text
 
 

@@ -78,7 +78,7 @@ def test_an_operator_fixes_a_rule_and_its_dead_letters(desk: Server, window: Pag
     window.get_by_role("button", name="Find").click()
     window.get_by_role("link", name="letter-1", exact=True).click()
     expect(window.get_by_role("cell", name="dead_lettered").first).to_be_visible()
-    expect(window.get_by_text("TransformFailed").first).to_be_visible()
+    expect(window.get_by_text("transform_failed").first).to_be_visible()
 
     window.get_by_role("link", name="Test letters on this event").click()
     window.get_by_role("button", name="Test", exact=True).click()

@@ -27,7 +27,7 @@ from eventbridge.store import schemas
         (("--since", "2020-01-01"), 8),
         (("--since", "2020-01-01T00:00:00+02:00", "--until", "2020-01-02"), 0),
         (("--name", "placed/0/0", "--name", "paid/9/9"), 2),
-        (("--sql", "reason = 'NonRetryable'"), 4),
+        (("--sql", "reason = 'non_retryable'"), 4),
         (("--sql", "attempts[1].code = 410"), 1),
         (("--sql", "(event->>'$.data.amount')::INT > 1000 -- large", "--target", "bad"), 2),
         (("--sql", "name IN (SELECT name FROM dead_letters WHERE rule IS NULL)"), 2),

@@ -261,7 +261,7 @@ def test_dead_letters_are_listed(delivered: Any, eventbridge: Callable[..., Any]
 
     reasons = sorted(cell for row in listed for cell in row if cell[0].isupper() and " " not in cell and len(cell) > 6)
     assert len(listed) == 8
-    assert reasons == ["Malformed"] * 2 + ["NonRetryable"] * 4 + ["TargetGone", "TransformFailed"]
+    assert reasons == ["malformed"] * 2 + ["non_retryable"] * 4 + ["target_gone", "transform_failed"]
     assert all(re.fullmatch(rf"({UUID.pattern}|orders/placed/[01]/\d)@[0-9a-f]{{8}}", row[0]) for row in listed)
 
 
@@ -270,8 +270,8 @@ def test_dead_letters_are_listed(delivered: Any, eventbridge: Callable[..., Any]
     [
         (("--rule", "big-orders"), 1),
         (("--target", "bad"), 4),
-        (("--reason", "Malformed"), 2),
-        (("--rule", "all-orders", "--reason", "TargetGone"), 1),
+        (("--reason", "malformed"), 2),
+        (("--rule", "all-orders", "--reason", "target_gone"), 1),
         (("--limit", "3"), 3),
     ],
 )
@@ -284,7 +284,7 @@ def test_dead_letters_are_chosen(
 
 def test_dead_letters_that_cannot_be_chosen(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """A reason that is none is an error; a rule that no file names is a note with the nearest; more is noted too."""
-    assert "Did you mean NonRetryable?" in eventbridge("dead-letters", "list", "--reason", "NonRetriable").err
+    assert "Did you mean non_retryable?" in eventbridge("dead-letters", "list", "--reason", "NonRetriable").err
     assert "Did you mean big-orders?" in eventbridge("dead-letters", "list", "--rule", "big-order").err
     assert "more than 3" in eventbridge("dead-letters", "list", "--limit", "3").err
 
@@ -298,7 +298,7 @@ def test_a_dead_letter_is_shown_whole(delivered: Any, eventbridge: Callable[...,
     record = eventbridge("dead-letters", "show", delivery_id.replace("-", "")[:10].upper(), "--json").json
 
     assert shown.code == 0
-    for part in (delivery_id, "TargetGone", "Event\n", "Request\n", "Attempts", "410", "Last response\n  gone"):
+    for part in (delivery_id, "target_gone", "Event\n", "Request\n", "Attempts", "410", "Last response\n  gone"):
         assert part in shown.out
     assert record["delivery_id"] == delivery_id
     assert record["name"] == listed["name"]
@@ -308,7 +308,7 @@ def test_a_dead_letter_is_shown_whole(delivered: Any, eventbridge: Callable[...,
 
 def test_a_malformed_event_is_shown_by_where_it_lies(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """It has no delivery id: `bus/topic/partition/offset` names it, with or without the bus."""
-    malformed = eventbridge("dead-letters", "list", "--reason", "Malformed", "--json").json
+    malformed = eventbridge("dead-letters", "list", "--reason", "malformed", "--json").json
     name = next(each["name"] for each in malformed if "not JSON" in each["detail"])
 
     for given in (name, name.removeprefix("orders/")):
@@ -316,7 +316,7 @@ def test_a_malformed_event_is_shown_by_where_it_lies(delivered: Any, eventbridge
 
         assert shown.code == 0
         assert "Event\n  not json\n" in shown.out
-        assert "Malformed" in shown.out
+        assert "malformed" in shown.out
 
 
 def test_a_file_of_dead_letters_that_is_gone_is_told(delivered: Any, eventbridge: Callable[..., Any]) -> None:

@@ -87,7 +87,7 @@ def test_it_warns_of_what_is_malformed(shop: Any, eventbridge: Callable[..., Any
 
     assert result.code == 0
     assert result.out == "3 events published to orders/placed\n"
-    assert result.err.startswith("warning: 2 of them will be dead letters Malformed, first line 3: not JSON")
+    assert result.err.startswith("warning: 2 of them will be dead letters (malformed), first line 3: not JSON")
 
 
 def test_it_warns_while_nobody_would_see_the_events(shop: Any, eventbridge: Callable[..., Any]) -> None:

@@ -42,7 +42,7 @@ def test_a_dry_run_says_what_would_be_taken_and_what_not(healed: Any, eventbridg
 
 def test_dead_letters_are_redriven_and_marked(healed: Any, eventbridge: Callable[..., Any]) -> None:
     """Delivered, said, marked in list and show; a second time there is nothing to take."""
-    done = eventbridge("dead-letters", "redrive", "--target", "bad", "--reason", "NonRetryable")
+    done = eventbridge("dead-letters", "redrive", "--target", "bad", "--reason", "non_retryable")
     again = eventbridge("dead-letters", "redrive", "--target", "bad", "--json")
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
     redrives = eventbridge("dead-letters", "redrives", "--json").json
@@ -52,10 +52,10 @@ def test_dead_letters_are_redriven_and_marked(healed: Any, eventbridge: Callable
     assert len((healed.folder / "bad.jsonl").read_text().splitlines()) == 4
     assert {each["redriven"]["outcome"] for each in listed} == {"delivered"}
     assert [each["taken"] for each in redrives] == [0, 4]
-    assert redrives[1]["selection"] == {"target": "bad", "reason": "NonRetryable"}
+    assert redrives[1]["selection"] == {"target": "bad", "reason": "non_retryable"}
     assert " delivered" in eventbridge("dead-letters", "list", "--target", "bad").out
     assert "redriven " in eventbridge("dead-letters", "show", listed[0]["name"]).out
-    assert "target bad; reason NonRetryable" in eventbridge("dead-letters", "redrives").out
+    assert "target bad; reason non_retryable" in eventbridge("dead-letters", "redrives").out
     assert eventbridge("audit").code == 0
 
 

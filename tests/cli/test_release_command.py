@@ -70,7 +70,10 @@ def test_status_shows_what_is_held(held: Any, eventbridge: Callable[..., Any]) -
     deferred_matches = [
         (each["reason"], each["state"], each["events"], each["held"]) for each in found["deferred_matches"]
     ]
-    assert deferred_matches == [("Held", "on_hold", 1, "rule on hold"), ("RouteFailed", "on_hold", 2, "rule on hold")]
+    assert deferred_matches == [
+        ("on_hold", "on_hold", 1, "rule on hold"),
+        ("route_failed", "on_hold", 2, "rule on hold"),
+    ]
     assert {each["next_due_at"] for each in found["deferred_matches"]} == {None}
 
 
@@ -165,15 +168,15 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
 def test_a_rule_that_dead_letters_nothing_is_released(strict: Any, eventbridge: Callable[..., Any]) -> None:
     """Status names deliveries; what can be sent is tried again, what cannot be stays on hold; again does nothing."""
     held = {row["target"]: row for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict"}
-    assert (held["books"]["reason"], held["lines"]["reason"]) == ("MaximumRetryAttempts", "TransformFailed")
+    assert (held["books"]["reason"], held["lines"]["reason"]) == ("maximum_retry_attempts", "transform_failed")
     delivery = held["lines"]["held"].removeprefix("on hold at ")
 
     released = eventbridge("rules", "release", "strict").out.splitlines()
 
     assert released == [
-        f"strict: the delivery {held['books']['held'].removeprefix('on hold at ')} to books (MaximumRetryAttempts) "
+        f"strict: the delivery {held['books']['held'].removeprefix('on hold at ')} to books (maximum_retry_attempts) "
         "is tried again",
-        f"strict: the delivery {delivery} to lines (TransformFailed) has nothing to send and is on hold on: "
+        f"strict: the delivery {delivery} to lines (transform_failed) has nothing to send and is on hold on: "
         f"skip it by --skip {delivery}",
     ]
     found = eventbridge("rules", "release", "strict", "--json").json
@@ -201,7 +204,7 @@ def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -
     strict.deliver()
 
     assert skipped.out == (
-        f"strict: the delivery {delivery} to lines (TransformFailed) becomes a dead letter, "
+        f"strict: the delivery {delivery} to lines (transform_failed) becomes a dead letter, "
         "and the rule goes on behind it\n"
     )
     dead = eventbridge("dead-letters", "list", "--json").json
@@ -209,5 +212,5 @@ def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -
     again = eventbridge("rules", "release", "strict", "--skip", delivery)
     assert again.code == 2
     assert "the rule 'strict' is on hold at no delivery" in again.err
-    assert "(books, MaximumRetryAttempts)" in again.err
+    assert "(books, maximum_retry_attempts)" in again.err
     assert eventbridge("audit").code == 0

@@ -15,7 +15,7 @@ from eventbridge.model.rule_on_hold import RuleOnHold
 def a_deferred_match(**changes: object) -> DeferredMatch:
     """Return a deferred match of batch-1, due at once, that expires after a day."""
     row = DeferredMatch(
-        "batch-1", "flights", "late", "Budget", (("buffer/a.parquet", "3-5"),), 3, after(0), after(0), after(86_400)
+        "batch-1", "flights", "late", "budget", (("buffer/a.parquet", "3-5"),), 3, after(0), after(0), after(86_400)
     )
     return replace(row, **changes)  # type: ignore[arg-type]
 
@@ -76,7 +76,7 @@ class DeferredMatchesContract:
             ledger,
             a_deferred_match(),
             a_deferred_match(rule="early", due_at=after(5)),
-            a_deferred_match(reason="RouteFailed"),
+            a_deferred_match(reason="route_failed"),
         )
         assert [ledger.deferred_match_due(after(seconds)) for seconds in (-1, 0)] == [False, True]
         assert not ledger.deferred_match_taken()
@@ -93,8 +93,8 @@ class DeferredMatchesContract:
         publish(
             ledger,
             a_deferred_match(due_at=after(-9)),
-            a_deferred_match(reason="Behind", due_at=after(-9), expires_at=after(-1)),
-            a_deferred_match(reason="Held", due_at=after(-9), state="on_hold"),
+            a_deferred_match(reason="behind", due_at=after(-9), expires_at=after(-1)),
+            a_deferred_match(reason="on_hold", due_at=after(-9), state="on_hold"),
             a_deferred_match(rule="early", due_at=after(-9)),
         )
 

@@ -87,7 +87,7 @@ def a_share() -> RoutedShare:
     """Return a budgeted rule's share of which a part is left, and its rule on hold."""
     some = (("buffer/0.parquet", "1"),)
     return RoutedShare(
-        rule="costly", done=some, rejected=some, left=(("buffer/0.parquet", "2-3"),), reason="Budget", error="loops"
+        rule="costly", done=some, rejected=some, left=(("buffer/0.parquet", "2-3"),), reason="budget", error="loops"
     )
 
 

@@ -45,7 +45,7 @@ def test_published_events_are_delivered_retried_or_dead_lettered(running: Runnin
     assert Counter(running.requests("/flaky/recovering")).most_common()[-1][1] == 3
     assert len(set(running.requests("/flaky/recovering"))) == 3
     dead_lettered = list(dead_letters(running.runtime, Selection(rule="refused"), whole=True))
-    assert {letter["reason"] for letter in dead_lettered} == {"MaximumRetryAttempts"}
+    assert {letter["reason"] for letter in dead_lettered} == {"maximum_retry_attempts"}
     assert {delivery_id_text(letter["delivery_id"]) for letter in dead_lettered} == set(running.requests("/status/503"))
     assert len(dead_lettered) == 4
     assert Counter(running.requests("/status/503")).total() == 8

@@ -107,7 +107,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     dry = running.trigger(REDRIVE_DAG, {"rule": "claims"})
     running.until("the dry run has ended", lambda: run_state(running, REDRIVE_DAG, dry) == "success")
     begun_by_a_dry_run = running.runtime.ledger.redrives()
-    right = running.trigger(REDRIVE_DAG, {"rule": "claims", "reason": "NonRetryable", "rate": 50, "dry_run": False})
+    right = running.trigger(REDRIVE_DAG, {"rule": "claims", "reason": "non_retryable", "rate": 50, "dry_run": False})
     running.until("the redrive is done", lambda: [each.state for each in running.runtime.ledger.redrives()] == ["done"])
     running.until("its run has ended", lambda: run_state(running, REDRIVE_DAG, right) == "success")
     running.until_settled()

@@ -246,7 +246,7 @@ class OrderModel:
             if each.note:
                 return each.note
             return BEHIND_ITS_KEY if batch.rows and reason == BLOCKED else ""
-        ends = ("MaximumRetryAttempts", "MaximumEventAge", "NonRetryable")
+        ends = ("maximum_retry_attempts", "maximum_event_age", "non_retryable")
         return (
             on_hold_at(f"{each.place.partition.partition_id}-{each.place.offset}")
             if self.strict and reason in ends
@@ -299,7 +299,7 @@ class OrderModel:
     def _without_sending(self, push: Push, each: Delivery) -> Outcome | None:
         note = each.note if push.tries[each] == each.attempts else ""
         if note == SKIPPED:
-            return DeadLettered("NonRetryable", "skipped")
+            return DeadLettered("non_retryable", "skipped")
         if push.tries[each] == 0 and (reason := push.open.reason_to_wait(each.key, each.place)):
             return RetryAt(self.now + timedelta(seconds=1), reason)
         if (early := too_early(each.not_before, None, self.now)) is not None:

@@ -292,12 +292,12 @@ class _Product(RuleBasedStateMachine):
                 asked = min(asked, RETRY_AFTER_MAX, each.arrived_at + age - LAST_CHANCE - self.now)
                 assert max(shortest, asked) <= due_at - self.now <= max(longest, asked)
                 assert due_at - each.arrived_at < age
-            case DeadLettered("MaximumRetryAttempts"):
+            case DeadLettered("maximum_retry_attempts"):
                 assert attempts > policy.max_retries  # by more than one only where two attempts overlapped
-            case DeadLettered("MaximumEventAge"):
+            case DeadLettered("maximum_event_age"):
                 assert self.now + timedelta(seconds=waits[attempts - 1][1]) - each.arrived_at >= age
             case DeadLettered(reason):
-                assert (reason, how) in {("TargetGone", "410"), ("NonRetryable", "400"), ("NonRetryable", "abort")}
+                assert (reason, how) in {("target_gone", "410"), ("non_retryable", "400"), ("non_retryable", "abort")}
             case Delivered():
                 assert how == "200"
         assert (

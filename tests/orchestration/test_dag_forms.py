@@ -124,7 +124,7 @@ def test_the_form_of_a_redrive_has_the_fields_of_a_selection(dags: dict[str, DAG
 
     assert set(params) == fields | {"everything", "rate", "retransform", "again", "dry_run", "redrive_id"}
     assert all("type" in params.get_param(name).schema for name in params)
-    assert params.get_param("reason").schema["enum"] == [None, *(each for each in REASONS if each != "Malformed")]
+    assert params.get_param("reason").schema["enum"] == [None, *(each for each in REASONS if each != "malformed")]
     params.validate()
 
 

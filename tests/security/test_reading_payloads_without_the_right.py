@@ -300,9 +300,9 @@ def test_the_check_of_an_hour_tells_no_value_of_an_event() -> None:
 
 def test_an_expectation_that_failed_names_no_value_of_an_event() -> None:
     """The reader still sees that the rule is on hold by an expectation."""
-    held = RuleOnHold("numbers", "1", "ExpectationFailed: $.data.salary: greatest_value is 987,654", datetime.now(UTC))
+    held = RuleOnHold("numbers", "1", "expectation_failed: $.data.salary: greatest_value is 987,654", datetime.now(UTC))
 
-    assert visible_rule_on_hold(_request(payloads=False), held).reason == f"ExpectationFailed: {HIDDEN}"
+    assert visible_rule_on_hold(_request(payloads=False), held).reason == f"expectation_failed: {HIDDEN}"
     assert visible_rule_on_hold(_request(payloads=True), held) is held
-    of_counts = RuleOnHold("numbers", "1", "ExpectationFailed: matches is 12, expected at most 10", datetime.now(UTC))
+    of_counts = RuleOnHold("numbers", "1", "expectation_failed: matches is 12, expected at most 10", datetime.now(UTC))
     assert visible_rule_on_hold(_request(payloads=False), of_counts) is of_counts

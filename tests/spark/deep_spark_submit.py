@@ -44,6 +44,6 @@ def test_spark_submit_asks_too(tmp_path: Path) -> None:
 
     assert place.received("sql-a") == [4, 5]
     assert place.ids("sql-b") == "45"
-    assert waiting(runtime) == [("held", "RouteFailed", "on_hold", 6)]
+    assert waiting(runtime) == [("held", "route_failed", "on_hold", 6)]
     assert [path for path in runtime.store.list("deliveries/") if "/sql/" in path and "held" not in path] == []
     assert audit(runtime).differences == ()

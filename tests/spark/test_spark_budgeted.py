@@ -93,7 +93,7 @@ def test_a_program_that_loops_delays_no_other_rule_on_spark(
 
     assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
     assert lines(runtime, "costly") == list("012")
-    assert [(each.reason, each.count) for each in runtime.ledger.waiting_deferred_matches()] == [("Budget", 5)]
+    assert [(each.reason, each.count) for each in runtime.ledger.waiting_deferred_matches()] == [("budget", 5)]
     (runtime.settings.home / "program").write_text("$.id")
     deliver_deferred_matches(runtime, "orders", router, Stop())
     assert lines(runtime, "costly") == list("01234567")
@@ -135,11 +135,11 @@ def test_jsonata_that_loops_delays_no_other_rule_on_spark(
     assert lines(runtime, "cheap") == lines(runtime, "jsonata") == list("01234567")
     assert lines(runtime, "looping") == list("012")
     (left,) = runtime.ledger.waiting_deferred_matches()
-    assert (left.rule, left.reason) == ("looping", "Budget")
+    assert (left.rule, left.reason) == ("looping", "budget")
     assert left.count + len(list(dead_letters(runtime))) == 5
     deliver_deferred_matches(runtime, "orders", router, Stop())
     assert {letter["rule"] for letter in dead_letters(runtime)} == {"looping"}
-    assert {letter["reason"] for letter in dead_letters(runtime)} == {"TransformFailed"}
+    assert {letter["reason"] for letter in dead_letters(runtime)} == {"transform_failed"}
     assert sorted(letter["event_id"] for letter in dead_letters(runtime)) == list("34567")
     assert lines(runtime, "looping") == list("012")
     assert audit(runtime).differences == ()
@@ -155,6 +155,6 @@ def test_a_program_that_takes_its_worker_along_holds_its_rule(
     assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
     assert lines(runtime, "costly") == []
     waiting = runtime.ledger.waiting_deferred_matches()
-    assert [(each.reason, each.state, each.count) for each in waiting] == [("RouteFailed", "on_hold", 8)]
+    assert [(each.reason, each.state, each.count) for each in waiting] == [("route_failed", "on_hold", 8)]
     assert list(runtime.ledger.rules_on_hold()) == ["costly"]
     assert audit(runtime).differences == ()

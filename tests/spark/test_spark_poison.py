@@ -80,7 +80,7 @@ def test_poison_is_one_dead_letter(
     commit(runtime, batch_id)
 
     (record,) = dead_letters(runtime, whole=True)
-    assert (record["reason"], record["event_id"]) == ("RouteFailed", "5")
+    assert (record["reason"], record["event_id"]) == ("route_failed", "5")
     assert "worker" in record["detail"]
     assert sum(chunk.rows for chunk in runtime.ledger.chunks(batch_id)) == 11
     assert audit(runtime).differences == ()
@@ -119,6 +119,6 @@ def test_an_event_that_kills_java_is_one_dead_letter(
     commit(runtime, batch_id)
 
     (record,) = dead_letters(runtime)
-    assert (record["reason"], record["event_id"]) == ("RouteFailed", "0")
+    assert (record["reason"], record["event_id"]) == ("route_failed", "0")
     assert sum(chunk.rows for chunk in runtime.ledger.chunks(batch_id)) == 1
     assert audit(runtime).differences == ()

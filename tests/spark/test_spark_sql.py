@@ -56,7 +56,7 @@ def test_rules_in_sql_have_a_total_together(spark_server: SparkConnectServer, tm
 
     assert place.ids("plain-all") == "01"
     assert sorted([place.ids("one-all"), place.ids("two-all")]) == ["", "01"]
-    assert [(reason, count) for _, reason, _, count in waiting(runtime)] == [("Crowded", 2)]
+    assert [(reason, count) for _, reason, _, count in waiting(runtime)] == [("crowded", 2)]
     deliver_deferred_matches(runtime, "orders", place.router, STOP)
     assert place.ids("one-all") == place.ids("two-all") == "01"
     assert audit(runtime).differences == ()
@@ -87,7 +87,7 @@ def test_sql_takes_what_no_variant_and_no_string_of_spark_holds(place: Place) ->
     assert [each["n"] for each in found] == [Number(number) for number in numbers]
     assert [each["all"] for each in found] == [parse_value(body) for body in bodies]
     assert {each["text"] for each in found} == {"cut \ud83d"}
-    assert {(target, reason) for _, target, reason, _ in failures(runtime)} == {("text/t", "TransformFailed")}
+    assert {(target, reason) for _, target, reason, _ in failures(runtime)} == {("text/t", "transform_failed")}
     assert audit(runtime).differences == ()
 
 
@@ -116,7 +116,7 @@ def test_where_sees_attributes_and_data(place: Place) -> None:
 
 
 def test_an_event_that_where_fails_for_is_a_dead_letter_of_its_rule(place: Place) -> None:
-    """A failed cast is a RouteFailed of that event, once per target; other events of the rule are delivered."""
+    """A failed cast is a route_failed of that event, once per target; other events of the rule are delivered."""
     place.write_rules(
         plain={}, cast={"where": "data:n::int > 1", "targets": {"a": {}, "b": {"form": "JSONATA", "value": "id"}}}
     )
@@ -127,7 +127,7 @@ def test_an_event_that_where_fails_for_is_a_dead_letter_of_its_rule(place: Place
     assert place.ids("cast-a") == "2456"
     assert place.received("cast-b") == ["2", "4", "5", "6"]
     said = "where: [INVALID_VARIANT_CAST"
-    assert failures(runtime) == [("3", "cast/a", "RouteFailed", said), ("3", "cast/b", "RouteFailed", said)]
+    assert failures(runtime) == [("3", "cast/a", "route_failed", said), ("3", "cast/b", "route_failed", said)]
     assert waiting(runtime) == []
     assert audit(runtime).differences == ()
 
@@ -147,7 +147,7 @@ def test_invalid_sql_holds_its_rule_alone(place: Place) -> None:
     held = runtime.ledger.rules_on_hold()
     assert sorted(held) == ["column", "number", "value"]
     assert "[DATATYPE_MISMATCH" in held["column"].reason
-    assert sorted(waiting(runtime)) == [(name, "RouteFailed", "on_hold", 6) for name in sorted(held)]
+    assert sorted(waiting(runtime)) == [(name, "route_failed", "on_hold", 6) for name in sorted(held)]
     assert audit(runtime).differences == ()
     place.write_rules(plain={}, column={"where": "data:n::int > 3"})
     runtime = Runtime.open(place.settings, connections_from_environment({}))
@@ -178,8 +178,8 @@ def test_sql_gives_the_payload(place: Place) -> None:
     assert place.ids("sql-whole") == "012"
     null = "the expression is null for this event"
     assert failures(runtime) == [
-        ("0", "sql/cast", "TransformFailed", "[DIVIDE_BY_ZERO"),
-        *((number, "sql/must", "TransformFailed", null) for number in "012"),
+        ("0", "sql/cast", "transform_failed", "[DIVIDE_BY_ZERO"),
+        *((number, "sql/must", "transform_failed", null) for number in "012"),
     ]
     assert audit(runtime).differences == ()
 
@@ -211,7 +211,7 @@ def test_an_expression_that_takes_all_memory_fails_for_its_event(place: Place) -
 
     assert place.ids("plain-all") == "012345"
     assert place.ids("greedy-all") == "01245"
-    assert [row[:3] for row in failures(runtime)] == [("3", "greedy/all", "RouteFailed")]
+    assert [row[:3] for row in failures(runtime)] == [("3", "greedy/all", "route_failed")]
     assert audit(runtime).differences == ()
 
 
@@ -232,7 +232,7 @@ def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) ->
         assert place.ids("plain-all") == place.ids("other-all") == "012345"
         done = place.ids("endless-all")
         assert "012".startswith(done)
-        assert waiting(runtime) == [("endless", "RouteFailed", "on_hold", 6 - len(done))]
+        assert waiting(runtime) == [("endless", "route_failed", "on_hold", 6 - len(done))]
         assert "its SQL does not end within" in runtime.ledger.rules_on_hold()["endless"].reason
         place.write_rules(endless={"where": "data:n::int <> 3"}, other={"where": "true"}, plain={})
         routed_until(place, runtime, lambda: not waiting(runtime))
@@ -256,7 +256,7 @@ def test_a_fixed_rule_routes_its_dead_letters_again(place: Place) -> None:
     """A redrive with retransform evaluates SQL as route does, with the current `where` and the current SQL."""
     place.write_rules(cast={"where": "data:n::int > 1", "targets": {"a": {"form": "SQL", "value": "data:n"}}})
     runtime = place.deliver(*SUBJECT[:2], {"data": {"n": "many"}}, {"data": {"n": "few"}})
-    assert [each[2] for each in failures(runtime)] == ["RouteFailed"] * 2
+    assert [each[2] for each in failures(runtime)] == ["route_failed"] * 2
     kept = "data:n::string = 'many'"
     place.write_rules(
         cast={"where": kept, "targets": {"a": {"form": "SQL", "value": "named_struct('n', upper(data:n::string))"}}}

@@ -60,7 +60,7 @@ def test_a_program_that_loops_delays_no_other_rule(place: Place, order: Order) -
 
     assert place.lines("CHEAP") == [str(number) for number in range(30)]
     assert place.lines("COSTLY") == [str(number) for number in range(12)]
-    assert waiting(runtime) == [("Budget", "scheduled", 18)]
+    assert waiting(runtime) == [("budget", "scheduled", 18)]
     assert took < 5
     assert audit(runtime).differences == ()
 
@@ -84,14 +84,14 @@ def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, or
     deliver_batch(runtime, "orders", asked, place.stop)
 
     assert all(isinstance(task, Slice) for task in asked.tasks)
-    assert waiting(runtime) == [("Budget", "scheduled", 2), ("Behind", "scheduled", 3)]
+    assert waiting(runtime) == [("budget", "scheduled", 2), ("behind", "scheduled", 3)]
     assert audit(runtime).differences == ()
 
 
 def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
     place: Place, order: Order, clock: Any
 ) -> None:
-    """An event that takes a whole budget by itself fails, as TransformFailed; all others are delivered, in order."""
+    """An event that takes a whole budget by itself fails (`transform_failed`); all others are delivered, in order."""
     place.program("loop")
     place.publish(order, *[10] * 8, poison=[2, 5])
     runtime = place.runtime()
@@ -107,7 +107,7 @@ def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
     assert place.lines("COSTLY") == place.lines("MORE") == ["0", "1", "3", "4", "6", "7"]
     assert waiting(runtime) == []
     records = sorted((row["event_id"], row["target"], row["reason"]) for row in dead_letters(runtime))
-    assert records == [(number, target, "TransformFailed") for number in "25" for target in ("lines", "more")]
+    assert records == [(number, target, "transform_failed") for number in "25" for target in ("lines", "more")]
     chunks = [chunk for batch in runtime.ledger.batches(limit=None) for chunk in runtime.ledger.chunks(batch.batch_id)]
     kinds = {batch.batch_id: batch.kind for batch in runtime.ledger.batches(limit=None)}
     assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"eventbridge.retry"}
@@ -154,7 +154,7 @@ def test_what_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock
     deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
 
     records = [(row["event_id"], row["target"], row["reason"]) for row in dead_letters(runtime, whole=True)]
-    assert records == [(number, target, "MaximumEventAge") for target in ("lines", "more") for number in "012"]
+    assert records == [(number, target, "maximum_event_age") for target in ("lines", "more") for number in "012"]
     assert waiting(runtime) == []
     assert audit(runtime).differences == ()
 
@@ -167,7 +167,7 @@ def test_a_disabled_rules_deferred_matches_wait_and_do_not_age(place: Place, ord
     deliver_batch(runtime, "orders", router(runtime), place.stop)
     place.write_rules(enabled=False)
     assert plan_deferred_matches(runtime) is None
-    assert waiting(runtime) == [("Budget", "on_hold", 2)]
+    assert waiting(runtime) == [("budget", "on_hold", 2)]
     clock.advance(48 * 3600)
     assert plan_deferred_matches(runtime) is None
     place.write_rules()
@@ -181,7 +181,7 @@ def test_a_disabled_rules_deferred_matches_wait_and_do_not_age(place: Place, ord
 def test_a_removed_rules_deferred_matches_are_dead_lettered_after_an_hour(
     place: Place, order: Order, clock: Any
 ) -> None:
-    """For an hour they wait for the rule to come back, then they are dead letters RuleRemoved."""
+    """For an hour they wait for the rule to come back, then they are dead letters rule_removed."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
     runtime = place.runtime()
@@ -194,7 +194,7 @@ def test_a_removed_rules_deferred_matches_are_dead_lettered_after_an_hour(
 
     deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
 
-    assert [row["reason"] for row in dead_letters(runtime)] == ["RuleRemoved"] * 4
+    assert [row["reason"] for row in dead_letters(runtime)] == ["rule_removed"] * 4
     assert waiting(runtime) == []
     assert audit(runtime).differences == ()
 
@@ -211,7 +211,7 @@ def test_deferred_matches_taken_up_by_a_run_that_died_come_back(place: Place, or
 
     assert settle_stale(runtime) == [lost]
 
-    assert waiting(runtime) == [("Abandoned", "scheduled", 2)]
+    assert waiting(runtime) == [("abandoned", "scheduled", 2)]
     assert runtime.ledger.waiting_deferred_matches()[0].tries == 1
     assert audit(runtime).differences == ()
 
@@ -276,7 +276,7 @@ def test_route_of_a_budgeted_rule_may_die_anywhere(
     for wreck in dying_everywhere(place.site, stage):
         runtime = wreck.reopen(route_rule_cpu_budget=0.02)
         stage(runtime)
-        assert waiting(runtime) == [("Budget", "scheduled", 2)]
+        assert waiting(runtime) == [("budget", "scheduled", 2)]
         settled(runtime, batch_id)
         assert audit(runtime).differences == ()
 

@@ -278,7 +278,7 @@ def test_tombstones_are_in_the_reconciliation_of_a_batch(site: Any, clock: Any, 
         "tombstone": 2,
     }
     assert audit(runtime).differences == ()
-    assert [letter["reason"] for letter in dead_letters(runtime)] == ["Malformed"]
+    assert [letter["reason"] for letter in dead_letters(runtime)] == ["malformed"]
     clock.advance(60)
     (bus,) = daily_stats(runtime, 1).buses
     assert (bus.valid, bus.malformed, bus.tombstone) == (2, 1, 2)

@@ -60,8 +60,8 @@ def test_jsonata_that_loops_fails_for_its_events_and_delays_no_other_rule(
     assert delivered("costly") == ["0"]
     (left,) = runtime.ledger.waiting_deferred_matches()
     failed = [(row["rule"], row["event_id"], row["reason"]) for row in dead_letters(runtime)]
-    assert (left.rule, left.reason, left.count) == ("costly", "Budget", 6 - len(failed))
-    assert failed == [("costly", str(number + 1), "TransformFailed") for number in range(len(failed))] != []
+    assert (left.rule, left.reason, left.count) == ("costly", "budget", 6 - len(failed))
+    assert failed == [("costly", str(number + 1), "transform_failed") for number in range(len(failed))] != []
     deliver_deferred_matches(runtime, "orders", router, Stop())
 
     assert delivered("costly") == ["0", "6"]

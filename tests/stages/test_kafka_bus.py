@@ -85,5 +85,5 @@ def test_the_products_own_bus_may_be_a_topic(on_kafka: Any, kafka: Kafka, tmp_pa
     deliver_until_idle(on_kafka.runtime, "eventbridge", InProcessRouter(on_kafka.runtime.store))
 
     (event,) = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
-    assert (event["type"], event["data"]["reason"]) == ("delivery.dead_lettered", "Malformed")
+    assert (event["type"], event["data"]["reason"]) == ("delivery.dead_lettered", "malformed")
     assert not (on_kafka.runtime.settings.bus_folder / "eventbridge.sqlite").exists()

@@ -75,7 +75,7 @@ def finish(runtime: Runtime, batch_id: str) -> None:
 
 
 def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Order) -> None:
-    """Of thirty events the two that raise become dead letters RouteFailed, whole; the others continue, in order."""
+    """Of thirty events the two that raise become dead letters route_failed, whole; the others continue, in order."""
     runtime, batch_id = landed(site, *poisoned(order, 30, 7, 23))
 
     handed_out = route(runtime, batch_id, Watched(runtime))
@@ -86,8 +86,8 @@ def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Orde
     assert handed_out == [0]
     assert routed_ids(runtime, batch_id) == good
     assert [(row["event_id"], row["reason"], row["delivery_id"], row["rule"]) for row in records] == [
-        ("7", "RouteFailed", None, None),
-        ("23", "RouteFailed", None, None),
+        ("7", "route_failed", None, None),
+        ("23", "route_failed", None, None),
     ]
     assert RAISING in records[0]["event"]
     assert "RuntimeError: poisoned" in records[0]["detail"]

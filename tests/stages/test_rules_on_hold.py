@@ -30,7 +30,7 @@ def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> Non
     assert crashing.shares == 2
     assert place.lines("CHEAP") == ["0", "1", "0", "1", "2"]
     assert "the worker exited unexpectedly" in runtime.ledger.rules_on_hold()["costly"].reason
-    assert waiting(runtime) == [("RouteFailed", "on_hold", 2), ("Held", "on_hold", 3)]
+    assert waiting(runtime) == [("route_failed", "on_hold", 2), ("on_hold", "on_hold", 3)]
     assert plan_deferred_matches(runtime) is None
     assert audit(runtime).differences == ()
     place.program("$.id again")
@@ -72,7 +72,7 @@ def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> No
     assert killing.shares == 3
     assert place.lines("CHEAP") == ["0", "1"]
     assert "the Spark that had worked" in runtime.ledger.rules_on_hold()["costly"].reason
-    assert waiting(runtime) == [("RouteFailed", "on_hold", 2)]
+    assert waiting(runtime) == [("route_failed", "on_hold", 2)]
     assert audit(runtime).differences == ()
 
 
@@ -96,5 +96,5 @@ def test_deferred_matches_that_end_spark_hold_their_rule_over_several_batches(
     deliver_deferred_matches(runtime, "orders", killing, place.stop)
 
     assert killing.shares == 3
-    assert waiting(runtime) == [("RouteFailed", "on_hold", 2)]
+    assert waiting(runtime) == [("route_failed", "on_hold", 2)]
     assert audit(runtime).differences == ()

@@ -96,8 +96,8 @@ def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> Non
     found = reasons(runtime)
     assert received(runtime, "cheap") == 2
     assert found.total() == COSTLY
-    assert set(found) == {"Budget", "Crowded"}
-    assert 1 <= found["Budget"] <= 3
+    assert set(found) == {"budget", "crowded"}
+    assert 1 <= found["budget"] <= 3
     assert audit(runtime).differences == ()
 
     fixed = Fixed(**vars(runtime))
@@ -110,14 +110,14 @@ def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> Non
 def test_who_had_no_turn_is_taken_up_before_who_used_up_its_budget(runtime: Looping) -> None:
     """Nothing speaks against it; the deferred matches of a batch are of the same age."""
     deliver_batch(runtime, "orders", router(runtime), Stop())
-    crowded = reasons(runtime)["Crowded"]
+    crowded = reasons(runtime)["crowded"]
     fixed = Fixed(**vars(runtime))
 
     for _ in range(crowded):
         deliver_deferred_matches(fixed, "orders", router(fixed), Stop())
 
     assert crowded
-    assert set(reasons(runtime)) == {"Budget"}
+    assert set(reasons(runtime)) == {"budget"}
 
 
 class Failing(InProcessRouter):
@@ -135,7 +135,7 @@ def test_shares_that_are_tried_alone_have_a_total_as_well(runtime: Looping) -> N
 
     found = reasons(runtime)
     assert found.total() == COSTLY
-    assert 1 <= found["Budget"] <= 3
+    assert 1 <= found["budget"] <= 3
     assert runtime.ledger.rules_on_hold() == {}
 
 
@@ -162,11 +162,11 @@ def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime:
         assert isinstance(result.detail, RoutedShare)
         return result.detail.reason
 
-    assert [reason(job, share) for share in shares] == ["Budget", "Crowded"]
-    assert reason(structs.replace(job, attempt="another"), shares[1]) == "Budget"
-    assert reason(structs.replace(job, attempt="another"), structs.replace(shares[1], results="none")) == "Budget"
+    assert [reason(job, share) for share in shares] == ["budget", "crowded"]
+    assert reason(structs.replace(job, attempt="another"), shares[1]) == "budget"
+    assert reason(structs.replace(job, attempt="another"), structs.replace(shares[1], results="none")) == "budget"
     assert [reason(structs.replace(job, attempt="endless", budgeted_seconds=0.0), share) for share in shares] == [
-        "Budget"
+        "budget"
     ] * 2
 
 

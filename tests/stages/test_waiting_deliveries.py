@@ -140,13 +140,13 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
     ],
 )
 def test_a_time_that_is_none_fails_its_delivery(place: Place, order: Order, time: object, said: str) -> None:
-    """It is a dead letter TransformFailed that says what is wrong; its neighbours and other rules continue."""
+    """It is a dead letter `transform_failed` that says what is wrong; its neighbours and other rules continue."""
     runtime = place.begin("not_before: $.data.at", at(order, 1, time), order(2))
 
     place.deliver()
 
     (record,) = dead_letters(runtime, whole=True)
-    assert (record["reason"], record["event_id"], record["rule"]) == ("TransformFailed", "1", "waiting")
+    assert (record["reason"], record["event_id"], record["rule"]) == ("transform_failed", "1", "waiting")
     assert any(part in record["detail"] for part in said.split("|"))
     assert place.received() == ["2"]
     assert place.received("OTHERS") == ["1", "2"]
@@ -250,7 +250,7 @@ def test_age_counts_from_when_it_could_first_be_sent(place: Place, order: Order,
     place.deliver()
 
     (record,) = dead_letters(runtime, whole=True)
-    assert (record["reason"], len(record["attempts"])) == ("MaximumEventAge", 1)
+    assert (record["reason"], len(record["attempts"])) == ("maximum_event_age", 1)
     assert audit(runtime).differences == ()
 
 
@@ -284,7 +284,7 @@ def test_a_budgeted_rule_waits_too(place: Place, order: Order, clock: Any) -> No
     place.deliver()
 
     assert place.received() == ["2", "1"]
-    assert [(row["event_id"], row["reason"]) for row in dead_letters(runtime)] == [("3", "TransformFailed")]
+    assert [(row["event_id"], row["reason"]) for row in dead_letters(runtime)] == [("3", "transform_failed")]
     assert audit(runtime).differences == ()
 
 

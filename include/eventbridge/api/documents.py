@@ -117,7 +117,9 @@ class DeadLetterQuery:
 
     rule: Annotated[str | None, Query(description="Only dead letters of this rule.")] = None
     target: Annotated[str | None, Query(description="Only dead letters of targets of this name.")] = None
-    reason: Annotated[str | None, Query(description="Only dead letters with this reason, such as NonRetryable.")] = None
+    reason: Annotated[str | None, Query(description="Only dead letters with this reason, such as non_retryable.")] = (
+        None
+    )
     error: Annotated[
         str | None, Query(description="Only dead letters with this text in the detail or in an attempt's error.")
     ] = None

@@ -32,7 +32,7 @@ def publish(
     """Publish each line of FILE as one event; all events are durable when the command ends.
 
     Events with the same `partitionkey`, else the same `subject`, go to one partition, in order.
-    Lines are published unchanged: a line that is not a CloudEvent becomes a dead letter `Malformed`.
+    Lines are published unchanged: a line that is not a CloudEvent becomes a dead letter `malformed`.
     """
     from eventbridge.stages.operate.publish import publish_lines
 
@@ -44,7 +44,7 @@ def publish(
             f"that are published before its first run. Run it once first, or set start_at: earliest"
         )
     if done.malformed:
-        warn(f"{len(done.malformed):,} of them will be dead letters Malformed, first {done.malformed[0]}")
+        warn(f"{len(done.malformed):,} of them will be dead letters (malformed), first {done.malformed[0]}")
     if as_json:
         show_json(
             {

@@ -25,7 +25,7 @@ class DeadLetterOptions:
     rule: Annotated[str | None, typer.Option(metavar="RULE", help="Only those of this rule.")] = None
     target: Annotated[str | None, typer.Option(metavar="TARGET", help="Only those of targets of this name.")] = None
     reason: Annotated[
-        str | None, typer.Option(metavar="REASON", help="Only those with this reason, e.g. NonRetryable.")
+        str | None, typer.Option(metavar="REASON", help="Only those with this reason, e.g. non_retryable.")
     ] = None
     error: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only those whose detail, or an attempt's error, has TEXT.")

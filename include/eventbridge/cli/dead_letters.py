@@ -45,7 +45,7 @@ def list_dead_letters(
     """List dead letters, the newest batch's first.
 
     The first column is what `dead-letters show` takes. It begins with the delivery id or, if the event is not a
-    CloudEvent (Malformed), with the event's position: bus/topic/partition/offset.
+    CloudEvent (malformed), with the event's position: bus/topic/partition/offset.
     """
     from eventbridge.stages.dead_letters.reader import letters
     from eventbridge.stages.dead_letters.selection import name_of

@@ -24,7 +24,10 @@ class BatchSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     event_max_size: Size = _setting(
-        MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024
+        MIB,
+        "bytes",
+        "The largest event taken; a larger one becomes a dead letter (`malformed`). Bounds memory.",
+        ge=1024,
     )
     batch_max_events: Count = _setting(
         1_000_000, "events", "The most a batch takes, however quick; of a replay or a redrive 50,000 at most.", ge=1

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from eventbridge.model.outcome import DeadLettered, Outcome, RetryAt
 
 #: Why a delivery is dead-lettered that was not made in time.
-DEADLINE_MISSED = "DeadlineMissed"
+DEADLINE_MISSED = "deadline_missed"
 #: After which share of its time a delivery is told of that still waits.
 REPORTED_AT = 0.8
 

@@ -21,8 +21,8 @@ SHARDS: Final = 16
 SINGLE_KEY: Final = ""
 
 #: Why a delivery was not sent: an earlier one of its key is open; events of its rule wait to be routed.
-BLOCKED: Final = "Blocked"
-REFERENCE_FIRST: Final = "ReferenceFirst"
+BLOCKED: Final = "blocked"
+DEFERRED_MATCH_FIRST: Final = "deferred_match_first"
 
 #: Why a pending row is on hold: behind its key; at a delivery that may not be dead-lettered; and what a person said to
 #: it then.
@@ -95,9 +95,9 @@ class Open:
         self._closed.add(shard)
 
     def reason_to_wait(self, key: str, place: Place) -> str:
-        """Return BLOCKED or REFERENCE_FIRST, or "" for a delivery that may go once those before it in hand have."""
+        """Return BLOCKED, DEFERRED_MATCH_FIRST, or "" for a delivery that may go after those before it in hand."""
         if self._referred.get(place.partition, place.offset) < place.offset:
-            return REFERENCE_FIRST
+            return DEFERRED_MATCH_FIRST
         if shard_of(key) in self._closed:
             return BLOCKED
         if self._first.get(key, {}).get(place.partition, place.offset) < place.offset:

@@ -100,8 +100,8 @@ def _event_differences(reconciliation: Reconciliation) -> Iterator[Difference]:
         ("events in the ranges = read + gaps", reconciliation.range_total, reconciliation.read + reconciliation.gaps),
         ("read = malformed + duplicate + tombstones + valid", reconciliation.read, landed),
         ("valid = routed + unroutable", reconciliation.valid, reconciliation.rows_in + reconciliation.unroutable),
-        ("malformed = dead letters Malformed", reconciliation.malformed, reconciliation.malformed_records),
-        ("unroutable = dead letters RouteFailed", reconciliation.unroutable, reconciliation.unroutable_records),
+        ("malformed = dead letters malformed", reconciliation.malformed, reconciliation.malformed_records),
+        ("unroutable = dead letters route_failed", reconciliation.unroutable, reconciliation.unroutable_records),
         ("delivered without a proof", 0, reconciliation.unproven),
     ]
     for subject, expected, found in equations:

@@ -75,12 +75,12 @@ def decide(
         over_at = response.started_at + timedelta(seconds=timeout_seconds)
         return RetryAt(first_opening(window, max(now, over_at)), INTERRUPTED)
     if response.code == 410:
-        return DeadLettered("TargetGone", _describe(response), disable_target=True)
+        return DeadLettered("target_gone", _describe(response), disable_target=True)
     if response.abort or not _is_retryable(response):
-        return DeadLettered("NonRetryable", _describe(response))
+        return DeadLettered("non_retryable", _describe(response))
     if attempts > policy.max_retries:
         return DeadLettered(
-            "MaximumRetryAttempts", f"{_describe(response)}, attempt {attempts} of {policy.max_retries + 1}"
+            "maximum_retry_attempts", f"{_describe(response)}, attempt {attempts} of {policy.max_retries + 1}"
         )
     due_at = now + timedelta(seconds=delay_seconds(policy, attempts, draw))
     asked = retry_after(response.retry_after, now, retry_after_max)
@@ -118,7 +118,7 @@ def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, n
     if age_seconds < policy.maximum_event_age_seconds:
         return None
     maximum = policy.maximum_event_age_seconds
-    return DeadLettered("MaximumEventAge", f"the event is {age_seconds:.0f} s old, the maximum is {maximum:.0f} s")
+    return DeadLettered("maximum_event_age", f"the event is {age_seconds:.0f} s old, the maximum is {maximum:.0f} s")
 
 
 def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float:

@@ -1,6 +1,6 @@
 """Other forms of messages as CloudEvents in structured JSON: the binary binding, and plain JSON by a mapping.
 
-Called by the buffer stage; what it refuses becomes a dead letter `Malformed` with the reason given here.
+Called by the buffer stage; what it refuses becomes a dead letter `malformed` with the reason given here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an event is: strict CloudEvents 1.0 in structured JSON.
 
-Called once per event by the buffer stage; what it refuses becomes a dead letter `Malformed` with the reason given here.
+Called once per event by the buffer stage; what it refuses becomes a dead letter `malformed` with the reason given here.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 #: What the reason of such a hold begins with, for people and in the event `rule.on_hold`.
-EXPECTATION_FAILED = "ExpectationFailed"
+EXPECTATION_FAILED = "expectation_failed"
 
 
 @dataclass(frozen=True)

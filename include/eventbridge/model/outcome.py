@@ -13,7 +13,7 @@ STATUS_RANK: tuple[StatusName, ...] = ("delivered", "dead_lettered", "retry_sche
 
 
 #: Why a delivery is deferred that may not be sent yet.
-NOT_BEFORE = "NotBefore"
+NOT_BEFORE = "not_before"
 
 
 #: Why a delivery is tried again that was sent and has no response, because the push stopped listening.
@@ -21,8 +21,8 @@ INTERRUPTED = "Interrupted"
 
 
 #: Why a delivery of a shadow counts as dealt with that its target has not: it could not be made, or its batch was over.
-SHADOW_FAILED = "ShadowFailed"
-SHADOW_NOT_SENT = "ShadowNotSent"
+SHADOW_FAILED = "shadow_failed"
+SHADOW_NOT_SENT = "shadow_not_sent"
 
 
 @dataclass(frozen=True)
@@ -58,4 +58,4 @@ Outcome = Delivered | RetryAt | DeadLettered
 #: The outcome of every response that is accepted, whatever else is known of its delivery.
 DELIVERED = Delivered()
 #: Why a delivery is deferred whose target asked for a pause.
-TARGET_PAUSED = "TargetPaused"
+TARGET_PAUSED = "target_paused"

@@ -59,7 +59,7 @@ class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sh
     left: tuple[tuple[str, str], ...] = ()  # becomes a deferred match
     reason: str = ""  # why some are left
     rendered: int = 0  # events rendered for a target at least, or rejected
-    failure_reasons: dict[str, str] = {}  # rows that failed otherwise than as TransformFailed, by reason
+    failure_reasons: dict[str, str] = {}  # rows that failed otherwise than as transform_failed, by reason
     error: str = ""  # its rule is to be put on hold, and why
 
 
@@ -70,7 +70,7 @@ class SplitSlice(Struct, frozen=True, tag_field="record", tag="split"):
 
 
 class UnroutableEvent(Struct, frozen=True, tag_field="record", tag="unroutable"):
-    """The one event of a slice that cannot be routed: it becomes a dead letter RouteFailed."""
+    """The one event of a slice that cannot be routed: it becomes a dead letter route_failed."""
 
     file: str  # buffer file
     row: int

@@ -38,8 +38,8 @@ from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
 
 #: Reasons why the rest of a share is deferred, and why an event fails if `where` fails.
-BUDGET = "Budget"
-ROUTE_FAILED = "RouteFailed"
+BUDGET = "budget"
+ROUTE_FAILED = "route_failed"
 
 #: Events read at a time: a budget may be spent long before the end of a share.
 _EVENTS_AT_ONCE = 500

@@ -16,7 +16,7 @@ from eventbridge.model.routed import RoutedShare
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 
 #: The reason for deferring a share: the batch's total for budgeted rules was spent before its turn.
-CROWDED = "Crowded"
+CROWDED = "crowded"
 
 
 class TotalBudget:

@@ -115,7 +115,7 @@ ATTEMPT = pa.struct(
 #: dead_letters/: the whole record of every dead letter.
 DEAD_LETTER = pa.schema(
     [
-        pa.field("delivery_id", _DELIVERY_ID),  # null: Malformed, it never became a delivery
+        pa.field("delivery_id", _DELIVERY_ID),  # null: malformed, it never became a delivery
         pa.field("rule", pa.string()),
         pa.field("rule_version", pa.string()),
         pa.field("bus", pa.string(), nullable=False),

@@ -143,7 +143,7 @@ def test_one_that_is_refused_is_the_only_dead_letter(sending: Sending, order: Ca
     assert batch_id is not None
     assert (reconciliation(runtime)["delivered"], reconciliation(runtime)["dead"]) == (19, 1)
     [letter] = dead_letters(runtime)
-    assert (letter["event_id"], letter["reason"]) == ("x", "NonRetryable")
+    assert (letter["event_id"], letter["reason"]) == ("x", "non_retryable")
 
 
 @pytest.mark.parametrize(

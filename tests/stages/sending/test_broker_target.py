@@ -89,7 +89,7 @@ def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker,
 
     (letter,) = dead_letters(shop.runtime)
     ((copy,),) = messages(broker, "dead-orders")
-    assert (letter["event_id"], letter["reason"]) == ("large", "NonRetryable")
+    assert (letter["event_id"], letter["reason"]) == ("large", "non_retryable")
     assert json.loads(copy.body or b"")["event_id"] == "large"
     assert sum(map(len, messages(broker, "placed-orders"))) == 2
     assert audit(shop.runtime).differences == ()

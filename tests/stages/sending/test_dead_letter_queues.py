@@ -38,7 +38,7 @@ def test_a_queue_gets_the_dead_letters_whole(sending: Sending, tmp_path: Path) -
     assert {each["event_id"] for each in copies} == {"1", "2", "3"}
     assert {each["event"] for each in copies} == {each["event"].decode() for each in letters}
     assert {(each["reason"], each["attempts"][0]["outcome"]) for each in copies} == {
-        ("MaximumRetryAttempts", "dead_lettered")
+        ("maximum_retry_attempts", "dead_lettered")
     }
     assert sending.runtime.ledger.pending_counts() == []
     found = audit(sending.runtime)
@@ -68,7 +68,7 @@ def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> N
     assert batch_id is not None
     assert sending.runtime.ledger.batch(batch_id).state == "committed"
     (row,) = sending.runtime.ledger.pending()
-    assert (row.target, row.reason, row.count, row.state) == (QUEUE, "DeadLetterQueue", 2, "scheduled")
+    assert (row.target, row.reason, row.count, row.state) == (QUEUE, "dead_letter_queue", 2, "scheduled")
     assert audit(sending.runtime).differences == ()
 
 

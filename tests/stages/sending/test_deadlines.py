@@ -42,7 +42,7 @@ def test_what_no_retry_can_deliver_in_time_is_a_dead_letter_at_once(sending: Sen
         sending.deliver()
         clock.advance(601)
 
-    assert letters(runtime) == [("DeadlineMissed", 6)]
+    assert letters(runtime) == [("deadline_missed", 6)]
     assert audit(runtime).differences == ()
 
 
@@ -54,7 +54,7 @@ def test_an_event_that_comes_too_late_is_never_sent(sending: Sending, clock: Run
     sending.publish(1)
     sending.deliver()
 
-    assert letters(runtime) == [("DeadlineMissed", 0)] * 2
+    assert letters(runtime) == [("deadline_missed", 0)] * 2
     assert len(sending.requests()) == 1
     assert audit(runtime).deliveries["orders/crm"] == {"matched": 3, "delivered": 1, "dead": 2, "pending": 0}
 
@@ -68,7 +68,7 @@ def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
     clock.advance(3601)
     sending.deliver()
 
-    assert letters(runtime) == [("DeadlineMissed", 1)]
+    assert letters(runtime) == [("deadline_missed", 1)]
     assert [row.held for row in runtime.ledger.pending() if row.state != "closed"] == ["rule disabled"]
     assert sending.requests() == []
     assert audit(runtime).differences == ()
@@ -83,7 +83,7 @@ def test_time_held_counts_for_ordered_targets_too(sending: Sending, clock: Runni
     clock.advance(3601)
     sending.deliver()
 
-    assert letters(sending.runtime) == [("DeadlineMissed", 0)] * 2
+    assert letters(sending.runtime) == [("deadline_missed", 0)] * 2
     assert sending.runtime.ledger.pending_by_rule() == {}
     assert recorder.asked == []
     assert audit(sending.runtime).differences == ()
@@ -98,7 +98,7 @@ def test_closed_hours_count(sending: Sending, clock: RunningClock) -> None:
     clock.advance(3601)
     sending.deliver()
 
-    assert letters(runtime) == [("DeadlineMissed", 0)]
+    assert letters(runtime) == [("deadline_missed", 0)]
     assert sending.requests() == []
 
 
@@ -114,7 +114,7 @@ def test_an_ordered_target_continues_behind_what_was_late(sending: Sending, cloc
     clock.advance(2)  # behind its key it looks up every second
     sending.deliver()
 
-    assert sorted(reason for reason, _ in letters(runtime)) == ["DeadlineMissed"] * 3
+    assert sorted(reason for reason, _ in letters(runtime)) == ["deadline_missed"] * 3
     assert len(sending.requests()) == 1
     assert audit(runtime).differences == ()
 
@@ -124,10 +124,10 @@ def test_a_redrive_begins_their_time_again(sending: Sending, clock: RunningClock
     runtime = sending.begin(1, crm=http("/healthy/crm", **WITHIN))
     clock.advance(3601)
     sending.deliver()
-    assert letters(runtime) == [("DeadlineMissed", 0)]
+    assert letters(runtime) == [("deadline_missed", 0)]
 
     request = begin_redrive(
-        runtime, Selection(reason="DeadlineMissed"), "run", rate=None, retransform=False, again=False
+        runtime, Selection(reason="deadline_missed"), "run", rate=None, retransform=False, again=False
     )
     deliver_redrive(runtime, request.redrive_id, InProcessRouter(runtime.store))
 
@@ -163,4 +163,4 @@ def test_what_is_late_is_found_by_the_planner_of_retries(sending: Sending, clock
     assert [row.published_at is not None for row in runtime.ledger.pending()] == [True]
     clock.advance(3601)
     sending.deliver()
-    assert letters(runtime) == [("DeadlineMissed", 0)]
+    assert letters(runtime) == [("deadline_missed", 0)]

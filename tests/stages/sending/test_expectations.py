@@ -39,7 +39,7 @@ def test_a_batch_that_is_not_as_expected_holds_its_rule_alone(sending: Sending) 
     first = sending.deliver_batch()
     assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 6}
     (held,) = status(sending.runtime).rules_on_hold
-    assert (held.rule, held.reason) == ("orders", "ExpectationFailed: matches is 6, expected at most 5")
+    assert (held.rule, held.reason) == ("orders", "expectation_failed: matches is 6, expected at most 5")
 
     sending.publish(3)
     sending.deliver()

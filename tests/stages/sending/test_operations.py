@@ -103,9 +103,9 @@ def test_dead_letters_are_reported_in_one_event_a_batch_target_and_reason(sendin
 
     found = {event["subject"]: event["data"] for event in events_on_operations_bus(sending)}
     assert set(found) == {"orders/crm", "orders/other", "orders"}
-    assert (found["orders/crm"]["reason"], found["orders/crm"]["count"]) == ("NonRetryable", 25)
+    assert (found["orders/crm"]["reason"], found["orders/crm"]["count"]) == ("non_retryable", 25)
     assert len(found["orders/crm"]["first"]) == 10
-    assert (found["orders"]["reason"], found["orders"]["count"], found["orders"]["rule"]) == ("Malformed", 1, None)
+    assert (found["orders"]["reason"], found["orders"]["count"], found["orders"]["rule"]) == ("malformed", 1, None)
     assert {data["batch_id"] for data in found.values()} == {runtime.ledger.batches()[0].batch_id}
 
 
@@ -132,7 +132,7 @@ def test_a_rule_that_is_held_at_a_delivery_is_reported_where_and_when(sending: S
     assert event["data"] == {
         "rule": "orders",
         "target": "crm",
-        "reason": "NonRetryable",
+        "reason": "non_retryable",
         "on_hold_at": held.delivery_id,
         "place": f"placed/{row['partition_id']}/{row['offset']}",
         "batch_id": batch.batch_id,

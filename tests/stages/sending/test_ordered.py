@@ -186,7 +186,7 @@ def test_without_tolerance_a_rule_is_held_and_no_other_target_notices(
     assert reconciliation.deliveries["orders/strict"]["dead"] == 0
     assert reconciliation.deliveries["orders/strict"]["pending"] >= 3
     (held,) = deliveries_on_hold(runtime, "orders").values()
-    assert (held.target, held.reason) == ("strict", "NonRetryable")
+    assert (held.target, held.reason) == ("strict", "non_retryable")
 
 
 def test_a_held_rule_continues_once_the_delivery_is_taken(
@@ -222,7 +222,7 @@ def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_continues(
     recorder.refused["a", 1] = 400
     sending.deliver()
     with pytest.raises(
-        NotFoundError, match=r"on hold at no delivery 'ffff'. It is on hold at: .* \(strict, NonRetryable\)"
+        NotFoundError, match=r"on hold at no delivery 'ffff'. It is on hold at: .* \(strict, non_retryable\)"
     ):
         release_rule(runtime, "orders", "ffff")
     (held,) = deliveries_on_hold(runtime, "orders").values()
@@ -233,7 +233,7 @@ def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_continues(
     assert sorted(recorder.got["a"]) == [0, 2, 3]
     (record,) = list(dead_letters(runtime, whole=True))
     assert delivery_id_text(record["delivery_id"]) == held.delivery_id
-    assert (record["reason"], len(record["attempts"])) == ("NonRetryable", 1)
+    assert (record["reason"], len(record["attempts"])) == ("non_retryable", 1)
     assert "rules release --skip" in record["detail"]
     assert audit(runtime).differences == ()
 
@@ -251,7 +251,7 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
     assert recorder.got["plain"] == [b'"a"']
     assert list(dead_letters(runtime, whole=True)) == []
     (held,) = deliveries_on_hold(runtime, "orders").values()
-    assert held.reason == "TransformFailed"
+    assert held.reason == "transform_failed"
     (shown,) = status(runtime).rules_on_hold
     assert (shown.rule, shown.reason) == ("orders", f"on hold at {held.delivery_id} of the target strict")
 
@@ -260,7 +260,7 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
 
     assert recorder.got["plain"] == [b'"a"', b'"b"']
     (record,) = list(dead_letters(runtime, whole=True))
-    assert record["reason"] == "TransformFailed"
+    assert record["reason"] == "transform_failed"
     assert audit(runtime).differences == ()
 
 

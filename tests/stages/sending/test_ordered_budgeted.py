@@ -7,7 +7,7 @@ from dataclasses import replace
 from stages.delivering import RUNNER, RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
-from eventbridge.decision.ordering import REFERENCE_FIRST, shard_of
+from eventbridge.decision.ordering import DEFERRED_MATCH_FIRST, shard_of
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.place import Place, Span
 from eventbridge.stages.ingest.buffer import buffer
@@ -51,14 +51,14 @@ def test_a_deferred_match_is_read_by_where_its_first_event_lies(sending: Sending
     buffer(runtime, batch_id)
     (file,) = [file.path for file in runtime.ledger.files(batch_id, "buffer") if file.rows]
     now = runtime.ledger.now()
-    deferred_match = DeferredMatch(batch_id, RUNNER, "orders", "Budget", ((str(file), "1-2"),), 2, now, now)
+    deferred_match = DeferredMatch(batch_id, RUNNER, "orders", "budget", ((str(file), "1-2"),), 2, now, now)
     runtime.ledger.publish_chunks(batch_id, now, [], [deferred_match])
     batch = replace(runtime.ledger.batch(batch_id), batch_id="another")
 
     found = open_deliveries(runtime, batch, ("orders", "crm"), shard_of('"a"'), [], set())
 
     reasons = [found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places]
-    assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
+    assert reasons == ["", "", DEFERRED_MATCH_FIRST, DEFERRED_MATCH_FIRST]
 
 
 def test_a_deferred_match_that_says_where_it_lies_costs_a_push_no_read(sending: Sending, recorder: Recorder) -> None:
@@ -72,7 +72,7 @@ def test_a_deferred_match_that_says_where_it_lies_costs_a_push_no_read(sending: 
     partition, offset = places[1]
     spans = (Span(partition, offset, offset + 1),)
     deferred_match = DeferredMatch(
-        batch_id, RUNNER, "orders", "Budget", (("buffer/gone.parquet", "1-2"),), 2, now, now, order_spans=spans
+        batch_id, RUNNER, "orders", "budget", (("buffer/gone.parquet", "1-2"),), 2, now, now, order_spans=spans
     )
     runtime.ledger.publish_chunks(batch_id, now, [], [deferred_match])
     of = runtime.ledger.batch(batch_id)
@@ -80,7 +80,7 @@ def test_a_deferred_match_that_says_where_it_lies_costs_a_push_no_read(sending: 
     found = open_deliveries(runtime, replace(of, batch_id="another"), ("orders", "crm"), shard_of('"a"'), [], set())
 
     reasons = [found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places]
-    assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
+    assert reasons == ["", "", DEFERRED_MATCH_FIRST, DEFERRED_MATCH_FIRST]
     taking = replace(of, batch_id="taking", kind="retry", state="buffered")
     assert runtime.ledger.plan_deferred_matches(taking, [1])
     found = open_deliveries(runtime, taking, ("orders", "crm"), shard_of('"a"'), [], set())

@@ -199,7 +199,7 @@ def test_a_skipped_delivery_needs_no_hours(sending: Sending, clock: RunningClock
     move_to(clock, NOON + HOUR)
     release_rule(runtime, "orders", held.delivery_id)
     sending.deliver()
-    assert [record["reason"] for record in dead_letters(runtime)] == ["NonRetryable"]
+    assert [record["reason"] for record in dead_letters(runtime)] == ["non_retryable"]
     assert recorder.got["a"] == [0]
 
     move_to(clock, TOMORROW)

@@ -64,7 +64,7 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     assert len(sent(sending, "/throttle/60/long")) == 1
     assert sorted(row.attempts for row in rows) == [0] * 39 + [1]
     assert {(row.verdict, row.reason, row.due_at) for row in rows if not row.attempts} == {
-        ("retry_scheduled", "TargetPaused", until)
+        ("retry_scheduled", "target_paused", until)
     }
     assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
     assert len(sent(sending, "/healthy/note")) == 40
@@ -163,7 +163,7 @@ def test_other_pushes_keep_the_pause_too(sending: Sending, site: Any) -> None:
 
     assert not thread.is_alive()
     rows = segment_rows(works[0], batch.batch_id)
-    assert {row["reason"] for row in rows if not row["sent"]} == {"TargetPaused"}
+    assert {row["reason"] for row in rows if not row["sent"]} == {"target_paused"}
     assert {row["due_at"] for row in rows if not row["sent"]} == {reported}
     assert 1 <= sum(row["sent"] for row in rows) < 200
     before = len(sent(sending, "/delay/50"))

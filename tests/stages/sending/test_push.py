@@ -360,7 +360,7 @@ def test_a_response_410_disables_the_target_and_keeps_the_rest(sending: Sending)
     write_dead_letters(runtime, batch.batch_id)
     rows = verdicts(runtime, batch.batch_id)["crm"]
     assert runtime.ledger.target_statuses()["orders", "crm"].state == "disabled"
-    assert 1 <= sum(row.reason == "TargetGone" for row in rows) <= 2
+    assert 1 <= sum(row.reason == "target_gone" for row in rows) <= 2
     assert {row.held for row in rows if row.verdict == "unknown"} == {"target disabled"}
 
 

@@ -84,7 +84,7 @@ def test_an_hour_is_measured_and_what_failed_is_reported_and_held(sending: Sendi
         "dead_letter_rate": 0.0,
     }
     assert values(found, "orders/bad")["dead_letter_rate"] == 1.0
-    assert found.dead_letters == {"orders/crm": {}, "orders/bad": {"NonRetryable": 5}}
+    assert found.dead_letters == {"orders/crm": {}, "orders/bad": {"non_retryable": 5}}
     assert values(found, "orders $.data.amount") == {
         "null_rate": 0.4,
         "not_a_number_rate": 0.0,

@@ -126,7 +126,7 @@ def test_what_dies_again_has_all_its_attempts_and_is_not_taken_by_the_same_redri
     assert newest["event"] == oldest["event"]
     assert [each["number"] for each in newest["attempts"]] == [1, 1]
     assert newest["attempts"][0] == oldest["attempts"][0]
-    assert newest["reason"] == "MaximumRetryAttempts"
+    assert newest["reason"] == "maximum_retry_attempts"
     assert outcomes(sending) == {"dead_lettered": 1, "never": 1}
     assert audit(sending.runtime).differences == ()
 
@@ -147,7 +147,7 @@ def test_age_counts_from_the_redrive(sending: Sending) -> None:
     )
     sending.deliver()
     (letter,) = dead_letters(sending.runtime)
-    assert letter["reason"] == "MaximumEventAge"
+    assert letter["reason"] == "maximum_event_age"
     sending.rules(
         crm=http(
             REFUSED, retry="{policy: custom, max_retries: 3, initial_delay: 1h, max_delay: 1h, maximum_event_age: 2h}"

@@ -195,7 +195,7 @@ def test_what_was_delivered_is_left_out_on_request(sending: Sending) -> None:
         ("outcome = 'dead_lettered' AND code = 400", 0),
         ("outcome = 'delivered'", 3),
         ("delivered_at > TIMESTAMPTZ '2020-01-01'", 3),
-        ("attempts = 1 AND reason = 'MaximumRetryAttempts'", 3),
+        ("attempts = 1 AND reason = 'maximum_retry_attempts'", 3),
         ("event->>'$.id' = event_id AND target = 'crm'", 3),
         ("outcome IS NULL", 0),
         ("true -- all", 6),

@@ -42,7 +42,7 @@ def test_after_its_attempts_a_delivery_is_a_dead_letter_with_all_of_them(sending
 
     (record,) = list(dead_letters(runtime, whole=True))
 
-    assert record["reason"] == "MaximumRetryAttempts"
+    assert record["reason"] == "maximum_retry_attempts"
     assert [attempt["number"] for attempt in record["attempts"]] == [1, 2, 3, 4]
     assert record["first_attempt_at"] < record["last_attempt_at"]
     assert audit(runtime).differences == ()
@@ -57,7 +57,7 @@ def test_what_outlives_its_maximum_age_is_a_dead_letter(sending: Sending, clock:
     sending.deliver()
 
     (record,) = list(dead_letters(runtime, whole=True))
-    assert record["reason"] == "MaximumEventAge"
+    assert record["reason"] == "maximum_event_age"
     assert len(record["attempts"]) == 1
 
 
@@ -129,7 +129,7 @@ def test_a_disabled_rule_holds_its_deliveries_and_releases_them(sending: Sending
 
 
 def test_a_removed_rule_holds_for_an_hour_and_then_dead_letters(sending: Sending, clock: RunningClock) -> None:
-    """Deliveries of a rule no file names are on hold for 1 h, then dead letters RuleRemoved."""
+    """Deliveries of a rule no file names are on hold for 1 h, then dead letters rule_removed."""
     runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     sending.remove()
@@ -143,7 +143,7 @@ def test_a_removed_rule_holds_for_an_hour_and_then_dead_letters(sending: Sending
     sending.retry()
 
     (record,) = list(dead_letters(runtime))
-    assert record["reason"] == "RuleRemoved"
+    assert record["reason"] == "rule_removed"
     assert audit(runtime).differences == ()
 
 
@@ -161,7 +161,7 @@ def test_all_of_a_removed_rule_is_dead_lettered_after_its_hour_batch_upon_batch(
     while sending.retry() is not None:
         batches += 1
 
-    assert [record["reason"] for record in dead_letters(runtime)] == ["RuleRemoved"] * 10
+    assert [record["reason"] for record in dead_letters(runtime)] == ["rule_removed"] * 10
     assert batches >= 5
     assert audit(runtime).differences == ()
 
@@ -199,7 +199,7 @@ def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending,
     assert [row.held for row in runtime.ledger.pending(state="on_hold")] == ["rule removed"]
     clock.advance(3700)
     sending.retry()
-    assert [record["reason"] for record in dead_letters(runtime)] == ["RuleRemoved"]
+    assert [record["reason"] for record in dead_letters(runtime)] == ["rule_removed"]
 
 
 def test_a_removed_rule_dead_letters_what_it_held_for_a_disabled_target(sending: Sending, clock: RunningClock) -> None:
@@ -212,7 +212,7 @@ def test_a_removed_rule_dead_letters_what_it_held_for_a_disabled_target(sending:
 
     sending.retry()
 
-    assert {record["reason"] for record in dead_letters(runtime)} == {"TargetGone", "RuleRemoved"}
+    assert {record["reason"] for record in dead_letters(runtime)} == {"target_gone", "rule_removed"}
     assert len(list(dead_letters(runtime))) == 5
 
 
@@ -259,7 +259,7 @@ def test_what_is_held_for_a_target_that_is_gone_ends_at_its_age(sending: Sending
 
     reasons = [record["reason"] for record in dead_letters(runtime)]
     assert len(reasons) == 5
-    assert "MaximumEventAge" in reasons
+    assert "maximum_event_age" in reasons
     assert len(sending.requests()) == sent
 
 

@@ -126,7 +126,7 @@ def test_dead_letters_lie_in_the_queues_folder(sending: Sending, bucket: Bucket)
     (key,) = bucket.store.list("")
     letters = [json.loads(line) for line in bucket.store.get(key).splitlines()]
     assert sorted(letter["event_id"] for letter in letters) == numbers(1, 8)
-    assert {letter["reason"] for letter in letters} == {"NonRetryable"}
+    assert {letter["reason"] for letter in letters} == {"non_retryable"}
     assert audit(sending.runtime).differences == ()
 
 
@@ -138,7 +138,7 @@ def test_what_no_waiting_fixes_is_dead(sending: Sending, bucket: Bucket, code: s
     sending.deliver()
 
     letters = list(dead_letters(sending.runtime))
-    assert [letter["reason"] for letter in letters] == ["NonRetryable"] * 3
+    assert [letter["reason"] for letter in letters] == ["non_retryable"] * 3
     assert all(f"HTTP 403: {code}: " in letter["detail"] for letter in letters)
     assert not any("Signature=" in letter["detail"] for letter in letters)
     assert len(bucket.tried()) == QUEUES

@@ -55,7 +55,7 @@ def test_what_fails_to_transform_or_waits_is_settled_unsent(sending: Sending, cl
     assert audit(runtime).differences == ()
     (report,) = shadow_reports(runtime, "orders", "1d", None, 9)
     assert (report.compared, report.other_outputs, report.not_sent) == (3, 3, 3)
-    assert report.samples[0].shadow.startswith("TransformFailed: ")
+    assert report.samples[0].shadow.startswith("transform_failed: ")
     assert {request["path"] for request in sending.requests()} == {"/healthy/crm"}
 
 

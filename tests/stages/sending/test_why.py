@@ -149,7 +149,7 @@ def test_attempts_of_all_batches_are_reported_in_order(sending: Sending) -> None
         ("dead-lettered", None),
     ]
     assert [each.attempt for each in event.steps if each.what == "attempt"] == [1, 2]
-    assert [(each.state, each.reason) for each in event.deliveries] == [("dead_lettered", "MaximumRetryAttempts")]
+    assert [(each.state, each.reason) for each in event.deliveries] == [("dead_lettered", "maximum_retry_attempts")]
 
 
 def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
@@ -169,7 +169,7 @@ def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
         "crm": ("delivered", None),
         "taken": ("delivered", None),
         "refused": ("shadow", "HTTP 400"),
-        "unsent": ("shadow", "ShadowFailed"),
+        "unsent": ("shadow", "shadow_failed"),
     }
     assert {each.target: each.outcome for each in event.steps if each.target} == {
         "crm": "delivered",

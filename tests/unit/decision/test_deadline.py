@@ -25,7 +25,7 @@ def test_at_its_deadline_it_is_too_late() -> None:
     assert missed(DEADLINE, DEADLINE - timedelta(microseconds=1)) is None
     end = missed(DEADLINE, DEADLINE)
     assert end is not None
-    assert end.reason == "DeadlineMissed"
+    assert end.reason == "deadline_missed"
     assert "2026-11-24T12:10:00.000+00:00" in end.detail
 
 
@@ -36,7 +36,7 @@ def test_a_retry_beyond_the_deadline_ends_the_delivery_at_once() -> None:
     assert in_time(DELIVERED, DEADLINE) is DELIVERED
     end = in_time(RetryAt(DEADLINE, "HTTP 503"), DEADLINE)
     assert isinstance(end, DeadLettered)
-    assert end.reason == "DeadlineMissed"
+    assert end.reason == "deadline_missed"
     assert end.detail.startswith("HTTP 503, and it was to be delivered by 2026-11-24T12:10")
 
 

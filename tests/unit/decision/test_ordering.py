@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eventbridge.decision.ordering import (
     BLOCKED,
-    REFERENCE_FIRST,
+    DEFERRED_MATCH_FIRST,
     SHARDS,
     SINGLE_KEY,
     Open,
@@ -105,7 +105,7 @@ def test_events_that_are_not_routed_come_first() -> None:
     found.add_deferred_match(Place(ONE, 9))
     found.add_deferred_match(Place(ONE, 5))
 
-    assert found.reason_to_wait("a", Place(ONE, 6)) == REFERENCE_FIRST
+    assert found.reason_to_wait("a", Place(ONE, 6)) == DEFERRED_MATCH_FIRST
     assert found.reason_to_wait("a", Place(ONE, 4)) == ""
     assert found.reason_to_wait("a", Place(TWO, 6)) == ""
 

@@ -30,7 +30,7 @@ def test_a_volume_is_bounded_by_the_least_and_the_most_of_other_days() -> None:
 
 def test_rates_are_shares_of_what_they_are_about() -> None:
     """Malformed and duplicate of what was read, dead letters of what is settled, pending of what was matched."""
-    counts = TargetCounts(matched=10, pending=4, delivered=3, dead_letters={"NonRetryable": 1})
+    counts = TargetCounts(matched=10, pending=4, delivered=3, dead_letters={"non_retryable": 1})
     found = measures_of({"orders": BusCounts(100, 2, 3)}, {("r", "a"): counts}, {}, {}, LIMITS)
 
     assert {each.name: each.value for each in found} == {

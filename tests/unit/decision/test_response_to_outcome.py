@@ -54,7 +54,7 @@ def test_codes_that_are_tried_again(code: int) -> None:
 )
 def test_codes_that_end_it(code: int) -> None:
     """Other 3xx and 4xx are no use trying again."""
-    assert decided(response(code)) == DeadLettered("NonRetryable", f"HTTP {code}")
+    assert decided(response(code)) == DeadLettered("non_retryable", f"HTTP {code}")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_no_response_is_tried_again(error_class: str) -> None:
 
 def test_410_disables_the_target() -> None:
     """410 ends the delivery and the target, abort header or not."""
-    gone = DeadLettered("TargetGone", "HTTP 410", disable_target=True)
+    gone = DeadLettered("target_gone", "HTTP 410", disable_target=True)
 
     assert decided(response(410)) == gone
     assert isinstance(decided(response(410, abort=True)), DeadLettered)
@@ -82,7 +82,7 @@ def test_the_abort_header_ends_it(code: int) -> None:
     """A target that says `webhook-delivery: abort-message` is not asked again."""
     outcome = decided(response(code, abort=True))
 
-    assert outcome == DeadLettered("NonRetryable", f"HTTP {code}, webhook-delivery: abort-message")
+    assert outcome == DeadLettered("non_retryable", f"HTTP {code}, webhook-delivery: abort-message")
 
 
 def test_the_abort_header_takes_nothing_back() -> None:
@@ -104,14 +104,14 @@ def test_what_cannot_be_sent_ends_at_once() -> None:
     """A header that HTTP cannot carry will not become better."""
     outcome = decided(response(error_class="InvalidHeader", error="ce-x holds a line break"))
 
-    assert outcome == DeadLettered("NonRetryable", "InvalidHeader: ce-x holds a line break")
+    assert outcome == DeadLettered("non_retryable", "InvalidHeader: ce-x holds a line break")
 
 
 def test_attempts_are_exhausted_after_the_first_and_the_policys() -> None:
     """BACKOFF_RETRY makes 1 + 3 attempts, EXPONENTIAL_DECAY_RETRY 1 + 176."""
     assert isinstance(decided(response(503), BACKOFF, attempts=3), RetryAt)
     assert decided(response(503), BACKOFF, attempts=4) == DeadLettered(
-        "MaximumRetryAttempts", "HTTP 503, attempt 4 of 4"
+        "maximum_retry_attempts", "HTTP 503, attempt 4 of 4"
     )
     assert isinstance(decided(response(503), attempts=176), RetryAt)
     assert isinstance(decided(response(503), attempts=177), DeadLettered)
@@ -121,7 +121,7 @@ def test_a_policy_without_retries() -> None:
     """Own policy with 0 attempts after the first: the first failure ends it."""
     policy = RetryPolicy(policy="custom", max_retries=0)
 
-    assert decided(response(503), policy) == DeadLettered("MaximumRetryAttempts", "HTTP 503, attempt 1 of 1")
+    assert decided(response(503), policy) == DeadLettered("maximum_retry_attempts", "HTTP 503, attempt 1 of 1")
 
 
 def test_a_retry_due_beyond_the_age_ends_now() -> None:
@@ -133,7 +133,7 @@ def test_a_retry_due_beyond_the_age_ends_now() -> None:
     assert decided(response(503), policy, arrived_at=young) == RetryAt(NOW + timedelta(seconds=1), "HTTP 503")
     ended = decided(response(503), policy, arrived_at=old)
     assert isinstance(ended, DeadLettered)
-    assert ended.reason == "MaximumEventAge"
+    assert ended.reason == "maximum_event_age"
 
 
 def test_time_held_is_no_age() -> None:
@@ -144,7 +144,7 @@ def test_time_held_is_no_age() -> None:
     assert expired(policy, arrived_at, 401.0, NOW) is None
     assert isinstance(decided(response(503), policy, arrived_at=arrived_at, on_hold_seconds=402.0), RetryAt)
     ended = expired(policy, arrived_at, 400.0, NOW)
-    assert ended == DeadLettered("MaximumEventAge", "the event is 100 s old, the maximum is 100 s")
+    assert ended == DeadLettered("maximum_event_age", "the event is 100 s old, the maximum is 100 s")
 
 
 def test_exponential_delays_double_to_512_seconds() -> None:
@@ -242,7 +242,7 @@ def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
     assert decided(response(503), window=window) == RetryAt(opens, "HTTP 503")
     too_old = decided(response(503), window=window, arrived_at=opens - timedelta(days=1))
     assert isinstance(too_old, DeadLettered)
-    assert too_old.reason == "MaximumEventAge"
+    assert too_old.reason == "maximum_event_age"
 
 
 def test_what_is_too_early_is_deferred() -> None:

@@ -42,7 +42,7 @@ def letter(number: int, **changes: Any) -> dict[str, Any]:
         "topic": "placed", "broker": "", "partition_id": 0, "offset": number, "source": "/shop",
         "event_id": str(number),
         "event": b'{"data": {"amount": %d}}' % number, "request": None, "request_content_type": None,
-        "request_headers": None, "reason": "NonRetryable", "detail": None, "attempts": [], "arrived_at": AT,
+        "request_headers": None, "reason": "non_retryable", "detail": None, "attempts": [], "arrived_at": AT,
         "first_attempt_at": None, "last_attempt_at": None, "batch_id": "batch-1",
     } | changes  # fmt: skip
 

@@ -9,14 +9,14 @@ from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
 #: As `REASONS` of `eventbridge.stages.dead_letters.selection`, which parsing a DAG file must not import; a test
 #: compares them.
 REASONS = (
-    "MaximumRetryAttempts",
-    "MaximumEventAge",
-    "NonRetryable",
-    "TransformFailed",
-    "RouteFailed",
-    "TargetGone",
-    "RuleRemoved",
-    "DeadlineMissed",
+    "maximum_retry_attempts",
+    "maximum_event_age",
+    "non_retryable",
+    "transform_failed",
+    "route_failed",
+    "target_gone",
+    "rule_removed",
+    "deadline_missed",
 )
 
 

@@ -43,8 +43,8 @@ def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
     shares = _shares(runtime, batch)
     return Reconciliation(
         **numbers,
-        malformed_records=records["Malformed"],
-        unroutable_records=records["RouteFailed"],
+        malformed_records=records["malformed"],
+        unroutable_records=records["route_failed"],
         unproven=_unproven(runtime, batch, delivered),
         matched=_matched(runtime, batch),
         recorded=_recorded(runtime, batch),
@@ -195,9 +195,9 @@ def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter
 
 
 def _transform_failures(table: pa.Table) -> dict[str, int]:
-    """Return how many dead letters of a file have the reason TransformFailed, by `<rule>/<target>`."""
+    """Return how many dead letters of a file have the reason `transform_failed`, by `<rule>/<target>`."""
     codes, reasons = codes_of(table["reason"])
-    if "TransformFailed" not in reasons:
+    if "transform_failed" not in reasons:
         return {}
-    failed = table.filter(flag_column(codes == reasons.index("TransformFailed")))
+    failed = table.filter(flag_column(codes == reasons.index("transform_failed")))
     return {target: each.count for target, each in by_target(failed).items()}

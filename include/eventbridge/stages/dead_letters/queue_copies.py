@@ -29,7 +29,7 @@ from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
 #: The reason for which a copy becomes pending first; later it is retried like any delivery.
-COPY = "DeadLetterQueue"
+COPY = "dead_letter_queue"
 #: The reason for which a copy is on hold that its queue refused: a dead letter never becomes a dead letter again.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"
 

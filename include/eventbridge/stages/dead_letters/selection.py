@@ -16,19 +16,19 @@ from eventbridge.stages.runtime.time_range import read_time
 
 #: The reasons for which a delivery, or an event without deliveries, is dead-lettered.
 REASONS = (
-    "MaximumRetryAttempts",
-    "MaximumEventAge",
-    "NonRetryable",
-    "TransformFailed",
-    "RouteFailed",
-    "Malformed",
-    "TargetGone",
-    "RuleRemoved",
-    "DeadlineMissed",
+    "maximum_retry_attempts",
+    "maximum_event_age",
+    "non_retryable",
+    "transform_failed",
+    "route_failed",
+    "malformed",
+    "target_gone",
+    "rule_removed",
+    "deadline_missed",
 )
 
 #: The reasons whose `detail` may quote the event: it is a payload, as the event is.
-QUOTING_REASONS: Final = frozenset({"TransformFailed", "RouteFailed", "Malformed"})
+QUOTING_REASONS: Final = frozenset({"transform_failed", "route_failed", "malformed"})
 
 #: Columns of a dead letter that a selection reads; a selection by error text also reads `attempts`.
 SELECTED_BY = (

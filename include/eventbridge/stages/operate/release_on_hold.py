@@ -10,7 +10,7 @@ from eventbridge.errors import NotFoundError
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: Reasons for which a delivery has no payload.
-_WITHOUT_PAYLOAD = ("TransformFailed", "RouteFailed")
+_WITHOUT_PAYLOAD = ("transform_failed", "route_failed")
 
 log = logging.getLogger(__name__)
 

@@ -137,7 +137,7 @@ def _is_good(response: str) -> bool:
 
 def _output(row: Row) -> str:
     if row["failure"] is not None:
-        return f"TransformFailed: {row['failure']}"
+        return f"transform_failed: {row['failure']}"
     payload: bytes = row["payload"] or b""
     text = payload[:_SHOWN_BYTES].decode("utf-8", "replace")
     return text if len(payload) <= _SHOWN_BYTES else f"{text}..."

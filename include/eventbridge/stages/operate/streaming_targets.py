@@ -170,7 +170,7 @@ class TargetQueues:
         """Return the outcomes that wait to be recorded, as rows of schema OUTCOME; again until `recorded` is called."""
         while self._out:
             tables, rows = self._out.take()
-            self._gone += [(row.rule, row.target) for row in rows if row.reason == "TargetGone"]
+            self._gone += [(row.rule, row.target) for row in rows if row.reason == "target_gone"]
             self._end_or_hold += [*tables, outcome_table(rows)]
         while self._gone:
             self._runtime.ledger.set_target_status(*self._gone[-1], "disabled", "the target responded with 410")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eventbridge.decision.deadline import deadline_of
-from eventbridge.decision.ordering import BLOCKED, PLACE_COLUMNS, REFERENCE_FIRST, is_marked, place_of, shard_of
+from eventbridge.decision.ordering import BLOCKED, DEFERRED_MATCH_FIRST, PLACE_COLUMNS, is_marked, place_of, shard_of
 from eventbridge.decision.response_to_outcome import age_begins
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
@@ -64,7 +64,7 @@ def ordered_deliveries(
     for item in _items(runtime, batch, pieces, spec.deliver_within_seconds):
         seen = done.get(item.delivery_id)
         shard = shard_of(item.key)
-        if seen is None or seen.verdict == "unknown" or seen.reason in (BLOCKED, REFERENCE_FIRST):
+        if seen is None or seen.verdict == "unknown" or seen.reason in (BLOCKED, DEFERRED_MATCH_FIRST):
             items[shard].append(item)
         elif seen.verdict == "retry_scheduled":
             failed[shard].append(item)

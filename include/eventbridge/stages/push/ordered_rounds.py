@@ -15,7 +15,7 @@ from typing import Any
 from eventbridge.decision.deadline import in_time, missed
 from eventbridge.decision.ordering import (
     BLOCKED,
-    REFERENCE_FIRST,
+    DEFERRED_MATCH_FIRST,
     RELEASED,
     SKIPPED,
     Open,
@@ -102,7 +102,7 @@ class OrderedRounds:
             while item is not None and (outcome := self._without_sending(item, now)) is not None:
                 self._run.write(item, outcome, None)
                 turns.next(key)
-                if isinstance(outcome, RetryAt) and outcome.reason not in (BLOCKED, REFERENCE_FIRST):
+                if isinstance(outcome, RetryAt) and outcome.reason not in (BLOCKED, DEFERRED_MATCH_FIRST):
                     self._block(turns, key, outcome.due_at)
                 item = turns.head(key)
             if item is not None and (item.due_at is None or item.due_at <= now):
@@ -112,9 +112,9 @@ class OrderedRounds:
     def _without_sending(self, item: OrderedItem, now: datetime) -> Outcome | None:
         """Return the outcome of a delivery that is not sent (now); None if it may be sent."""
         if item.note == SKIPPED:
-            return DeadLettered(item.reason or "NonRetryable", "skipped by `eventbridge rules release --skip`")
+            return DeadLettered(item.reason or "non_retryable", "skipped by `eventbridge rules release --skip`")
         if item.failure is not None:
-            return self._end_or_hold(DeadLettered("TransformFailed", item.failure), now)
+            return self._end_or_hold(DeadLettered("transform_failed", item.failure), now)
         if (late := missed(item.deadline_at, now)) is not None:
             return late  # although earlier ones of its key are open: it will not be sent in any case
         if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.place)):

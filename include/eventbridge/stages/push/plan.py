@@ -162,7 +162,7 @@ class ChunkRuns:
     ) -> Sequence[TargetRun]:
         rule, target = key
         if spec is None:
-            self._dead_letter(items, DeadLettered("RuleRemoved", f"no rule file names {rule}/{target} any more"))
+            self._dead_letter(items, DeadLettered("rule_removed", f"no rule file names {rule}/{target} any more"))
             return []
         admitted = admission(self.runtime, self.batch, status, self.until)
         if admitted == "none":

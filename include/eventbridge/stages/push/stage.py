@@ -230,7 +230,7 @@ class _Push:
 
     def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
         for row in rows:
-            if row.reason == "TargetGone":
+            if row.reason == "target_gone":
                 self._runtime.ledger.set_target_status(
                     row.rule, row.target, "disabled", "the target responded with 410"
                 )

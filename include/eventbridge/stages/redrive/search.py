@@ -148,4 +148,4 @@ class Search:
             return held
         if self._redrive.retransform:
             return OTHER_BUS if self.rules.rules[rule].bus != record["bus"] else ""
-        return NO_REQUEST if record["reason"] in ("TransformFailed", "RouteFailed") else ""
+        return NO_REQUEST if record["reason"] in ("transform_failed", "route_failed") else ""

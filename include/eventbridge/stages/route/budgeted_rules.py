@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 #: Why a share is deferred: the rule has older deferred matches; its pending deliveries are at their maximum; it is on
 #: hold; a streaming task, which has no Spark, matched it; the run that was to route it died. The other reasons are
 #: route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
-BEHIND = "Behind"
-PENDING_MAX = "PendingMax"
-ON_HOLD = "Held"
-STREAMING = "Streaming"
-ABANDONED = "Abandoned"
+BEHIND = "behind"
+PENDING_MAX = "pending_max"
+ON_HOLD = "on_hold"
+STREAMING = "streaming"
+ABANDONED = "abandoned"
 _HOLDING = (ON_HOLD, ROUTE_FAILED)
 
 #: Maximum wait of a deferred match after a try without progress; before that 2, 4, 8 ... seconds.
@@ -194,9 +194,9 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
     taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
     give_up = None
     if all(each.state == "on_hold" for each in taken):
-        give_up = ("RuleRemoved", f"no rule file names {rule} any more")
+        give_up = ("rule_removed", f"no rule file names {rule} any more")
     elif all(each.expires_at is not None and each.expires_at <= runtime.ledger.now() for each in taken):
-        give_up = ("MaximumEventAge", "it was not routed before its maximum age")
+        give_up = ("maximum_event_age", "it was not routed before its maximum age")
     return RuleShare(key, rule, files, settings.route_deferred_cpu_budget, last_resort=True, give_up=give_up)
 
 

@@ -36,7 +36,7 @@ def split_file(batch_id: str, piece: Slice) -> BatchFile:
 
 
 def unroutable_file(batch_id: str, piece: Slice, error: str) -> BatchFile:
-    """Return the record that the only event of a slice cannot be routed: it becomes a dead letter RouteFailed."""
+    """Return the record that the only event of a slice cannot be routed: it becomes a dead letter route_failed."""
     event = UnroutableEvent(piece.file, piece.row_from, error)
     return BatchFile(batch_id, "delivery", piece.slice_id, None, 0, event)
 

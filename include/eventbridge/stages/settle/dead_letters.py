@@ -233,7 +233,7 @@ def _malformed(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
         table = table.filter(pc.equal(table["status"], "malformed"))
         for start in range(0, table.num_rows, _RECORDS_PER_FILE):
             rows = table.slice(start, _RECORDS_PER_FILE).to_pylist()
-            yield [_event_record(batch, row, "Malformed", row["reason"]) for row in rows]
+            yield [_event_record(batch, row, "malformed", row["reason"]) for row in rows]
 
 
 def _unroutable(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
@@ -242,7 +242,7 @@ def _unroutable(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
     for start in range(0, len(found), _RECORDS_PER_FILE):
         some = found[start : start + _RECORDS_PER_FILE]
         rows = _rows_of(runtime, [(event.file, event.row) for event in some], None)
-        yield [_event_record(batch, row, "RouteFailed", event.error) for event, row in zip(some, rows, strict=True)]
+        yield [_event_record(batch, row, "route_failed", event.error) for event, row in zip(some, rows, strict=True)]
 
 
 def _event_record(batch: Batch, row: Record, reason: str, detail: str) -> Record:

@@ -36,7 +36,7 @@ from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of
 
 #: Reasons for which a delivery would be dead-lettered; where none may be, its rule is put on hold at it.
 ENDS = frozenset(
-    {"MaximumRetryAttempts", "MaximumEventAge", "NonRetryable", "TransformFailed", "TargetGone", "RouteFailed"}
+    {"maximum_retry_attempts", "maximum_event_age", "non_retryable", "transform_failed", "target_gone", "route_failed"}
 )
 
 

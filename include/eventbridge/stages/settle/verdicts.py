@@ -206,7 +206,7 @@ class Judge:
     def _reasons(self, file: str, rows: Rows) -> pa.DictionaryArray:
         """Return why each failed row failed."""
         reasons = np.zeros(len(rows), np.int64)
-        names = ["TransformFailed"]
+        names = ["transform_failed"]
         for reason, its_rows in self._failures.get(file, {}).items():
             reasons[np.isin(rows, row_vectors.decode(its_rows))] = len(names)
             names.append(reason)
@@ -219,7 +219,7 @@ def _pause(chunk: Chunk) -> int:
 
 
 def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str, str]]:
-    """Return why rows of delivery files failed: row sets by reason, by path; other failed rows: TransformFailed."""
+    """Return why rows of delivery files failed: row sets by reason, by path; other failed rows: transform_failed."""
     return {
         file.path: file.detail.failure_reasons
         for file in runtime.ledger.files(batch.batch_id, "delivery")

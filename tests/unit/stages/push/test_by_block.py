@@ -171,7 +171,7 @@ def test_a_block_with_something_too_old_is_looked_at_one_by_one() -> None:
     run = bench.run(deliveries(20, arrived_at=arrived))
 
     assert sorted(numbers(target.received)) == [n for n in range(20) if n != 7]
-    assert [row["reason"] for row in bench.written() if row["outcome"] == "dead_lettered"] == ["MaximumEventAge"]
+    assert [row["reason"] for row in bench.written() if row["outcome"] == "dead_lettered"] == ["maximum_event_age"]
     assert (run.report.delivered, run.report.dead_lettered) == (19, 1)
 
 
