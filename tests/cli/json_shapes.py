@@ -404,7 +404,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "rule": "str",
         "target": "str",
         "reached": "bool",
-        "trouble": "null",
+        "error": "null",
     },
     ("targets", "enable", "all-orders", "gone"): {"rule": "str", "target": "str", "before": "str", "released": "int"},
 }
