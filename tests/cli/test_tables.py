@@ -131,7 +131,7 @@ def test_a_table_keeps_within_its_room_and_loses_nothing(rows: list[tuple[str, s
     """Whatever the cells: as lines it fits, else it is blocks; every character that is not white space is there."""
     cells = [[table.cell_text(value) for value in row] for row in rows]
 
-    lines = list(table._laid_out(["one", "two", "three"], cells, [False, False, True], (), room))
+    lines = list(table._layout(["one", "two", "three"], cells, [False, False, True], (), room))
 
     as_blocks = room is not None and lines[0].startswith("  one") and lines[1].startswith("  two")
     wrapped_words = any(len(word) > table._LONGEST_WORD for row in cells for cell in row for word in cell.split())
