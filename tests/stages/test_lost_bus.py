@@ -116,7 +116,7 @@ def test_a_rule_that_has_not_seen_the_new_bus_is_refused_by_a_runner_that_has(
     assert listen(site.runtime, "again") is None
     site.write_rules(MOVED)
 
-    with pytest.raises(RuleMovedError, match="which is 4 events further"):
+    with pytest.raises(RuleMovedError, match="which is 4 events ahead"):
         listen(site.runtime, "again")
 
 
