@@ -1,4 +1,4 @@
-"""Which revision of its tables a ledger has, and how it comes to today's."""
+"""The revision of a ledger's tables, and how an older ledger is migrated to the newest one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.errors import LedgerError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import offsets as statements
 
-#: The newest revision below migrations/versions; a test proves it. Known here so that a ledger of today opens
+#: The newest revision in migrations/versions; a test proves it. It is repeated here so that an up-to-date ledger opens
 #: without Alembic, whose import costs more than everything else.
 HEAD = "0001"
 
@@ -28,7 +28,7 @@ _STORED: Select[Any] = select(column("version_num")).select_from(table(_REVISION
 
 
 class Revision(Database):
-    """The part of the ledger about itself."""
+    """The part of the ledger that knows its own id and revision."""
 
     @property
     def ledger_id(self) -> str:
@@ -48,7 +48,7 @@ class Revision(Database):
         self._migrate()
 
     def _is_served(self) -> bool:
-        """Return whether a newer version has left the tables so that this one can go on beside it."""
+        """Return whether this version can work with the tables that a newer version migrated."""
         with self._reading() as connection:
             return bool("" < connection.execute(statements.SERVES_FROM).scalar_one() <= HEAD)
 
@@ -65,7 +65,7 @@ class Revision(Database):
             return stored, HEAD
 
     def _refuse_older(self, stored: str | None) -> None:
-        """Raise LedgerError unless a newer version has migrated the ledger, which is told otherwise."""
+        """Raise LedgerError: the ledger is older than this version, or newer, which has its own message."""
         if stored is not None and stored not in _known_revisions():
             with self._reading() as connection:
                 self._refuse_foreign(connection, stored)

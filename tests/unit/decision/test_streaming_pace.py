@@ -32,7 +32,7 @@ def test_a_batch_whose_close_sends_is_not_open_longer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "responses", "usual", "scheduled"),
+    ("age", "responses", "usual", "due"),
     [
         (60.0, 0, 1.0, False),
         (0.1, 2_000, 1.0, True),

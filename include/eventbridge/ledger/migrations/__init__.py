@@ -1,1 +1,1 @@
-"""How a ledger of an earlier version becomes one of today's; Alembic runs it, `ledger/revision.py` starts it."""
+"""The migrations that create and change the ledger's tables; `ledger/revision.py` has Alembic run them."""

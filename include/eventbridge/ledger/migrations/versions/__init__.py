@@ -1,1 +1,1 @@
-"""One file a revision. A new one copies the last, names it in `down_revision`, and becomes `revision.HEAD`."""
+"""One module for each revision; a new one names its predecessor in `down_revision` and becomes `revision.HEAD`."""
