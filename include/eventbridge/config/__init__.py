@@ -1,1 +1,1 @@
-"""What the product is told: settings, connections, and quantities as people write them."""
+"""Configuration: settings, connections, and quantities as people write them."""

@@ -1,6 +1,6 @@
 """What `deliver_within` of a target comes to: until when a delivery may be sent, and what becomes of one past it. Pure.
 
-All wall time counts, from when the bus took the event: what is on hold, paused or outside the hours goes on to be late.
+All wall time counts, from when the bus took the event: time on hold, paused or outside the hours counts too.
 A redrive or replay publishes its events again, so that their time counts from its batch.
 """
 

@@ -39,7 +39,7 @@ OperationType = Literal[
     "schema.field_changed",
 ]
 
-#: What is told of schemas.
+#: Events about schemas.
 _OF_SCHEMAS: Mapping[SchemaChangeKind, OperationType] = {
     "discovered": "schema.discovered",
     "field_lost": "schema.field_lost",
@@ -214,7 +214,7 @@ def of_ingestion_stopped(stop: IngestionStop) -> OperationalEvent:
 
 
 def of_ingestion_resumed(stop: IngestionStop, time: datetime) -> OperationalEvent:
-    """Return the event for ingestion that goes on after a stop."""
+    """Return the event for ingestion that resumes after a stop."""
     data = {"reason": stop.reason, "cause": stop.cause, "since": stop.since.isoformat()}
     return OperationalEvent(
         _id("ingestion.resumed", stop.since.isoformat()), "ingestion.resumed", "ingestion", time, data

@@ -231,7 +231,7 @@ def record(connection: Connection, file: BatchFile) -> bool:
 
 def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> None:
     # Looked at after the batch was added: while there is one no other is planned, and so no offset of the group moves.
-    # A partition without an offset is no older for it; that it has none is told by the commit.
+    # A partition without an offset is no older for it; the commit reports that it has none.
     rows = connection.execute(offset_statements.offsets(group))
     standing = {_partition(row): row.offset for row in rows}
     if any(standing.get(each.partition, each.start) != each.start for each in ranges):

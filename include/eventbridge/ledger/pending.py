@@ -34,7 +34,7 @@ class Pending(Database):
     """The part of the ledger about deliveries that wait for another batch."""
 
     def add_pending(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
-        """Add pending deliveries and return how many rows are new; a row that is there already changes nothing.
+        """Add pending deliveries and return how many rows are new; a row that exists changes nothing.
 
         Rows of a batch that follow from its first `settlement` (its key): raises SettledAgainError, and adds nothing,
         if the batch has another one now.

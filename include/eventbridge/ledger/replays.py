@@ -61,13 +61,13 @@ class Replays(Database):
             return connection.execute(statements.HAS_NEW_IDS, {"of_replay": replay_id}).scalar() is False
 
     def set_replay_state(self, replay_id: str, expected: ReplayState, to: ReplayState) -> bool:
-        """Pause a running replay, or have a paused one go on; False if it is in another state."""
+        """Pause a running replay, or resume a paused one; False if it is in another state."""
         change = {"of_replay": replay_id, "expected": expected, "to": to, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.SET_REPLAY_STATE, change).rowcount == 1
 
     def hand_over_replay(self, replay_id: str, run: str) -> bool:
-        """Have a paused replay go on as that of another run, which has none; False if it is not paused."""
+        """Resume a paused replay for another run that has no replay; False if it is not paused."""
         with self._writing() as connection:
             change = {"of_replay": replay_id, "to_run": run, "now": self.now()}
             return connection.execute(statements.HAND_OVER_REPLAY, change).rowcount == 1

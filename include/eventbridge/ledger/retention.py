@@ -43,7 +43,7 @@ class Retention(Database):
             return [to_batch(row) for row in connection.execute(statement, values)]
 
     def uncleared_batches(self, limit: int = 100) -> list[Batch]:
-        """Return batches of which more is there than is kept."""
+        """Return batches whose files retention has not removed completely."""
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(statements.UNCLEARED_BATCHES, {"most": limit})]
 

@@ -7,7 +7,7 @@ from sqlalchemy import CheckConstraint, Column, Index, Integer, Table, Text
 from eventbridge.ledger.columns import JsonText, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata
 
-#: The one row that says with which rules new batches go on.
+#: The one row that names the rule set for new batches.
 rules_in_force = Table(
     "rules_in_force",
     metadata,

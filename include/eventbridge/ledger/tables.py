@@ -112,7 +112,7 @@ partial("ix_batch_bus_commit_outstanding", BUS_COMMIT_OUTSTANDING, batch.c.runne
 Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
 RETRY = batch.c.kind == word("retry")
 partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
-#: Batches of which more is there than is kept: retention goes on with them.
+#: Batches whose files retention has not removed completely; it continues with them.
 UNCLEARED = batch.c.kept != batch.c.cleared
 partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
 #: Batches with an archive that the index does not have: they are looked through.

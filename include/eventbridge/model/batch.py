@@ -48,7 +48,7 @@ class Batch:
     committed_at: datetime | None = None
     bus_committed_at: datetime | None = None  # when the bus itself was told; None = the next listen repeats it
     kept: Kept = "all"  # what may be counted on
-    cleared: Kept = "all"  # what is there: more than `kept`, while what retention took is being removed
+    cleared: Kept = "all"  # what still exists: more than `kept` while retention removes files
     is_full: bool = False  # it took all that it was allowed: its bus held more
     in_index: Literal["no", "yes"] = "no"  # whether the index of event ids has its events
     follows: str | None = (

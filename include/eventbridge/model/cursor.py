@@ -1,4 +1,4 @@
-"""A cursor: where a list that is told page by page goes on, as text that only the product reads."""
+"""A cursor: where the next page of a list begins, as opaque text."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class FileStore:
         return self.root.as_uri()
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
-        """Write a file, in place of one that is there."""
+        """Write a file; an existing one is replaced."""
         with self._written(path, data, "store.put") as (written, final):
             written.replace(final)
             reach("store.put.named")

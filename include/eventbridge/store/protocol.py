@@ -26,7 +26,7 @@ class Store(Protocol):
         """Return the URI that `open_store` opens this store by."""
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
-        """Write a file, in place of one that is there."""
+        """Write a file; an existing one is replaced."""
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
         """Write a file unless there is one; of many callers one wins, False tells the others that it is durable."""

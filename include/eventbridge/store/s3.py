@@ -62,7 +62,7 @@ class S3Store:
         return f"s3://{user}{self._bucket}/{self._base}".rstrip("/")
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
-        """Write a file, in place of one that is there."""
+        """Write a file; an existing one is replaced."""
         key = self._key(path)
         reach("store.put")
         with self._errors("write", path) as clients:

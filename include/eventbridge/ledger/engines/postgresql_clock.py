@@ -19,7 +19,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: How old a measurement may get: two clocks drift apart by some microseconds a second.
 _KEPT_SECONDS = 60.0
 
-#: How soon a server that did not respond is asked again, while the last measurement goes on counting.
+#: How soon a server that did not respond is asked again, while the last measurement is used.
 _AGAIN_SECONDS = 5.0
 
 #: How long a server may take to say the time again.

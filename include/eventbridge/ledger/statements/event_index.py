@@ -53,7 +53,7 @@ MARK_INDEXED = (
 #: Notes that those of a time are not.
 MARK_UNINDEXED = update(batch).where(_OF_TIME, batch.c.in_index == "yes").values(in_index="no")
 
-#: A batch of a time whose archive is there.
+#: A batch of a time whose archive exists.
 ONE_ARCHIVED = select(batch.c.batch_id).where(_OF_TIME, batch.c.kind == word("normal"), _ARCHIVED).limit(1)
 
 #: What there is of normal batches of a time.

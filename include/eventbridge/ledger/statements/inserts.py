@@ -1,4 +1,4 @@
-"""The ways to insert: a row that must be new, or may be there already, or adds to what is there, or replaces it."""
+"""Inserts: of a row that must be new, may exist, adds to an existing row, or replaces it."""
 
 from __future__ import annotations
 

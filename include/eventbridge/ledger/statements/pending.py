@@ -41,7 +41,7 @@ _NOW = bindparam("now", type_=UtcTime)
 _PAST_AGE = pending.c.expires_at <= _NOW
 _FOR_A_REASON = pending.c.held != ""
 
-#: Adds pending deliveries, unless a row of that name is there.
+#: Adds pending deliveries, unless a row of that name exists.
 ADD_PENDING = insert_or_skip(pending)
 
 #: The names and files of what a batch left pending.

@@ -15,7 +15,7 @@ EXPECTATION_HOLDS = select(expectation_hold).order_by(expectation_hold.c.rule)
 #: Holds rules that are not on hold.
 HOLD_BY_EXPECTATION = insert_or_skip(expectation_hold)
 
-#: Lets a rule go on.
+#: Releases a rule.
 DROP_EXPECTATION_HOLD = delete(expectation_hold).where(expectation_hold.c.rule == bindparam("of_rule"))
 
 #: Notes the check of an hour, if that was not checked.

@@ -50,7 +50,7 @@ SET_REPLAY_STATE = (
     .values(state=bindparam("to"), next_at=_MINDED)
 )
 
-#: Has a paused replay go on, for another run.
+#: Resumes a paused replay, for another run.
 HAND_OVER_REPLAY = (
     update(replay)
     .where(_REPLAY, replay.c.state == "paused")

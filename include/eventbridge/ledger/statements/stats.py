@@ -15,7 +15,7 @@ from eventbridge.ledger.tables import batch, batch_range
 
 _c = stat.c
 
-#: Adds stats to what is there of their keys.
+#: Adds stats to the existing rows of their keys.
 ADD_STATS = insert_or_add(stat, SUMS)
 
 _NAMES = (_c.bus, _c.rule, _c.target, _c.outcome)

@@ -55,7 +55,7 @@ TOKENS = (
     .with_for_update()
 )
 
-#: Makes a target's bucket, unless it is there.
+#: Makes a target's bucket, unless it exists.
 NOTE_TOKENS = insert_or_skip(target_tokens)
 
 #: Changes what a target's bucket holds.
