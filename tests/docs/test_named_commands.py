@@ -24,7 +24,17 @@ _WORD = re.compile(r"[a-z]+(-[a-z]+)*")
 
 def texts() -> list[Path]:
     """Return the files whose texts users read: pages, the package, DAGs, the demo. The changelog tells of the past."""
-    command = ["git", "ls-files", "*.md", "include/*", "dags/*", "demo/*", "deploy/*", "Makefile", "docker-compose.yaml"]
+    command = [
+        "git",
+        "ls-files",
+        "*.md",
+        "include/*",
+        "dags/*",
+        "demo/*",
+        "deploy/*",
+        "Makefile",
+        "docker-compose.yaml",
+    ]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     found = [ROOT / name for name in listed if name not in ("CHANGELOG.md", "docs/decisions.md")]
     return [path for path in found if path.is_file() and path.suffix in {".md", ".py", ".html", ".yaml", ".sh", ""}]
@@ -72,7 +82,9 @@ def leaves(group: Any, before: tuple[str, ...] = ()) -> Iterator[str]:
 def test_every_command_that_is_named_exists() -> None:
     """A command in inline code has the words and options that the command line has."""
     found = [(path, words) for path in texts() for words in named(path.read_text())]
-    wrong = [f"{path.relative_to(ROOT)}: {' '.join(words)}: {said}" for path, words in found if (said := error_in(words))]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {' '.join(words)}: {said}" for path, words in found if (said := error_in(words))
+    ]
 
     assert len(found) > 200
     assert wrong == []
