@@ -23,12 +23,12 @@ _SECONDS = 180.0
 
 @dataclass
 class Run:
-    """A stage that runs in a process of its own, or has ended: its exit code and what it told on the way."""
+    """A stage that runs in a process of its own, or has ended: its exit code and its reports by name."""
 
     number: int
     server: Crashes
     code: int | None = None
-    told: dict[str, Any] = field(default_factory=dict)
+    reports: dict[str, Any] = field(default_factory=dict)
     _paused: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -56,11 +56,11 @@ class Run:
             self.code = response["code"]
             self._ended.set()
             self._paused.set()
-        elif response["told"] == "paused":
+        elif response["report"] == "paused":
             self._paused.set()
         else:
-            name, what = response["told"]
-            self.told[name] = what
+            name, what = response["report"]
+            self.reports[name] = what
 
 
 class Crashes:

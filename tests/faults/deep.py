@@ -40,8 +40,8 @@ def main() -> None:
                 _singles(small, options.places)
             if only in ("all", "schedules"):
                 larger = Scene(folder / "larger", server, log, _LARGER)
-                told = matrix.random_schedules(larger, options.schedules, seed, options.first)
-                _tell(f"random schedules, seed {seed}", told)
+                schedules = matrix.random_schedules(larger, options.schedules, seed, options.first)
+                _run(f"random schedules, seed {seed}", schedules)
         if only in ("all", "spark") and options.spark_schedules:
             with crashes(spark=True) as server:
                 _on_spark(folder, server, log, options.spark_schedules, seed)
@@ -64,17 +64,17 @@ def _options() -> argparse.Namespace:
 
 def _pairs(scene: Scene, places: Iterable[matrix.Place]) -> None:
     for place in places:
-        _tell(f"{' '.join(place)}: pairs of kills", matrix.every_pair(scene, place))
+        _run(f"{' '.join(place)}: pairs of kills", matrix.every_pair(scene, place))
         scene.forget_killed()
 
 
 def _singles(scene: Scene, places: Iterable[matrix.Place]) -> None:
     for place in places:
         name = " ".join(place)
-        _tell(f"{name}: kills", matrix.kills(scene, place))
-        _tell(f"{name}: failing calls, reads too", matrix.failures(scene, place, reads=True))
-        _tell(f"{name}: calls that fail from then on", matrix.failures(scene, place, lasting=True))
-        _tell(f"{name}: overlapping attempts", matrix.overlaps(scene, place))
+        _run(f"{name}: kills", matrix.kills(scene, place))
+        _run(f"{name}: failing calls, reads too", matrix.failures(scene, place, reads=True))
+        _run(f"{name}: calls that fail from then on", matrix.failures(scene, place, lasting=True))
+        _run(f"{name}: overlapping attempts", matrix.overlaps(scene, place))
 
 
 def _on_spark(folder: Path, server: Crashes, log: Log, count: int, seed: int) -> None:
@@ -82,12 +82,12 @@ def _on_spark(folder: Path, server: Crashes, log: Log, count: int, seed: int) ->
     try:
         scene = Scene(folder / "on-spark", server, log, _LARGER, spark.url)
         what = f"random schedules on Spark, seed {seed}"
-        _tell(what, spark_matrix.stories(scene, spark, count, seed), worlds=1)
+        _run(what, spark_matrix.stories(scene, spark, count, seed), worlds=1)
     finally:
         spark.stop()
 
 
-def _tell(what: str, trials: Iterable[Callable[[], bool | None]], worlds: int = matrix.WORLDS_AT_ONCE) -> None:
+def _run(what: str, trials: Iterable[Callable[[], bool | None]], worlds: int = matrix.WORLDS_AT_ONCE) -> None:
     began = time.monotonic()
     count = matrix.at_once(trials, worlds)
     sys.stdout.write(f"{what}: {count:,} trials, nothing lost, {time.monotonic() - began:.0f} s\n")

@@ -72,7 +72,7 @@ class Hook:
     """Counts the calls of this process and does at the n-th what its fault says.
 
     `ask` sends one word to the fork server: `kill`, upon which this process is ended from outside, or `paused`,
-    upon which it waits until it is told to go on.
+    upon which it waits until it is resumed.
     """
 
     def __init__(self, fault: Fault, ask: Callable[[str], None]) -> None:

@@ -6,7 +6,7 @@ compiled matcher loaded, before the first fork: a fork costs milliseconds, an im
     {"id": 1, "stage": "normal.push", "folder": ..., "fault": {...} or null, ...}   -> run it
     {"resume": 1}                                                                   -> let it go on
     {"kill": 1}                                                                     -> kill it, if it has not ended
-    <- {"id": 1, "told": "paused"}, {"id": 1, "told": ["look", {...}]}, {"id": 1, "code": 77}
+    <- {"id": 1, "report": "paused"}, {"id": 1, "report": ["look", {...}]}, {"id": 1, "code": 77}
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from eventbridge.routing.warm_up import compile_ahead
 class _Child:
     number: int
     pid: int
-    heard: int  # descriptor: what it tells
-    go_on: int  # descriptor: what lets it go on
+    heard: int  # descriptor: its reports
+    go_on: int  # descriptor: resumes it
     buffer: bytes = b""
 
 
@@ -138,11 +138,11 @@ def _listen(child: _Child, children: dict[int, _Child], selector: selectors.Base
         return
     *lines, child.buffer = (child.buffer + data).split(b"\n")
     for line in lines:
-        told = json.loads(line)
-        if told == "kill":
+        report = json.loads(line)
+        if report == "kill":
             os.kill(child.pid, signal.SIGKILL)
         else:
-            _print({"id": child.number, "told": told})
+            _print({"id": child.number, "report": report})
 
 
 def _print(response: dict[str, Any]) -> None:

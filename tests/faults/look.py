@@ -49,18 +49,18 @@ def _not_durable(runtime: World) -> list[str]:
 
 
 def _ahead(runtime: World) -> list[str]:
-    """Return the partitions whose bus was told of more than the ledger has committed."""
+    """Return the partitions whose offset on the bus is beyond the ledger's."""
     wrong = []
     for bus in runtime.rule_set().buses.values():
         source = runtime.open_source(bus)
         try:
             for group in {row.group for row in runtime.ledger.consumer_offsets()}:
                 standing = runtime.ledger.committed_offsets(group)
-                told = source.committed(group)
+                on_bus = source.committed(group)
                 wrong += [
-                    f"{partition}: bus {told[partition]}"
-                    for partition in told
-                    if told[partition] > standing.get(partition, 0)
+                    f"{partition}: bus {on_bus[partition]}"
+                    for partition in on_bus
+                    if on_bus[partition] > standing.get(partition, 0)
                 ]
         finally:
             source.close()

@@ -89,8 +89,8 @@ def kills(
 
 def _kill(scene: Scene, place: Place, fault: Fault) -> None:
     trial = scene.trial(*place)
-    told = trial.run(_stage(place), fault)
-    assert told.died or KINDS[place[0]].most, "the stage ended before its fault"
+    run = trial.run(_stage(place), fault)
+    assert run.died or KINDS[place[0]].most, "the stage ended before its fault"
     trial.recover()
     check(trial)
 
@@ -128,8 +128,8 @@ def _fail(scene: Scene, place: Place, fault: Fault) -> None:
 
 def requests(scene: Scene, place: Place) -> int:
     """Return how many requests of a stage lose their connection, each in two ways."""
-    told = KINDS[place[0]].requests
-    return scene.counts(*place)["sent"] if told is None else told
+    requested = KINDS[place[0]].requests
+    return scene.counts(*place)["sent"] if requested is None else requested
 
 
 def drops(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
@@ -231,7 +231,7 @@ def random_schedules(
 def stories(
     count: int, seed: int, tell: Callable[[random.Random], None], first: int = 0
 ) -> Iterator[Callable[[], None]]:
-    """Yield trials that are told by dice of their own, from the `first` on; one that goes wrong says by which."""
+    """Yield random trials with a generator each, from the `first` on; a failing one names its generator."""
     for number in range(first, first + count):
         yield lambda number=number: _story(f"{seed}-{number}", tell)  # type: ignore[misc]
 
@@ -240,7 +240,7 @@ def _story(name: str, tell: Callable[[random.Random], None]) -> None:
     try:
         tell(random.Random(name))
     except BaseException as error:
-        error.add_note(f"told by random.Random({name!r})")
+        error.add_note(f"chosen by random.Random({name!r})")
         raise
 
 

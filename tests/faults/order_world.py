@@ -200,8 +200,10 @@ def main() -> None:
         reconciliation = audit(runtime)
         left = sum(row["pending"] for row in reconciliation.deliveries.values())
         runtime.close()
-        told = {"codes": codes, "got": {target: got(folder, target) for target in TARGETS}, "left": left}
-        sys.stdout.write(json.dumps(told | {"differences": [str(each) for each in reconciliation.differences]}) + "\n")
+        report = {"codes": codes, "got": {target: got(folder, target) for target in TARGETS}, "left": left}
+        sys.stdout.write(
+            json.dumps(report | {"differences": [str(each) for each in reconciliation.differences]}) + "\n"
+        )
         sys.stdout.flush()
         shutil.rmtree(folder)
 

@@ -113,7 +113,7 @@ def _out_of_order(trial: Trial) -> Iterator[str]:
     taken: Counter[str] = Counter()  # moves of an item, one after the other
     taken_in: set[tuple[int, str]] = set()
     last: dict[tuple[int, str], int] = {}
-    left_at: dict[str, int] = {}  # the move that the receiver was told of last
+    left_at: dict[str, int] = {}  # the last move that the receiver got
     for request in moves:
         item, _, text = request.event.partition("-")
         number, of_run = int(text), (request.run, item)
@@ -123,8 +123,8 @@ def _out_of_order(trial: Trial) -> Iterator[str]:
         if number < last.get(of_run, 0) and request.run not in trial.unsettled:
             yield f"run {request.run} sent {request.event} after {item}-{last[of_run]}"
         before = f"{item}-{number - 1}"
-        told = request.run not in looks or names.get(before) in looks[request.run]
-        if number and not told and (request.run, before) not in taken_in:
+        is_known = request.run not in looks or names.get(before) in looks[request.run]
+        if number and not is_known and (request.run, before) not in taken_in:
             yield f"run {request.run} sent {request.event}, and could not know that {before} was taken"
         last[of_run] = number
         if request.status == 200:

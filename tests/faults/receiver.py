@@ -1,4 +1,4 @@
-"""A receiver that keeps its own log, tells apart who sent what, and can drop the n-th request of a run.
+"""A receiver that logs which run sent what, and can drop the n-th request of a run.
 
 It lives in a thread of the test's process, so that it outlives every process that is killed.
 A URL says which world and which run of it sends: `/<world>/<run>/<how>`; `how` decides the response: the target's name,

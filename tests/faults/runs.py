@@ -37,8 +37,8 @@ Tell = Callable[[list[Any]], None]
 def run(runtime: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
     """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), one of `STEPS`, or the recovery of what happened.
 
-    `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
-    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the reconciliation.
+    `begin` is called when all is ready: from then on calls are counted. A recovery first reports what it found
+    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end reports the reconciliation.
     `BY_STREAMING_TASK` in its place: a streaming task begins each.
     """
     # what a push does every second, a slow machine does more often: the number of calls must not depend on that
@@ -137,9 +137,11 @@ def _unrecorded(runtime: World) -> Iterator[str]:
     path = runtime.folder / "damaged.json"
     if path.exists():
         records = [json.loads(runtime.store.get(record)) for record in runtime.store.list("repairs/")]
-        told = {file for record in records for file in record["unreadable"]}
+        recorded = {file for record in records for file in record["unreadable"]}
         yield from (
-            f"no repair says that {file} was unreadable" for file in json.loads(path.read_text()) if file not in told
+            f"no repair says that {file} was unreadable"
+            for file in json.loads(path.read_text())
+            if file not in recorded
         )
 
 

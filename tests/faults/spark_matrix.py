@@ -1,6 +1,6 @@
 """Random stories of batches that a real Spark Connect server routes: who asks it dies while it goes on, or it dies.
 
-Only `make test-deep` tells them: a Spark that was killed takes half a minute to come back.
+Only `make test-deep` runs them: a Spark that was killed takes half a minute to come back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from faults import matrix
 from faults.fault import Fault
 from faults.kinds import KINDS, KindName
 from faults.proof import check
-from faults.trial import AT_ONCE, LATE, Scene, Told, Trial
+from faults.trial import AT_ONCE, LATE, Scene, Trial, TrialRun
 from spark.own_server import own_server
 
 from eventbridge.spark.server import SparkConnectServer
@@ -111,7 +111,7 @@ def _both_are_killed(trial: Trial, what: str, spark: Spark, dice: random.Random)
     run.wait()
 
 
-def _until_spark_wrote(trial: Trial, what: str, dice: random.Random) -> Told:
+def _until_spark_wrote(trial: Trial, what: str, dice: random.Random) -> TrialRun:
     """Start a run and return once there are a few delivery files more than before, or it has ended."""
     wanted = _delivery_files(trial) + dice.randint(0, 4)
     run = trial.start(what)

@@ -101,7 +101,7 @@ class Scene:
         """Return how many calls of a stage there are to die at, to fail and to stand still at; `sent`: requests."""
         trial = self.trial(kind, stage)
         run = trial.run(f"{kind}.{stage}", Fault("count", reads=reads)).expect(0)
-        counts = {**run.told["counts"], "sent": sum(request.run == trial.runs for request in trial.received())}
+        counts = {**run.reports["counts"], "sent": sum(request.run == trial.runs for request in trial.received())}
         trial.forget()
         return counts
 
@@ -152,7 +152,7 @@ class Trial:
         """Return what the receiver got of this world and of those that it is a copy of."""
         return self.before + self.scene.log.of(self.name)
 
-    def start(self, what: str, fault: Fault | None = None, drop: tuple[int, Drop] | None = None) -> Told:
+    def start(self, what: str, fault: Fault | None = None, drop: tuple[int, Drop] | None = None) -> TrialRun:
         """Start what `runs.run` takes as the next run of this world; `drop`: the receiver drops its n-th request."""
         self.runs += 1
         own = KINDS[self.kind]
@@ -175,24 +175,24 @@ class Trial:
             hours += self.recoveries * _RECOVERY_HOURS
             self.recoveries += 1
         visit = {"urls": urls, "ahead_hours": hours, "spark": self.scene.spark}
-        return Told(self, self.runs, self.scene.server.start(what, self.folder, visit, fault))
+        return TrialRun(self, self.runs, self.scene.server.start(what, self.folder, visit, fault))
 
-    def run(self, what: str, fault: Fault | None = None, drop: tuple[int, Drop] | None = None) -> Told:
+    def run(self, what: str, fault: Fault | None = None, drop: tuple[int, Drop] | None = None) -> TrialRun:
         """Run what `runs.run` takes to its end, whatever that is."""
         return self.start(what, fault, drop).wait()
 
-    def recover(self, how: str = "", fault: Fault | None = None) -> Told:
+    def recover(self, how: str = "", fault: Fault | None = None) -> TrialRun:
         """Let the product recover, as a run of its own; without `fault` it must come to rest."""
         if not how:
             turn = int(self.name.rpartition("-")[2])
             how = AT_ONCE if KINDS[self.kind].early and turn % 3 == 0 else LATE
             if self.kind in STREAMING_KINDS and turn % 2:
                 how = STREAMING_TASK_AT_ONCE if how == AT_ONCE else STREAMING_TASK_LATE
-        told = self.run(how, fault)
+        run = self.run(how, fault)
         if fault is None:
-            told.expect(0)
-            self.reconciliation = told.told["reconciliation"]
-        return told
+            run.expect(0)
+            self.reconciliation = run.reports["reconciliation"]
+        return run
 
     def errors(self) -> str:
         """Return what its processes printed as errors."""
@@ -209,28 +209,28 @@ class Trial:
 
 
 @dataclass
-class Told:
-    """A run of a trial, and what it told."""
+class TrialRun:
+    """A run of a trial, and its reports."""
 
     trial: Trial
     number: int
     process: Run
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What the process told."""
-        return self.process.told
+    def reports(self) -> dict[str, Any]:
+        """The reports of the process by name."""
+        return self.process.reports
 
-    def wait(self) -> Told:
+    def wait(self) -> TrialRun:
         """Return once it has ended, by itself or not; it may not have failed with anything but the product's errors."""
         self.process.wait()
-        if "look" in self.told:
-            self.trial.looks.append((self.number, self.told["look"]))
+        if "look" in self.reports:
+            self.trial.looks.append((self.number, self.reports["look"]))
         code = self.process.code
         assert code in (0, DIED, KILLED, REFUSED), f"{self.trial.name} ended with {code}:\n{self.trial.errors()}"
         return self
 
-    def expect(self, *codes: int) -> Told:
+    def expect(self, *codes: int) -> TrialRun:
         """Assert how it ended."""
         code = self.process.code
         assert code in codes, f"{self.trial.name}: ended with {code}, not {codes}\n{self.trial.errors()}"

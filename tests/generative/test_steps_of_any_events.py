@@ -63,14 +63,14 @@ def test_steps_give_an_event_or_say_why_not(given_steps: Any, data: dict[str, An
     """Any steps on any data: JSON, or a failure that names the step; the event they were done on is as it was."""
     given_event = event(data)
     before = write_document(given_event.document)
-    outcome, told = outcome_of(given_steps, given_event)
+    outcome, rendered = outcome_of(given_steps, given_event)
     if outcome == "refused":
-        assert "$.steps[" in told
+        assert "$.steps[" in rendered
     elif outcome == "failed":
-        assert told.startswith(("step ", "the steps make no CloudEvent: "))
+        assert rendered.startswith(("step ", "the steps make no CloudEvent: "))
     else:
-        json.loads(told)
-        assert outcome_of(given_steps, given_event) == ("rendered", told)
+        json.loads(rendered)
+        assert outcome_of(given_steps, given_event) == ("rendered", rendered)
     assert write_document(given_event.document) == before
 
 

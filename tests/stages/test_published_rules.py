@@ -57,7 +57,7 @@ def test_a_changed_file_waits_to_be_published(site: Any, runtime: Any, order: Ca
 
     assert batch_id is not None
     assert some in runtime.rules_of(runtime.ledger.batch(batch_id)).rules
-    with pytest.raises(UserError, match="Give --empty"):
+    with pytest.raises(UserError, match="Use --empty"):
         publish_rules(runtime, runtime.rule_files())
     assert publish_rules(runtime, runtime.rule_files(), empty=True).removed == tuple(sorted(before.rules))
     assert runtime.rule_set().rules == {}
