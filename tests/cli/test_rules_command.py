@@ -141,7 +141,7 @@ def test_another_folder_can_be_named(shop: Any, eventbridge: Callable[..., Any])
 
     assert result.code == 2
     assert "nowhere" in result.err
-    assert "Make it" in result.err
+    assert "Create it" in result.err
 
 
 def test_show_lists_rules(eventbridge: Callable[..., Any]) -> None:
@@ -234,7 +234,7 @@ def test_test_says_what_no_bus_would_take(eventbridge: Callable[..., Any]) -> No
     result = eventbridge("rules", "test", "big-orders", stdin=json.dumps(event).encode())
 
     assert result.code == 0
-    assert result.out.startswith("1: true o1 (not a CloudEvent:  $.source: ")
+    assert result.out.startswith("1: true o1 (not a CloudEvent: $.source: ")
 
 
 def test_test_goes_on_after_a_line_that_is_no_object(eventbridge: Callable[..., Any]) -> None:
