@@ -25,6 +25,9 @@ from eventbridge.scan.progress import PROGRESS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+#: What reading an index raises that names a class or a module which is gone: Numba compares stamps only afterwards.
+_OF_ANOTHER_VERSION: Final = (AttributeError, ImportError)
+
 _PACKAGES: Final = ("scan", "match/kernel", "transform/kernel")
 
 
@@ -66,14 +69,20 @@ class _KeptCode:
 
     def save(self, key: object, data: object) -> None:
         """Keep what was compiled for a signature and processor."""
-        self._own.save(key, data)
+        try:
+            self._own.save(key, data)
+        except _OF_ANOTHER_VERSION:
+            self._own.flush()
+            self._own.save(key, data)
         PROGRESS.compiled.add(self._name)
 
     def load(self, key: object) -> Any:
         """Return what is kept for a signature and processor, None if nothing is."""
-        kept = self._own.load(key)
+        kept = None
+        with suppress(*_OF_ANOTHER_VERSION):
+            kept = self._own.load(key)
         if kept is None:
-            with suppress(OSError):  # such as a folder that only its owner may read
+            with suppress(OSError, *_OF_ANOTHER_VERSION):  # OSError: a folder that only its owner may read
                 kept = self._installed.load(key)
         return kept
 

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from eventbridge.scan.compiled import sources_stamp
 from eventbridge.scan.memory import address_of
 from eventbridge.scan.strings import has_escape
 
 compiled_function: Any = has_escape
+
+#: A module with a compiled function that takes a record.
+_MODULE = """
+from typing import NamedTuple
+
+from eventbridge.scan.compiled import compiled
+
+
+class {name}(NamedTuple):
+    size: int
+
+
+@compiled
+def doubled(given):
+    return given.size * 2
+"""
 
 
 def test_kept_code_is_used_only_while_all_compiled_sources_are_the_same() -> None:
@@ -26,3 +46,18 @@ def test_kept_code_is_used_only_while_all_compiled_sources_are_the_same() -> Non
         assert not kept._load_index()
     finally:
         kept._source_stamp = sources_stamp()
+
+
+def test_kept_code_that_names_a_class_of_another_version_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba reads the kept index with its classes before it compares stamps: a class that is gone is no error."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("Before", "Afterwards"):
+        (tmp_path / "measured.py").write_text(_MODULE.format(name=name))
+        importlib.invalidate_caches()
+        monkeypatch.delitem(sys.modules, "measured", raising=False)
+        module = importlib.import_module("measured")
+
+        assert module.doubled(getattr(module, name)(21)) == 42
+    monkeypatch.delitem(sys.modules, "measured")
