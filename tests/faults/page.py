@@ -33,7 +33,7 @@ def table_rows(scene: Scene) -> list[str]:
         numbers = [killed, failing, 2 * matrix.requests(scene, (kind, stage)), matrix.OVERLAPS]
         sums = [total + number for total, number in zip(sums, numbers, strict=True)]
         rows.append(f"| {kind} | {stage} | {' | '.join(map(str, numbers))} |")
-    rows.append(f"| all | all, killed again while recovering | {matrix.DOUBLE_KILLS} | | | |")
+    rows.append(f"| all | all, killed again during recovery | {matrix.DOUBLE_KILLS} | | | |")
     sums[0] += matrix.DOUBLE_KILLS
     rows.append(f"| those of streaming tasks | random stories in both modes | {matrix.MIXED} | | | |")
     sums[0] += matrix.MIXED
