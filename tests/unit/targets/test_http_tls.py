@@ -207,7 +207,7 @@ OTHER = certificates.self_signed()
         ({"client_certificate": PAIR.certificate.decode(), "private_key": "hush\nhush"}, "neither PEM nor a path"),
         (
             {"client_certificate": PAIR.certificate.decode(), "private_key": OTHER.private().decode()},
-            "not that of the first certificate",
+            "does not match the first certificate",
         ),
         (
             {"client_certificate": PAIR.certificate.decode(), "private_key": PAIR.private("hush").decode()},
