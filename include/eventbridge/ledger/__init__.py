@@ -1,4 +1,4 @@
-"""The SQL database of state: who has which batch, chunk and pending delivery, and how far each bus was consumed."""
+"""The SQL database of state: batches, chunks and pending deliveries with their holders, and each bus's offsets."""
 
 from eventbridge.ledger.ledger import Ledger
 

@@ -20,7 +20,7 @@ api_token = Table(
     UniqueConstraint("name"),
 )
 
-#: What was asked for by the API and the page, in order; noted before it is done.
+#: Actions requested through the API and the page, in order; each is recorded before it is carried out.
 operator_action = Table(
     "operator_action",
     metadata,
@@ -33,7 +33,7 @@ operator_action = Table(
     sqlite_autoincrement=True,
 )
 
-#: What owners whose rate is bounded may publish at once; below nothing: a call took more than there was.
+#: How many events owners with a bounded rate may publish at once; negative: a call took more than the balance held.
 publish_balance = Table(
     "publish_balance",
     metadata,
@@ -42,7 +42,7 @@ publish_balance = Table(
     Column("at", UtcTime, nullable=False),
 )
 
-#: Which responses calls with an idempotency key got; `caller` is the name of a token.
+#: Responses to calls with an idempotency key; `caller` is the name of a token.
 kept_response = Table(
     "kept_response",
     metadata,

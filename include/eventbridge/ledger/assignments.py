@@ -1,4 +1,4 @@
-"""Which runner delivers for which target, and where it left the target's rule, in the ledger."""
+"""Assignments in the ledger: which runner delivers for which target, and where it left the target's rule."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Assignments(Database):
     """The part of the ledger about which runner delivers for which target."""
 
     def assignments(self) -> dict[tuple[str, str], Assignment]:
-        """Return which runner last took a batch for each (rule, target), and where it left the rule to another."""
+        """Return, for each (rule, target), the runner that last took a batch, and where it left the rule to another."""
         with self._reading() as connection:
             return _assignments(connection)
 
     def deliverers(self) -> Deliverers:
-        """Return assignments, and where their runners stand and what they are at, as all that was at one moment."""
+        """Return the assignments with their runners' offsets and open batches, all read at one moment."""
         with self._reading() as connection:
             assigned = _assignments(connection)
             found = {}
@@ -35,10 +35,10 @@ class Assignments(Database):
             return Deliverers(assigned, tuple(offsets_of(connection)), found)
 
     def leave_targets(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
-        """Note that a runner delivers for these (rule, target) up to where it stands, and no further; not for others'.
+        """Record that a runner delivers for these (rule, target) up to its offsets and no further; only for its own.
 
-        Returns whether it is so: only while `in_force` is the rule set in force, and no batch of the runner is open,
-        which may have these rules and moves where it stands.
+        Return whether it was recorded. It is recorded only while `in_force` is the rule set in force and no batch of
+        the runner is open: an open batch may have these rules, and it moves the runner's offsets.
         """
         pairs = sorted(set(targets))
         if not pairs:
@@ -55,9 +55,10 @@ class Assignments(Database):
             return True
 
     def assign_targets(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
-        """Note that a runner delivers for these (rule, target) from now on.
+        """Record that a runner delivers for these (rule, target) from now on.
 
-        Returns whether it does: only while `in_force` is the rule set in force, as they may be another's by a newer.
+        Return whether it was recorded. It is recorded only while `in_force` is the rule set in force: a newer rule set
+        may assign them to another runner.
         """
         now = self.now()
         pairs = sorted(set(targets))
@@ -74,7 +75,7 @@ class Assignments(Database):
 
 
 def _held(connection: Connection, in_force: str) -> bool:
-    """Return whether a rule set is in force, and keep it so until the transaction ends; no batch is planned either."""
+    """Return whether a rule set is in force; keep it so, and let no batch be planned, until the transaction ends."""
     return connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount == 1
 
 

@@ -1,4 +1,4 @@
-"""Batches in the ledger: planning one, moving it from state to state, and the files that its stages publish."""
+"""Batches in the ledger: planning a batch, moving it from state to state, recording the files of its stages."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def ranges_of(connection: Connection, batch_id: str) -> list[Range]:
 
 
 def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
-    """Return whether a batch is in a state, and keep it there until the transaction ends."""
+    """Return whether a batch is in a state; keep it there until the transaction ends."""
     return connection.execute(statements.BATCH_STATE, {"of_batch": batch_id}).scalar() == state
 
 
 def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> None:
-    """Raise SettledAgainError if a batch has another first settlement than the one of this key.
+    """Raise SettledAgainError if the first settlement of a batch is not the one with this key.
 
-    What was made of a settlement counts only while the batch still has it. The caller has the batch's row, so that it
-    stays so until the transaction ends.
+    Results derived from a settlement count only while the batch still has it. The caller has locked the batch's row, so
+    the settlement stays until the transaction ends.
     """
     first = connection.execute(statements.SETTLEMENTS, {"of_batch": batch_id}).scalar()
     if first not in (None, settlement):
@@ -60,7 +60,7 @@ def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> 
 
 
 class _OldRangesError(Exception):
-    """Ranges do not begin where their group stands."""
+    """Ranges do not begin at the committed offsets of their group."""
 
 
 class Batches(Database):
@@ -71,11 +71,12 @@ class Batches(Database):
         self._descriptions = Descriptions()
 
     def plan_batch(self, batch: Batch, ranges: Sequence[Range], in_force: str | None = None) -> bool:
-        """Add a batch with its ranges; a normal one only if its runner has no other normal batch that is not committed,
-        and has committed none since the ranges were made: then its offsets are not where they begin.
+        """Add a batch with its ranges, and return whether it was added.
 
-        `in_force`: only while this is the rule set in force, as a rule may have gone to another runner since.
-        Returns whether it was added.
+        A normal batch is added only if its runner has no other uncommitted normal batch and has committed none since
+        the ranges were made; otherwise the ranges do not begin at the runner's offsets.
+        `in_force`: the batch is added only while this rule set is in force, because a newer one may have moved a rule
+        to another runner.
         """
         try:
             with self._writing() as connection:
@@ -84,14 +85,14 @@ class Batches(Database):
                 planned = connection.execute(statements.PLAN_BATCH, vars(batch)).rowcount == 1
                 if planned and ranges:
                     connection.execute(statements.INSERT_RANGES, [range_row(batch.batch_id, r) for r in ranges])
-                    if batch.kind == "normal":  # a replay takes up what was committed, and moves no offset
+                    if batch.kind == "normal":  # a replay takes committed events and moves no offset
                         _refuse_old(connection, batch.runner, ranges)
                 return planned
         except _OldRangesError:
             return False
 
     def unfinished_batch(self, runner: str) -> Batch | None:
-        """Return the runner's normal batch that is not committed, of which there is at most one."""
+        """Return the runner's uncommitted normal batch; there is at most one."""
         with self._reading() as connection:
             return unfinished_of(connection, runner)
 
@@ -110,7 +111,7 @@ class Batches(Database):
         state: BatchState | None = None,
         before: tuple[datetime, str] | None = None,
     ) -> list[Batch]:
-        """Return the newest batches first, at most `limit` (None = all); `before`: older than one planned then."""
+        """Return at most `limit` batches (None = all), newest first; `before`: only those planned before this time."""
         at, name = before or (None, "")
         query = statements.batches(limit, runner, state, older=before is not None)
         values = {} if before is None else {"before_at": at, "before_batch": name}
@@ -118,12 +119,12 @@ class Batches(Database):
             return [to_batch(row) for row in connection.execute(query, values)]
 
     def open_batches(self) -> list[Batch]:
-        """Return the batches that are not committed, the oldest first."""
+        """Return the uncommitted batches, oldest first."""
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(OPEN_BATCHES)]
 
     def batches_named(self, beginning: str, most: int) -> list[str]:
-        """Return the ids of at most so many batches that begin with a text, the newest first."""
+        """Return at most `most` ids of batches that begin with a text, newest first."""
         with self._reading() as connection:
             return list(connection.execute(statements.batches_named(beginning, most)).scalars())
 
@@ -137,9 +138,9 @@ class Batches(Database):
         batch_kind: BatchKind | None = None,
         behind: FilePlace | None = None,
     ) -> list[FilePlace]:
-        """Return at most so many files of a kind of batches that have `what`, those of the newest batch first.
+        """Return a bounded number of files of a kind from batches that still have `what`, newest batch first.
 
-        `bus`, `batch_kind`: only of batches of these; None: of all. `behind`: only what comes behind that file.
+        `bus`, `batch_kind`: only from batches of these; None: from all. `behind`: only files that follow that one.
         """
         kept = STEPS[: STEPS.index(what) + 1]
         query = statements.newest_files(kind, kept, limit, bus=bus, batch_kind=batch_kind, older=behind is not None)
@@ -150,7 +151,7 @@ class Batches(Database):
             return [FilePlace(**row._mapping) for row in connection.execute(query, values)]
 
     def moves(self, runner: str, *, most: int) -> list[Move]:
-        """Return how far a runner's last `most` committed normal batches moved each partition, newest first."""
+        """Return how far the last `most` committed normal batches of a runner moved each partition, newest first."""
         with self._reading() as connection:
             return [
                 Move(_partition(row), row.end_offset - row.start_offset, row.planned_at, row.committed_at, row.is_full)
@@ -158,17 +159,17 @@ class Batches(Database):
             ]
 
     def batches_between(self, since: datetime, until: datetime) -> list[Batch]:
-        """Return the batches planned from `since` (included) to `until` (excluded), the oldest first."""
+        """Return the batches planned from `since` (included) to `until` (excluded), oldest first."""
         with self._reading() as connection:
             rows = connection.execute(statements.BATCHES_BETWEEN, {"since": since, "until": until})
             return [to_batch(row) for row in rows]
 
     def latest_batch(self) -> Batch | None:
-        """Return the batch that was planned last, None in an empty ledger."""
+        """Return the most recently planned batch; None in an empty ledger."""
         return next(iter(self.batches(limit=1)), None)
 
     def newest_retry(self) -> str | None:
-        """Return the id of the retry batch that was planned last, None if there was none."""
+        """Return the id of the most recently planned retry batch; None if there is none."""
         with self._reading() as connection:
             return connection.execute(statements.NEWEST_RETRY).scalar()
 
@@ -182,15 +183,15 @@ class Batches(Database):
     ) -> list[Batch]:
         """Return uncommitted batches of these kinds whose deadline passed more than `grace_seconds` before `now`.
 
-        The grace is the budget of a push that began just in time (default 20 s). A batch without a deadline,
-        one that was not routed yet, is never stale. The longest overdue comes first.
+        The grace is the budget of a push that began just in time (default 20 s). A batch that is not routed yet has no
+        deadline and is never stale. The longest overdue batch comes first.
         """
         before = {"now": now - timedelta(seconds=grace_seconds)}
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(statements.stale_batches(kinds, runner), before)]
 
     def move_batch(self, batch_id: str, expected: BatchState, to: BatchState) -> bool:
-        """Move a batch from the expected state; False if it is in another one."""
+        """Move a batch from the expected state to another; return False if it is not in the expected state."""
         change = {"of_batch": batch_id, "expected": expected, "to": to}
         with self._writing() as connection:
             return connection.execute(statements.MOVE_BATCH, change).rowcount == 1
@@ -201,10 +202,11 @@ class Batches(Database):
             return ranges_of(connection, batch_id)
 
     def record_file(self, file: BatchFile, while_state: BatchState, settlement: str | None = None) -> bool:
-        """Record a file that a stage has finished, only while the batch is in that state.
+        """Record a file that a stage has finished, only while the batch is in a state; return whether it was recorded.
 
-        False if it is not, or if another file has this key; the caller's file is then garbage. Of a file that follows
-        from a `settlement`, the batch's first (its key): raises SettledAgainError if the batch has another one now.
+        Returns False if the batch is in another state or another file has this key; the caller's file is then garbage.
+        `settlement` is the key of the first settlement from which the file is derived; raises SettledAgainError if the
+        batch has another first settlement now.
         """
         with self._writing() as connection:
             if not in_state(connection, file.batch_id, while_state):
@@ -225,13 +227,13 @@ def _partition(row: Row[Any]) -> Partition:
 
 
 def record(connection: Connection, file: BatchFile) -> bool:
-    """Record a file unless its key is taken; False if it is."""
+    """Record a file; return False if its key is taken."""
     return connection.execute(statements.RECORD_FILE, vars(file)).rowcount == 1
 
 
 def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> None:
-    # Looked at after the batch was added: while there is one no other is planned, and so no offset of the group moves.
-    # A partition without an offset is no older for it; the commit reports that it has none.
+    # Read after the batch was added: no other batch is planned while it exists, so no offset of the group moves.
+    # A partition without an offset is not out of date; the commit reports the missing offset.
     rows = connection.execute(offset_statements.offsets(group))
     standing = {_partition(row): row.offset for row in rows}
     if any(standing.get(each.partition, each.start) != each.start for each in ranges):

@@ -1,4 +1,4 @@
-"""Chunks in the ledger: publishing a batch's, claiming one, and what its claim allows until it is lost."""
+"""Chunks in the ledger: publishing those of a batch, claiming one, and the writes that a claim allows."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
 
 
 class _PushUnderWayError(Exception):
-    """A batch cannot be settled yet: a push is at work on a chunk of it."""
+    """A batch cannot be settled yet because a push works on one of its chunks."""
 
 
 class ChunkEnd(NamedTuple):
-    """How work on a chunk ended: its state, deliveries that succeeded and failed, and what is noted of its targets."""
+    """How work on a chunk ended: its state, succeeded and failed deliveries, and the tallies of its targets."""
 
     state: ChunkState
     succeeded: int
@@ -53,7 +53,7 @@ class Chunks(Database):
     ) -> bool:
         """Move a batch from buffered to routed, with its deadline, its chunks, and deferred matches.
 
-        False if somebody else did.
+        Returns False if another process did.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "deadline": deadline_at}
@@ -69,19 +69,19 @@ class Chunks(Database):
             return [_to_chunk(row) for row in connection.execute(statements.CHUNKS, {"of_batch": batch_id})]
 
     def chunk_totals(self, batch_id: str) -> list[ChunkTotal]:
-        """Return what the chunks of a batch that are handed out come to, by pool."""
+        """Return the totals of the chunks of a batch that are handed out, by pool."""
         with self._reading() as connection:
             rows = connection.execute(statements.CHUNK_TOTALS, {"of_batch": batch_id})
             return [ChunkTotal(row.pool, row.chunks, int(row.rows), int(row.size)) for row in rows]
 
     def withheld_pieces(self, batch_id: str) -> list[tuple[str, Piece]]:
-        """Return what of a batch is neither handed out nor on hold, each piece with the pool it is for."""
+        """Return the pieces of a batch that are neither handed out nor on hold, each with its pool."""
         with self._reading() as connection:
             rows = connection.execute(statements.WITHHELD_PIECES, {"of_batch": batch_id})
             return [(row.pool, piece) for row in rows for piece in _to_pieces(row.pieces)]
 
     def chunk_targets(self, batch_id: str) -> dict[int, frozenset[tuple[str, str]]]:
-        """Return the targets of each chunk of a batch that is handed out, as (rule, target), by its id."""
+        """Return the targets, as (rule, target), of each chunk of a batch that is handed out, by chunk id."""
         with self._reading() as connection:
             rows = connection.execute(statements.CHUNK_PIECES, {"of_batch": batch_id})
             return {row.chunk_id: frozenset((piece["rule"], piece["target"]) for piece in row.pieces) for row in rows}
@@ -95,15 +95,15 @@ class Chunks(Database):
         return found
 
     def chunk_counts(self, runner: str | None = None) -> dict[str, int]:
-        """Return how many chunks of uncommitted batches are in each state; a state without chunks is absent."""
+        """Return the number of chunks of uncommitted batches in each state; a state without chunks is absent."""
         with self._reading() as connection:
             return {row.state: row.chunks for row in connection.execute(statements.chunk_counts(runner))}
 
     def claim_chunk(self, batch_id: str, chunk_id: int, worker: str, until: datetime | None = None) -> Chunk | None:
-        """Claim a chunk until a time and return it; an earlier claim is lost.
+        """Claim a chunk until a time and return it; this invalidates an earlier claim.
 
-        Returns None, with nothing changed, if another claim has not run out, if the batch is not routed (any more), if
-        the chunk is completed, or if there is no such chunk.
+        Returns None and changes nothing if another claim has not expired, if the batch is not in state routed, if the
+        chunk is completed, or if it does not exist.
         """
         change = {"of_batch": batch_id, "of_chunk": chunk_id, "by": worker, "until": until, "now": self.now()}
         with self._writing() as connection:
@@ -114,33 +114,33 @@ class Chunks(Database):
             return _find(connection, batch_id, chunk_id)
 
     def live_claims(self, batch_id: str) -> list[LiveClaim]:
-        """Return the claims of a routed batch that have not run out, in order of the chunks."""
+        """Return the claims of a routed batch that have not expired, in order of the chunks."""
         of = {"of_batch": batch_id, "now": self.now()}
         with self._reading() as connection:
             return [LiveClaim(*row) for row in connection.execute(statements.LIVE_CLAIMS, of)]
 
     def renew_claim(self, batch_id: str, chunk_id: int, claim: int, until: datetime) -> bool:
-        """Make a claim last until a time; False if it is lost, or its push has ended."""
+        """Extend a claim until a time; return False if it is lost or its push has ended."""
         change = {"of_batch": batch_id, "of_chunk": chunk_id, "of_claim": claim, "until": until}
         with self._writing() as connection:
             return connection.execute(statements.RENEW_CLAIM, change).rowcount == 1
 
     def release_claim(self, batch_id: str, found: LiveClaim) -> bool:
-        """End the claim of a push that is dead; False if it was renewed since it was found."""
+        """End the claim of a dead push; return False if the claim was renewed since it was found."""
         change = {"of_batch": batch_id, "of_chunk": found.chunk_id, "of_claim": found.claim, "until": found.until}
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_CLAIM, change).rowcount == 1
 
     def record_late_segment(self, file: BatchFile) -> bool:
-        """Record a segment of a push that has lost its claim, while its batch is routed; False if it is not."""
+        """Record a segment of a push that lost its claim; return False if the batch is not in state routed."""
         with self._writing() as connection:
             return in_state(connection, file.batch_id, "routed") and record(connection, file)
 
     def record_segment(self, file: BatchFile, chunk_id: int, claim: int, cpu: int = 0) -> bool:
-        """Record an outcome segment, only while its batch is routed and the chunk stands under this claim.
+        """Record an outcome segment, only while its batch is routed and the chunk is under this claim.
 
-        `cpu`: microseconds that it took, which the chunk adds up. False if not: the claim is lost, and the worker must
-        stop. False also for a key that is taken.
+        `cpu`: its CPU time in microseconds, added to that of the chunk. Returns False if the claim is lost, and the
+        worker must stop then. Returns False also for a key that is taken.
         """
         with self._writing() as connection:
             recorded = (
@@ -154,9 +154,9 @@ class Chunks(Database):
             return recorded
 
     def end_chunk(self, batch_id: str, chunk_id: int, claim: int, end: ChunkEnd) -> bool:
-        """Note how work on a chunk ended, and what is told of its targets, only under this claim; False if it is lost.
+        """Record how work on a chunk ended, and the tallies of its targets; return False if the claim is lost.
 
-        The claim is lost once somebody else claims the chunk, or its batch is settled.
+        The claim is lost when another push claims the chunk or its batch is settled.
         """
         now = self.now()
         change = {
@@ -176,17 +176,17 @@ class Chunks(Database):
             return ended
 
     def begin_settlement(self, batch_id: str) -> bool:
-        """Move a batch from routed to settling and take its chunks from everybody.
+        """Move a batch from routed to settling and end all claims of its chunks.
 
-        From then on no segment of the batch can be recorded: what there is, is all there will be. False, with nothing
-        changed, if the batch was not routed, or if the claim of a push has not run out.
+        From then on no segment of the batch can be recorded, so its segments are final. Returns False and changes
+        nothing if the batch is not in state routed, or if the claim of a push has not expired.
         """
         now = self.now()
         try:
             with self._writing() as connection:
                 change = {"of_batch": batch_id, "expected": "routed", "to": "settling"}
                 begun = connection.execute(batch_statements.MOVE_BATCH, change).rowcount == 1
-                # after the batch's row is taken: a claim locks that row first, so that none comes in between
+                # after the batch's row is locked: a claim locks that row first, so none can intervene
                 if connection.execute(statements.ANY_LIVE, {"of_batch": batch_id, "now": now}).first() is not None:
                     raise _PushUnderWayError
                 if begun:

@@ -1,4 +1,4 @@
-"""How the ledger stores what SQL has no portable type for: times, JSON, and text from anywhere."""
+"""Column types for values that have no portable SQL type: times, JSON, and text from external sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.model.file_detail import FileDetail, decode_detail, encode_deta
 from eventbridge.model.partition import Partition
 from eventbridge.model.place import Span
 
-#: A number that the database gives and never gives again; SQLite counts only in a column that is plain INTEGER.
+#: A number that the database generates and never reuses; SQLite generates one only in a plain INTEGER column.
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ def microseconds(at: datetime) -> int:
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """An aware time in UTC, kept as BIGINT microseconds: the same in every database, and compared exactly."""
+    """An aware time in UTC, stored as BIGINT microseconds: the same in every database, and compared exactly."""
 
     impl = BigInteger
     cache_ok = True
@@ -45,7 +45,7 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 class JsonText(TypeDecorator[Any]):
-    """A JSON value kept as ASCII text, so that it is the same in every database; tuples come back as lists."""
+    """A JSON value stored as ASCII text, the same in every database; tuples are read as lists."""
 
     impl = Text
     cache_ok = True
@@ -55,7 +55,7 @@ class JsonText(TypeDecorator[Any]):
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        """Return what the JSON text says."""
+        """Return the value of the JSON text."""
         return None if value is None else json.loads(value)
 
 
@@ -65,7 +65,7 @@ def to_spans(found: Iterable[Any]) -> tuple[Span, ...]:
 
 
 class FileDetailText(TypeDecorator[FileDetail]):
-    """What a stage records of a file, kept as JSON text."""
+    """The detail that a stage records about a file, stored as JSON text."""
 
     impl = Text
     cache_ok = True
@@ -75,12 +75,12 @@ class FileDetailText(TypeDecorator[FileDetail]):
         return encode_detail(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> FileDetail:
-        """Return the record that the JSON text says."""
+        """Return the record of the JSON text."""
         return None if value is None else decode_detail(value)
 
 
 class Message(TypeDecorator[str]):
-    """Text that came from elsewhere (an exception, a response): at most 4,000 characters that any database takes.
+    """Text from an external source (an exception, a response): at most 4,000 characters that any database accepts.
 
     A chunk's end must be recorded whatever its error says, so NUL and lone surrogates are replaced, not refused.
     """
@@ -89,7 +89,7 @@ class Message(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Return the text as any database takes it."""
+        """Return the text in a form that any database accepts."""
         if value is None:
             return None
         return value[:4000].replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")

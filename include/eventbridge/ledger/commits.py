@@ -1,4 +1,4 @@
-"""Committing in the ledger: the one transaction after which a batch is history, and telling its bus."""
+"""Commits in the ledger: the one transaction that completes a batch, and the commit of its offsets to the bus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eventbridge.model.stat import Stat
 
 
 class Commits(Database):
-    """The part of the ledger about what is finished."""
+    """The part of the ledger about committed batches."""
 
     def commit_batch(
         self,
@@ -34,14 +34,14 @@ class Commits(Database):
         failed: Mapping[str, str] | None = None,
         stats: Sequence[Stat] = (),
     ) -> bool:
-        """Commit a settled batch: move the runner's offsets over its ranges, close what it had taken up, and
-        release the batch that follows it.
+        """Commit a settled batch: move the runner's offsets past its ranges, close the rows that it took, and release
+        the batch that follows it.
 
-        `settlement`: the key of the first one that it was reconciled with. `failed`: what failed of the `expect` of
-        rules, which are on hold from now on. `stats` are added to those of the minute.
-        All in one transaction; False if the batch is committed already.
-        Raises ReconciliationError, and changes nothing, if the batch is not settling or an offset
-        does not stand where its range starts; SettledAgainError if it has another settlement now; NotFoundError.
+        `settlement`: the key of the first settlement with which it was reconciled. `failed`: the failed expectations
+        (`expect`) by rule; these rules are put on hold. `stats` are added to those of the minute.
+        All changes are one transaction. Returns False if the batch is already committed.
+        Raises ReconciliationError, and changes nothing, if the batch is not settling or a committed offset
+        differs from the start of its range; SettledAgainError if it has another settlement now; NotFoundError.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "now": now}
@@ -58,17 +58,17 @@ class Commits(Database):
             return True
 
     def prove_settled_by(self, batch_id: str, settlement: str) -> None:
-        """Raise SettledAgainError if the first settlement of a batch is not the one of this key any more."""
+        """Raise SettledAgainError if the first settlement of a batch is no longer the one with this key."""
         with self._reading() as connection:
             prove_settled_by(connection, batch_id, settlement)
 
     def mark_bus_committed(self, batch_id: str) -> None:
-        """Note that the bus was told of a committed batch; again, or of one that is not committed: nothing."""
+        """Record that a committed batch's offsets were committed to its bus; no effect on a repeat or an open batch."""
         with self._writing() as connection:
             connection.execute(statements.MARK_BUS_COMMITTED, {"of_batch": batch_id, "now": self.now()})
 
     def bus_commits_outstanding(self, runner: str) -> list[Batch]:
-        """Return the runner's committed normal batches that its bus was not told of, oldest first."""
+        """Return the runner's committed normal batches whose offsets were not committed to its bus, oldest first."""
         with self._reading() as connection:
             return [
                 to_batch(row) for row in connection.execute(statements.BUS_COMMITS_OUTSTANDING, {"of_runner": runner})
@@ -76,7 +76,7 @@ class Commits(Database):
 
 
 def _release_following(connection: Connection, runner: str, batch_id: str) -> None:
-    """Let the batch that was opened behind one be its runner's, and its streaming task's open batch."""
+    """Make the batch that follows a batch the current one of its runner, and the open batch of its streaming task."""
     following = connection.execute(statements.RELEASE_FOLLOWING, {"of_batch": batch_id}).scalar()
     if following is not None:
         of = {"of_runner": runner, "before": batch_id, "of_batch": following}

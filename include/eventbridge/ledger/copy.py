@@ -20,18 +20,17 @@ _ROWS_AT_ONCE = 1_000
 def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
     """Copy every row of a ledger into one that is empty, and return how many rows each table has, by name.
 
-    The copy is the same ledger: it has its id, and goes on with its numbers. It is as of one moment, and all of it is
-    there afterwards, or nothing. Nobody can write to a file that is copied. A server goes on writing: what others
-    commit there after that moment is not in the copy, so end the processes that use it first. Raises UserError where
-    there is nothing to copy from, or something at the other end, LedgerError where the counts differ or a database
-    fails.
+    The copy is the same ledger: it keeps the id and continues the numbers. It shows one moment, and it is complete or
+    absent. No process can write to a file while it is copied. A server accepts writes during the copy, and commits
+    after that moment are not in the copy, so end the processes that use it first. Raises UserError if the source does
+    not exist or the destination is not empty, LedgerError if the counts differ or a database fails.
     """
     source, destination = Ledger.open(from_url), Ledger.open(to_url)
     try:
         if source.ledger_id == destination.ledger_id:
             raise UserError("Both URLs name one ledger: there is nothing to copy.")
         # The source is not changed. A writer's transaction keeps others from changing a file. On a server it would not,
-        # and each of its statements would see another moment: only a reader's sees the same one throughout.
+        # and each of its statements would see another moment; only a reader's transaction sees one moment throughout.
         reading = source._reading() if source._engine.spans_hosts else source._writing()
         with reading as there, destination._writing() as here:
             _refuse_full(here, destination)
@@ -66,7 +65,7 @@ def _copy(whole: Table, there: Connection, here: Connection) -> int:
 
 
 def _rows(whole: Table) -> Any:
-    """Return a table as what its columns hold: nothing is read and written again but for truth values."""
+    """Return a table with the stored values of its columns: only booleans are converted."""
     columns = (column(c.name, c.type) if isinstance(c.type, Boolean) else column(c.name) for c in whole.columns)
     return table(whole.name, *columns)
 

@@ -1,4 +1,4 @@
-"""The ledger's one connection to its database: transactions, locks between threads, nothing for a fork to inherit."""
+"""The ledger's one connection to its database: transactions, locks between threads, no connection across a fork."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.ledger.remedies import commit_errors, ledger_errors
 
 Clock = Callable[[], datetime]
 
-#: Guards the set below; taken before any database's own lock, never after.
+#: Guards the set below; acquired before the lock of any database, never after.
 _registering = threading.RLock()
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _forking: list[Database] = []
@@ -29,16 +29,16 @@ _commits = threading.local()
 
 
 def commits_of_this_thread() -> int:
-    """Return how many transactions this thread has committed, of whatever database."""
+    """Return how many transactions this thread has committed, in all databases."""
     return getattr(_commits, "count", 0)
 
 
 class Database:
     """One database, used through one connection by any thread of this process, one transaction at a time.
 
-    A transaction never sees anything but the database: no files, no network, no callbacks inside.
-    `clock` None: the database's own, so that processes of several hosts compare times by one clock.
-    Every error of SQLAlchemy leaves as LedgerError.
+    A transaction uses only the database: no files, no network, no callbacks inside.
+    `clock` None: the database's clock, so that processes on several hosts compare times by one clock.
+    Every error of SQLAlchemy is raised as LedgerError.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class Database:
             _databases.add(self)
 
     def now(self) -> datetime:
-        """Return the time by the ledger's clock: leases, due times and deadlines are compared by it."""
+        """Return the time of the ledger's clock, to which leases, due times and deadlines are compared."""
         return self._clock()
 
     def close(self) -> None:
-        """Let go of the connection; a later call opens it again."""
+        """Close the connection; a later call opens it again."""
         with self._lock, ledger_errors(self._engine):
             self._drop()
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """Run a transaction that changes the ledger: as a whole, or not at all if anything is raised inside."""
+        """Run a transaction that changes the ledger; an exception inside rolls all of it back."""
         engine = self._engine
         with self._lock, ledger_errors(engine), engine.turn_to_write(), self._connected() as connection:
             with connection.begin() as transaction:
@@ -76,7 +76,7 @@ class Database:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """Run a transaction that only reads: it sees one moment of the ledger, waits for nobody, hinders nobody."""
+        """Run a read-only transaction: it sees one moment of the ledger, waits for no other and blocks no other."""
         with (
             self._lock,
             ledger_errors(self._engine),
@@ -89,14 +89,14 @@ class Database:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        # The one connection is kept: to open one costs more than a transaction (SQLite makes several fsyncs).
+        # The one connection is kept: opening one costs more than a transaction (SQLite makes several fsyncs).
         if self._connection is None:
             self._connection = self._engine.connect()
             event.listen(self._connection, "before_cursor_execute", partial(_reach_execute, self._engine))
         try:
             yield self._connection
         except BaseException:
-            self._drop()  # whatever went wrong, the next transaction begins with a connection that is known to be good
+            self._drop()  # after any failure the next transaction begins with a new connection
             raise
 
     def _drop(self) -> None:
@@ -114,10 +114,9 @@ def _reach_execute(engine: LedgerEngine, _connection: object, _cursor: object, s
         fault_points.reach("ledger.execute")
 
 
-# No connection is open while this process forks: parent and child would talk to the database through one.
-# SQLite counts the locks of a file by process, in memory that a fork copies: a child that opens a file which its parent
-# has open takes no lock of its own, and what it commits is gone when the parent closes. (Seen, not feared: a test
-# shows it.)
+# No connection is open while this process forks: parent and child would share it.
+# SQLite counts the locks of a file per process, in memory that a fork copies: a child that opens a file which its
+# parent has open acquires no lock of its own, and its commits are lost when the parent closes. (A test shows it.)
 
 
 def _before_fork() -> None:

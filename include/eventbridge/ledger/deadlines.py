@@ -1,4 +1,4 @@
-"""Pending deliveries whose time runs out, in the ledger: letting go of what is late, telling of what soon will be."""
+"""Deadlines of pending deliveries in the ledger: releasing late ones, and reporting those that are running late."""
 
 from __future__ import annotations
 

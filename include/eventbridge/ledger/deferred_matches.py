@@ -1,4 +1,4 @@
-"""Deferred matches in the ledger: shares of batches that are not routed yet, and the rules that are on hold."""
+"""Deferred matches in the ledger: shares of batches that are not routed yet, and rules that are on hold."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def insert_deferred_matches(connection: Connection, deferred_matches: Sequence[D
 
 
 class DeferredMatches(Database):
-    """The part of the ledger about what is routed later."""
+    """The part of the ledger about matches that are routed later."""
 
     def deferred_matches(self) -> list[DeferredMatch]:
-        """Return all deferred matches, closed ones included, in the order they were made."""
+        """Return all deferred matches, including closed ones, in the order they were made."""
         with self._reading() as connection:
             return [_to_deferred_match(row) for row in connection.execute(statements.DEFERRED_MATCHES)]
 
     def deferred_matches_of(self, batch_id: str) -> list[DeferredMatch]:
-        """Return the deferred matches that a batch made, whatever became of them."""
+        """Return the deferred matches that a batch made, in any state."""
         with self._reading() as connection:
             return [
                 _to_deferred_match(row)
@@ -43,21 +43,21 @@ class DeferredMatches(Database):
             ]
 
     def deferred_matches_taken_by(self, batch_id: str) -> list[DeferredMatch]:
-        """Return the deferred matches that a batch took up, also after it closed them."""
+        """Return the deferred matches that a batch took, including those it has closed."""
         with self._reading() as connection:
             rows = connection.execute(statements.DEFERRED_MATCHES_TAKEN_BY, {"of_batch": batch_id})
             return [_to_deferred_match(row) for row in rows]
 
     def waiting_deferred_matches(self, runner: str | None = None) -> list[DeferredMatch]:
-        """Return the deferred matches that wait, scheduled, on hold or taken by a batch under way, the oldest first."""
+        """Return the waiting deferred matches (scheduled, on hold or taken by an uncommitted batch), oldest first."""
         with self._reading() as connection:
             found = [_to_deferred_match(row) for row in connection.execute(statements.WAITING_DEFERRED_MATCHES)]
         return [each for each in found if runner in (None, each.runner)]
 
     def waiting_spans(self, rule: str, *, but: str) -> tuple[list[Span], list[DeferredMatch]]:
-        """Return where the events lie that wait to be routed for a rule, leaving out what the batch `but` took.
+        """Return the positions of events that wait to be routed for a rule, without those that the batch `but` took.
 
-        Deferred matches that do not say where, as their rule had no ordered target then, are returned beside that.
+        The second value holds deferred matches without positions: their rule had no ordered target when they were made.
         """
         asked = {"of_rule": rule, "of_batch": but}
         with self._reading() as connection:
@@ -65,22 +65,22 @@ class DeferredMatches(Database):
             return spans, [_to_deferred_match(row) for row in connection.execute(statements.WITHOUT_SPANS, asked)]
 
     def deferred_match_due(self, now: datetime) -> bool:
-        """Return whether a batch of deferred matches can be planned at `now`; costs by rules, and not by what waits."""
+        """Return whether a batch of deferred matches can be planned at `now`; the cost grows with rules only."""
         with self._reading() as connection:
             return connection.execute(statements.ONE_DUE, {"now": now}).first() is not None
 
     def any_deferred_match(self) -> bool:
-        """Return whether anything is to be routed later, due or not."""
+        """Return whether any deferred match is open, due or not."""
         with self._reading() as connection:
             return connection.execute(statements.ONE_DEFERRED_MATCH).first() is not None
 
     def deferred_match_taken(self) -> bool:
-        """Return whether a batch under way has taken up deferred matches."""
+        """Return whether an uncommitted batch has taken deferred matches."""
         with self._reading() as connection:
             return connection.execute(statements.ONE_DEFERRED_MATCH_TAKEN).first() is not None
 
     def plan_deferred_matches(self, batch: Batch, deferred_match_ids: Sequence[int]) -> bool:
-        """Add a batch with the deferred matches it takes up; nothing and False if one is not free."""
+        """Add a batch with the deferred matches it takes; change nothing and return False if one is not free."""
         ids = sorted(set(deferred_match_ids))
         with self._writing() as connection:
             if len(connection.execute(statements.FREE_DEFERRED_MATCHES, {"ids": ids}).all()) != len(ids):
@@ -90,29 +90,32 @@ class DeferredMatches(Database):
             return True
 
     def hold_deferred_matches(self, rule: str) -> int:
-        """Hold what of a rule is not taken; return how many deferred matches."""
+        """Put the untaken deferred matches of a rule on hold; return how many."""
         with self._writing() as connection:
             return connection.execute(statements.HOLD_DEFERRED_MATCHES, {"of_rule": rule, "now": self.now()}).rowcount
 
     def defer_deferred_matches(self, rule: str, until: datetime) -> int:
-        """Make what is due of a rule, and has not reached its age, due at `until`; return how many deferred matches."""
+        """Defer the due deferred matches of a rule that have not expired to `until`; return how many."""
         change = {"of_rule": rule, "now": self.now(), "until": until}
         with self._writing() as connection:
             return connection.execute(statements.POSTPONE_DEFERRED_MATCHES, change).rowcount
 
     def release_deferred_matches(self, rule: str) -> int:
-        """Make what is on hold of a rule due now; the time it was on hold is put on its expiry. Return how many."""
+        """Make the deferred matches of a rule that are on hold due now; return how many.
+
+        The time that they were on hold is added to their expiry.
+        """
         now = self.now()
         change = {"of_rule": rule, "now": now, "microseconds": microseconds(now)}
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_DEFERRED_MATCHES, change).rowcount
 
     def hold_rule(self, rule: str, version: str, reason: str) -> None:
-        """Note that a rule, in this version, must not be routed until a person acts or its file changes."""
+        """Put this version of a rule on hold: it is not routed until a person acts or its file changes."""
         self._note_rule(rule, "on_hold", version, reason)
 
     def release_rule(self, rule: str) -> None:
-        """Note that a rule may be routed again."""
+        """Release a rule, so that it is routed again."""
         self._note_rule(rule, "enabled", "", "")
 
     def rules_on_hold(self) -> dict[str, RuleOnHold]:
@@ -138,7 +141,7 @@ class DeferredMatches(Database):
 def _deferred_match_row(row: DeferredMatch) -> dict[str, Any]:
     values = dict(vars(row))
     del values["deferred_match_id"]
-    return values | {"size": 0}  # not known before it is read
+    return values | {"size": 0}  # unknown until it is read
 
 
 def _to_deferred_match(row: Row[Any]) -> DeferredMatch:

@@ -1,4 +1,4 @@
-"""What the definitions of the ledger's tables are made with: names of constraints, fixed words, partial indexes."""
+"""Helpers for the definitions of the ledger's tables: constraint names, fixed words, partial indexes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ metadata = MetaData(
 )
 
 
-#: How a table is kept whose long key is most of a row: by that, and not by a number beside it.
+#: Options of a table whose long key is most of a row: it is stored by that key, without a row number.
 BY_KEY: dict[str, Any] = {"sqlite_with_rowid": False}
 
 
 def word(name: str) -> ColumnElement[str]:
-    """Return a fixed word of the schema as SQL text, never a parameter: only so can a partial index be used."""
+    """Return a fixed word of the schema as SQL text: a partial index cannot be used with a parameter."""
     return literal_column(f"'{name}'", Text)
 
 
 def one_of(column: str, names: object) -> CheckConstraint:
-    """Return the constraint that a column holds one of a Literal's words."""
+    """Return the constraint that a column holds one of the words of a Literal."""
     values = ", ".join(f"'{name}'" for name in get_args(names))
     return CheckConstraint(f"{column} IN ({values})", name=column)
 

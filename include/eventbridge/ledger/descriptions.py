@@ -1,4 +1,4 @@
-"""What the recorded files of a batch hold, decoded once: a stage asks for the same descriptions many times."""
+"""Details of the recorded files of a batch, decoded once: a stage requests the same details many times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.model.file_detail import decode_detail
 
 
 class Descriptions:
-    """Keeps the decoded files of the batch that was asked for last, and of no other; for any thread."""
+    """Keeps the decoded files of the most recently requested batch only; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class Descriptions:
     def _decoded(self, row: Row[Any]) -> BatchFile:
         name = (row.kind, row.key)
         known = self._files.get(name)
-        # A file may have been forgotten, and another one recorded under its key.
+        # A file may have been deleted and another one recorded under its key.
         if known is None or known[0] != row.detail or (known[1].path, known[1].rows) != (row.path, row.rows):
             file = BatchFile(**dict(row._mapping) | {"detail": decode_detail(row.detail)})
             known = self._files[name] = (row.detail, file)

@@ -18,41 +18,41 @@ _IDS_AT_ONCE = 500
 
 
 class _Lost(Exception):
-    """Somebody else was first; the transaction is rolled back."""
+    """Another process was first; the transaction is rolled back."""
 
 
 class EventIndex(Database):
     """The part of the ledger about the index of event ids."""
 
     def index_files(self, since: datetime | None = None, until: datetime | None = None) -> list[IndexFile]:
-        """Return the files of the index, of days that begin within a time or of all."""
+        """Return the files of the index, of days that begin within a period or of all days."""
         times = {"since": since or _EVER["since"], "until": until or _EVER["until"]}
         with self._reading() as connection:
             return [IndexFile(**row._mapping) for row in connection.execute(statements.INDEX_FILES, times)]
 
     def unindexed_batches(self, since: datetime, until: datetime) -> list[Batch]:
-        """Return the normal batches planned within a time that have their archive and are not in the index."""
+        """Return the normal batches planned within a period that have their archive and are not in the index."""
         times = {"since": since, "until": until}
         with self._reading() as connection:
             found = connection.execute(statements.unindexed(committed=False, limited=False), times)
             return [to_batch(row) for row in found]
 
     def batches_to_index(self, limit: int) -> list[Batch]:
-        """Return committed normal batches that the index does not have with their archive, the oldest first."""
+        """Return committed normal batches that have an archive which is not in the index, oldest first."""
         with self._reading() as connection:
             found = connection.execute(statements.unindexed(committed=True, limited=True), _EVER | {"most": limit})
             return [to_batch(row) for row in found]
 
     def archive_of(self, batch_ids: Sequence[str]) -> list[tuple[IndexedFile, bool]]:
-        """Return the archive files of batches; True beside one: it has messages that are not events."""
+        """Return the archive files of batches, each with True if it has messages that are not events."""
         with self._reading() as connection:
             rows = connection.execute(statements.ARCHIVE_OF, {"ids": list(batch_ids)}).all()
         return [(IndexedFile(row.batch_id, row.path), _has_malformed(row.detail)) for row in rows]
 
     def publish_index(self, file: IndexFile, batch_ids: Collection[str], instead_of: Sequence[IndexFile]) -> bool:
-        """Add a file, note that batches are in it, and forget the files whose rows it has: all of it, or nothing.
+        """Add a file, record that batches are in it, and delete the records of files that it replaces: all or nothing.
 
-        False if one of the batches is in the index already, or one of the files is not there any more.
+        Returns False if one of the batches is already in the index, or one of the files no longer exists.
         """
         ids = sorted(batch_ids)
         try:
@@ -71,23 +71,23 @@ class EventIndex(Database):
         return True
 
     def drop_index(self, day: datetime) -> None:
-        """Forget the files of a day of which no archive is left."""
+        """Delete the records of index files of a day without an archive."""
         with self._writing() as connection:
             connection.execute(statements.DROP_INDEX_OF_DAY, {"of_day": day})
 
     def forget_index(self, day: datetime) -> None:
-        """Forget the index of a day: its batches are looked through until they are indexed again."""
+        """Delete the index records of a day: its batches are searched directly until they are indexed again."""
         with self._writing() as connection:
             connection.execute(statements.DROP_INDEX_OF_DAY, {"of_day": day})
             connection.execute(statements.MARK_UNINDEXED, {"since": day, "until": day + timedelta(days=1)})
 
     def has_archive(self, since: datetime, until: datetime) -> bool:
-        """Return whether a batch planned within a time has its archive."""
+        """Return whether any batch planned within a period has its archive."""
         with self._reading() as connection:
             return connection.execute(statements.ONE_ARCHIVED, {"since": since, "until": until}).first() is not None
 
     def archived_batches(self, since: datetime, until: datetime, bus: str = "") -> ArchivedBatches:
-        """Return what there is of normal batches planned within a time, of one bus or ("") of all."""
+        """Return a summary of the normal batches planned within a period, of one bus or ("") of all."""
         statement = statements.ARCHIVED_BATCHES_OF_BUS if bus else statements.ARCHIVED_BATCHES
         with self._reading() as connection:
             row = connection.execute(

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Column, Table, Text
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata
 
-#: Each names the archive files of events of batches that were planned on `day` (UTC, its beginning).
+#: Each file names the archive files of batches that were planned on `day` (its beginning in UTC).
 event_index = Table(
     "event_index",
     metadata,

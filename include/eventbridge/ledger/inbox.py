@@ -1,4 +1,4 @@
-"""The inbox in the ledger: which files hold what queues handed out, and at which offsets."""
+"""The inbox in the ledger: the files with messages that queues handed out, and their offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Inbox(Database):
     """The part of the ledger about the inbox."""
 
     def inbox_ends(self, bus: str, topic: str) -> tuple[int, int]:
-        """Return the first offset that a topic's inbox holds, and the one that its next message gets."""
+        """Return the first offset in a topic's inbox, and the offset of its next message."""
         of = {"of_bus": bus, "of_topic": topic}
         with self._reading() as connection:
             end = connection.execute(statements.END, of).scalar() or 0
@@ -29,7 +29,7 @@ class Inbox(Database):
             return found
 
     def inbox_files(self, bus: str, topic: str, first: int, last: int) -> list[InboxFile]:
-        """Return the files that hold messages of the offsets `first` (included) to `last` (excluded), in order."""
+        """Return the files that hold messages at offsets `first` (included) to `last` (excluded), in order."""
         of = {"of_bus": bus, "of_topic": topic, "first": first, "last": last}
         with self._reading() as connection:
             return [
@@ -47,9 +47,9 @@ class Inbox(Database):
             ]
 
     def record_inbox_file(self, bus: str, topic: str, path: str, count: int, *, start: int) -> InboxFile | None:
-        """Record a file of `count` messages from offset `start` on; None if its topic does not end there any more.
+        """Record a file of `count` messages from offset `start` on; return None if its topic no longer ends there.
 
-        Another process was faster then, and may have recorded the same messages.
+        In that case another process was faster, and may have recorded the same messages.
         """
         file = InboxFile(bus, topic, start, start + count, path, 0, self.now(), acknowledged=False)
         with self._writing() as connection:
@@ -59,23 +59,23 @@ class Inbox(Database):
             return file
 
     def mark_acknowledged(self, file: InboxFile) -> None:
-        """Note that the queue knows of a file's messages, and hands them out no more."""
+        """Record that the queue has the acknowledgement of a file's messages and does not hand them out again."""
         with self._writing() as connection:
             connection.execute(
                 statements.ACKNOWLEDGED, {"of_bus": file.bus, "of_topic": file.topic, "first": file.start}
             )
 
     def note_came_again(self, bus: str, topic: str, count: int) -> None:
-        """Count messages that a queue handed out a second time, at the newest file of their topic."""
+        """Add messages that a queue handed out again to the count of the newest file of their topic."""
         of = {"of_bus": bus, "of_topic": topic}
         with self._writing() as connection:
             last = connection.execute(statements.END, of).scalar()
             connection.execute(statements.CAME_AGAIN, {**of, "last": last, "more": count})
 
     def inbox_files_below(self, bus: str, topic: str, offset: int, before: datetime) -> list[InboxFile]:
-        """Return the files that hold nothing from `offset` on and were stored before a time, but for the newest.
+        """Return the files that end at or before `offset` and were stored before a time, except the newest.
 
-        The newest file of a topic stays, as it says where the next one begins.
+        The newest file of a topic stays, because the next one begins at its end.
         """
         of = {"of_bus": bus, "of_topic": topic}
         with self._reading() as connection:
@@ -93,6 +93,6 @@ class Inbox(Database):
             ]
 
     def drop_inbox_files(self, bus: str, topic: str, offset: int) -> None:
-        """Forget the files of a topic that end at `offset` or before."""
+        """Delete the records of a topic's files that end at or before `offset`."""
         with self._writing() as connection:
             connection.execute(statements.DROP, {"of_bus": bus, "of_topic": topic, "last": offset})

@@ -1,4 +1,4 @@
-"""The ledger's table of the inbox: files in the store that hold what queues handed out; see `ledger.tables`."""
+"""The ledger's table of the inbox: files in the store with messages of queues; see `ledger.tables`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Boolean, Column, PrimaryKeyConstraint, Table,
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata
 
-#: Messages `start` (included) to `end` (excluded) of a topic; `again` of those received since came a second time.
+#: Messages `start` (included) to `end` (excluded) of a topic; `again`: how many received since were repeats.
 #: Not `acknowledged`: the queue may hand them out again.
 inbox_file = Table(
     "inbox_file",

@@ -1,4 +1,4 @@
-"""Ingestion in the ledger: whether new events are taken."""
+"""Ingestion in the ledger: whether runners take new events."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Ingestion(Database):
     """The part of the ledger about ingestion."""
 
     def ingestion_stop(self) -> IngestionStop | None:
-        """Return why no new events are taken, None while they are."""
+        """Return why ingestion is stopped; None if it is not."""
         with self._reading() as connection:
             row = connection.execute(statements.INGESTION_STOP).one_or_none()
             return None if row is None else IngestionStop(**row._mapping)
 
     def stop_ingestion(self, reason: str, cause: StopCause) -> bool:
-        """Note that no new events are taken, and queue the event that tells of it; False if it was stopped."""
+        """Stop ingestion and queue the event that reports it; return False if it was already stopped."""
         stop = IngestionStop(reason, self.now(), cause)
         with self._writing() as connection:
             if connection.execute(statements.STOP_INGESTION, {"singleton": 1, **vars(stop)}).rowcount == 0:
@@ -28,7 +28,7 @@ class Ingestion(Database):
             return True
 
     def resume_ingestion(self) -> bool:
-        """Note that new events are taken again, and queue the event that tells of it; False if they were."""
+        """Resume ingestion and queue the event that reports it; return False if it was not stopped."""
         now = self.now()
         with self._writing() as connection:
             row = connection.execute(statements.INGESTION_STOP).one_or_none()

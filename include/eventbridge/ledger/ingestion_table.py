@@ -1,4 +1,4 @@
-"""The ledger's table about ingestion: at most one row, which says why no new events are taken."""
+"""The ledger's table about ingestion: at most one row, with the reason why ingestion is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger as its callers see it: every method is one transaction, and every change a compare-and-set."""
+"""The ledger's interface: every method is one transaction, and every change is a compare-and-set."""
 
 from __future__ import annotations
 
@@ -80,20 +80,20 @@ class Ledger(
 ):
     """The state of all runners.
 
-    Times are aware and in UTC. A method that returns False has lost against somebody else and changed nothing.
-    Every method raises LedgerError, with a remedy, where the database fails; then, too, nothing was changed
-    (but for a failure while committing, after which the change is there as a whole or not at all).
+    Times are aware and in UTC. A method that returns False has lost against another process and changed nothing.
+    Every method raises LedgerError, with a remedy, if the database fails; nothing was changed then either
+    (except after a failure during the commit: then the change is either complete or absent).
     """
 
     @classmethod
     def open(cls, url: str, clock: Clock | None = None, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Self:
         """Open the ledger at a SQLAlchemy URL.
 
-        In SQLite its tables are made or migrated first if they are not of today; the folder must exist, the file need
+        In SQLite the tables are created or migrated first if they are not current; the folder must exist, the file need
         not. In PostgreSQL only `migrate` does that, and LedgerError names the command.
         Any number of processes may open one ledger at once.
-        `clock` None: the database's own, which every process that opens it shares.
-        `busy_timeout_seconds` is how long a transaction waits for another process's.
+        `clock` None: the database's clock, which all processes that open it share.
+        `busy_timeout_seconds`: how long a transaction waits for another process's transaction.
         Raises LedgerError also for a ledger that a newer version has migrated, and for another program's database.
         """
         ledger = cls(url, clock, busy_timeout_seconds)
@@ -106,9 +106,9 @@ class Ledger(
 
     @classmethod
     def migrate(cls, url: str) -> tuple[str | None, str]:
-        """Make the tables of a ledger, or bring them up to date; return the revisions before (None: no tables) and now.
+        """Create or migrate the tables of a ledger; return the revisions before (None: no tables) and after.
 
-        Several processes may do it at once. Raises LedgerError as `open` does.
+        Several processes may call it at once. Raises LedgerError as `open` does.
         """
         ledger = cls(url)
         try:

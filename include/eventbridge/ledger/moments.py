@@ -1,4 +1,4 @@
-"""The ledger at one moment: all that metrics tell of it, read in one transaction."""
+"""The ledger at one moment: all values that metrics need, read in one transaction."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from eventbridge.model.target_state import TargetStatus
 
 
 class Moments(Database):
-    """The part of the ledger that is read as a whole."""
+    """The part of the ledger that is read in one transaction."""
 
     def moment(self, *, of_targets: bool) -> Moment:
-        """Return the ledger at one moment: whatever is changed meanwhile, its numbers fit together.
+        """Return the ledger at one moment: its numbers are consistent, whatever changes meanwhile.
 
-        `of_targets`: with the stats of each target.
+        `of_targets`: include the stats of each target.
         """
         now, host_now = self.now(), datetime.now(UTC)
         scopes: tuple[Scope, ...] = ("bus", "target") if of_targets else ("bus",)

@@ -1,4 +1,4 @@
-"""Committed offsets in the ledger: where a consumer group starts, and how far it has come."""
+"""Committed offsets in the ledger: where a consumer group starts, and its current offsets."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from eventbridge.model.partition import Partition
 
 
 class Offsets(Database):
-    """The part of the ledger about committed offsets; a consumer group is named as its runner is."""
+    """The part of the ledger about committed offsets; a consumer group has the name of its runner."""
 
     def register_partitions(
         self, group: str, bus: str, offsets: Mapping[Partition, int], identities: Mapping[str, str] | None = None
     ) -> None:
         """Set where a group starts in partitions of a bus.
 
-        A partition that is registered keeps its offset and identity.
+        A registered partition keeps its offset and identity.
 
-        `identities`: those of the logs that the offsets count on, by topic.
+        `identities`: the identities of the logs to which the offsets refer, by topic.
         """
         now = self.now()
         rows = [
@@ -48,14 +48,14 @@ class Offsets(Database):
                 connection.execute(statements.REGISTER_PARTITIONS, rows)
 
     def identify_bus(self, group: str, identities: Mapping[str, str]) -> None:
-        """Note which logs a group's offsets count on, by topic, where that is not known; what is known stays."""
+        """Record the identities of the logs to which a group's offsets refer, by topic; known identities stay."""
         rows = [{"of_group": group, "of_topic": topic, "identity": identity} for topic, identity in identities.items()]
         if rows:
             with self._writing() as connection:
                 connection.execute(statements.IDENTIFY_BUS, rows)
 
     def committed_offsets(self, group: str) -> dict[Partition, int]:
-        """Return the offset next to be taken from each registered partition of a group; empty for an unknown group."""
+        """Return the next offset to take from each registered partition of a group; empty for an unknown group."""
         return {found.partition: found.offset for found in self.consumer_offsets(group)}
 
     def consumer_offsets(self, group: str | None = None) -> list[ConsumerOffset]:
@@ -64,9 +64,9 @@ class Offsets(Database):
             return offsets_of(connection, group)
 
     def first_offsets(self, bus: str) -> dict[Partition, dict[str, int]]:
-        """Return by partition where each runner of a bus begins: with its oldest batch on record, else where it stands.
+        """Return, by partition, the first offset of each runner of a bus: that of its oldest batch, else its current one.
 
-        Costs by the batches of the bus.
+        The cost grows with the number of batches of the bus.
         """
         found: dict[Partition, dict[str, int]] = defaultdict(dict)
         with self._reading() as connection:
@@ -98,7 +98,7 @@ def offsets_of(connection: Connection, group: str | None = None) -> list[Consume
 def move_offset(connection: Connection, group: str, moved: Range, now: datetime) -> None:
     """Move a committed offset from the start of a range to its end, in the transaction of `commit_batch`.
 
-    Raises ReconciliationError if it does not stand at the start; then the transaction must not be committed.
+    Raises ReconciliationError if the offset is not at the start; the transaction must not be committed then.
     """
     partition = moved.partition
     change = {

@@ -1,4 +1,4 @@
-"""Operational events in the ledger: queued in the transaction that makes them true, until a stage published them."""
+"""Operational events in the ledger: queued in the transaction that makes them true, until a stage publishes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.ledger.statements import operations as statements
 
 
 def queue_events(connection: Connection, events: Sequence[OperationalEvent]) -> None:
-    """Queue events in the transaction that makes them true; one that waits already is queued once."""
+    """Queue events in the transaction that makes them true; a queued event is not added again."""
     if events:
         connection.execute(statements.QUEUE_EVENTS, [vars(event) for event in events])
 
@@ -22,17 +22,17 @@ class Operations(Database):
     """The part of the ledger about operational events."""
 
     def queue_operational_events(self, events: Sequence[OperationalEvent]) -> None:
-        """Queue events of something that is durable elsewhere, in the store; one that waits already is queued once."""
+        """Queue events of something that is already durable in the store; a queued event is not added again."""
         with self._writing() as connection:
             queue_events(connection, events)
 
     def waiting_operational_events(self, most: int) -> list[OperationalEvent]:
-        """Return at most so many events that wait to be published, in the order in which they happened."""
+        """Return at most `most` events that wait to be published, in the order in which they happened."""
         with self._reading() as connection:
             return [_to_event(row) for row in connection.execute(statements.WAITING_EVENTS, {"most": most})]
 
     def drop_operational_events(self, event_ids: Sequence[str]) -> None:
-        """Forget events that were published."""
+        """Delete events that were published."""
         with self._writing() as connection:
             connection.execute(statements.DROP_EVENTS, {"ids": list(event_ids)})
 

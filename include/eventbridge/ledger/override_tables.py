@@ -8,7 +8,7 @@ from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
 from eventbridge.model.override import OverrideKind
 
-#: What holds until an operator clears it; `target` "" = of the rule.
+#: Each override holds until an operator clears it; `target` "" = of the rule.
 override = Table(
     "override",
     metadata,

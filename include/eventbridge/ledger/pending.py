@@ -1,4 +1,4 @@
-"""Pending deliveries in the ledger: adding them, taking what is due for a batch, holding and releasing."""
+"""Pending deliveries in the ledger: adding them, taking due ones for a batch, holding and releasing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eventbridge.model.batch import Batch, BatchFile, BatchState
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.pending import DueTarget, PendingCount, PendingDeliveries, PendingState, WaitingTarget
 
-#: Rows named by one UPDATE; a database limits the parameters of a statement (SQLite: 32,766).
+#: The most rows that one UPDATE names; a database limits the parameters of a statement (SQLite: 32,766).
 _IDS_AT_ONCE = 1_000
 
 _NAME_COLUMNS = tuple(column.name for column in PENDING_NAME)
@@ -34,13 +34,14 @@ class Pending(Database):
     """The part of the ledger about deliveries that wait for another batch."""
 
     def add_pending(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
-        """Add pending deliveries and return how many rows are new; a row that exists changes nothing.
+        """Add pending deliveries and return how many rows are new; a row that exists stays as it is.
 
-        Rows of a batch that follow from its first `settlement` (its key): raises SettledAgainError, and adds nothing,
-        if the batch has another one now.
+        `settlement`: the key of the first settlement of the batch, from which the rows are derived. Raises
+        SettledAgainError, and adds nothing, if the batch has another one now.
 
-        A row with `held` is pending on hold; due, if that is what a person said to it. Raises ReconciliationError, and
-        adds nothing, if a row has the name of another one (see PendingDeliveries) but other files: one would be lost.
+        A row with `held` is added on hold, or due if `held` marks an operator's decision about it. Raises
+        ReconciliationError, and adds nothing, if a row has the name of another one (see PendingDeliveries) but other
+        files: one would be lost.
         """
         if not rows:
             return 0
@@ -55,7 +56,7 @@ class Pending(Database):
             return pending
 
     def anything_due(self, now: datetime) -> bool:
-        """Return whether `due_targets` finds any; what is due, and what is not, does not add to its cost."""
+        """Return whether `due_targets` finds any; the cost does not depend on how many deliveries are pending."""
         with self._reading() as connection:
             first = connection.execute(due.FIRST_DUE, {"now": now}).one()
             if first.can_go or first.seen < due.FIRST_ROWS:
@@ -63,7 +64,7 @@ class Pending(Database):
             return connection.execute(due.due_targets(None), {"now": now}).first() is not None
 
     def anything_taken(self) -> bool:
-        """Return whether a batch under way has taken up pending deliveries."""
+        """Return whether an uncommitted batch has taken pending deliveries."""
         with self._reading() as connection:
             return connection.execute(due.ONE_TAKEN).first() is not None
 
@@ -73,10 +74,10 @@ class Pending(Database):
             return connection.execute(due.ONE_WAITING).first() is not None
 
     def due_targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
-        """Return the targets with deliveries due at `now`; the longest waiting first.
+        """Return the targets with deliveries due at `now`, the longest waiting first.
 
-        A target that is disabled or paused, or whose breaker is open, is left out, but for what can only be
-        dead-lettered. The cost depends on how many targets wait, and not on how many deliveries.
+        A target that is disabled or paused, or whose breaker is open, is left out, except for deliveries that can only
+        be dead-lettered. The cost depends on how many targets wait, not on how many deliveries.
         """
         with self._reading() as connection:
             rows = connection.execute(due.due_targets(runner), {"now": now})
@@ -94,9 +95,9 @@ class Pending(Database):
     ) -> list[PendingDeliveries]:
         """Return pending rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
 
-        At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a target that is disabled
-        or paused, or whose breaker is open, only what can only be dead-lettered. The smallest are those of the 1,000
-        that wait longest. The cost depends on `limit_rows`, and not on how much is pending or due.
+        Returns at most `limit_rows` rows, each of which may hold many deliveries. For a target that is disabled or
+        paused, or whose breaker is open, it returns only rows that can only be dead-lettered. `smallest` chooses
+        among the 1,000 that wait longest. The cost depends on `limit_rows`, not on how much is pending or due.
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
         with self._reading() as connection:
@@ -105,15 +106,15 @@ class Pending(Database):
             return [to_pending(row) for row in connection.execute(query, of)]
 
     def plan_taken(self, batch: Batch, chunks: Sequence[Chunk], pending_ids: Sequence[int]) -> bool:
-        """Add a batch with its chunks and give it the pending rows it takes up: all of them, or nothing and False.
+        """Add a batch with its chunks and assign it the pending rows that it takes: all, or none and return False.
 
-        False if any of the rows is not due or was taken by another batch, or is of an order shard of which another
-        batch has rows: of a shard one batch at a time is under way. The batch and its chunks are added as
+        Returns False if any of the rows is not due or was taken by another batch, or belongs to an order shard of which
+        another batch has rows: only one batch of a shard is open at a time. The batch and its chunks are added as
         they are given (a batch that begins at push: routed, with a deadline).
         """
         ids = sorted(set(pending_ids))
         with self._writing() as connection:
-            # One planner after another: two that take different rows of one shard would not see each other's.
+            # Planners run one after another: two that take different rows of one shard would not see each other's rows.
             connection.execute(offset_statements.TAKE_TURN)
             free = [connection.execute(statements.FREE_PENDING, {"ids": some}).all() for some in _slices(ids)]
             if sum(map(len, free)) != len(ids):
@@ -127,38 +128,38 @@ class Pending(Database):
             return True
 
     def taken_targets(self) -> set[tuple[str, str]]:
-        """Return (rule, target) of what batches under way have taken up."""
+        """Return the (rule, target) of the pending rows that uncommitted batches have taken."""
         with self._reading() as connection:
             return {(row.rule, row.target) for row in connection.execute(due.TAKEN_TARGETS)}
 
     def last_taken(self, batches: int) -> dict[tuple[str, str], str]:
-        """Return by which of the newest so many retry batches each (rule, target) was taken up last; no other ones."""
+        """Return the last of the newest `batches` retry batches that took each (rule, target); others are absent."""
         with self._reading() as connection:
             rows = connection.execute(statements.LAST_TAKEN, {"batches": batches})
             return {(row.rule, row.target): row.batch_id for row in rows}
 
     def pending_taken_by(self, batch_id: str) -> list[PendingDeliveries]:
-        """Return the pending rows that a batch took up, also after it closed them."""
+        """Return the pending rows that a batch took, including those it has closed."""
         with self._reading() as connection:
             return [to_pending(row) for row in connection.execute(statements.PENDING_TAKEN_BY, {"of_batch": batch_id})]
 
     def pending_of(self, batch_id: str) -> list[PendingDeliveries]:
-        """Return the rows that a batch left pending, whatever became of them."""
+        """Return the rows that a batch left pending, in any state."""
         with self._reading() as connection:
             return [to_pending(row) for row in connection.execute(statements.PENDING_OF, {"of_batch": batch_id})]
 
     def set_aside(
         self, batch_id: str, state: BatchState, files: Sequence[BatchFile], old: str, settlement: BatchFile | None
     ) -> bool:
-        """Forget files of a batch in this state, and record the settlement that it has instead of the `old` first one.
+        """Delete the records of files of a batch in this state, and replace the `old` first settlement with a new one.
 
-        With the old settlement its supplements, dead letters and its pending rows are forgotten. False, and nothing
-        is changed, if the batch is in another state, or one of its pending rows was taken; raises SettledAgainError if
-        another settlement than the old one is its first. Without a settlement only the files are forgotten.
+        The old settlement's supplements, dead letters and pending rows are deleted with it. Returns False, and changes
+        nothing, if the batch is in another state or one of its pending rows was taken. Raises SettledAgainError if the
+        first settlement is not the old one. Without a settlement only the records of files are deleted.
         """
         of = {"of_batch": batch_id}
         with self._writing() as connection:
-            # written, though it stays as it is: nobody reads or writes the row until this is done
+            # written unchanged: no other transaction reads or writes the row until this one ends
             if connection.execute(batch_statements.MOVE_BATCH, of | {"expected": state, "to": state}).rowcount == 0:
                 return False
             prove_settled_by(connection, batch_id, old)
@@ -174,12 +175,12 @@ class Pending(Database):
     def pending(
         self, state: PendingState | None = None, runner: str | None = None, rule: str | None = None
     ) -> list[PendingDeliveries]:
-        """Return pending rows, closed ones included unless `state` says otherwise, in the order they were added."""
+        """Return pending rows in the order they were added, including closed ones unless `state` says otherwise."""
         with self._reading() as connection:
             return [to_pending(row) for row in connection.execute(statements.pending_rows(state, runner, rule))]
 
     def pending_counts(self, runner: str | None = None) -> list[PendingCount]:
-        """Return how much waits (scheduled or on hold, taken or not) by rule, target, state and reason."""
+        """Return counts of waiting deliveries (scheduled or on hold, taken or not): by rule, target, state, reason."""
         with self._reading() as connection:
             return [
                 PendingCount(
@@ -189,26 +190,26 @@ class Pending(Database):
             ]
 
     def pending_by_rule(self) -> dict[str, int]:
-        """Return how many deliveries of each rule wait, taken or not; rules without any are left out."""
+        """Return the number of waiting deliveries of each rule, taken or not; rules without any are absent."""
         with self._reading() as connection:
             return {row.rule: int(row.deliveries) for row in connection.execute(statements.PENDING_BY_RULE)}
 
     def hold_pending(self, rule: str, target: str, reason: str) -> int:
-        """Hold what of a target is due, now or later, and not taken nor to be dead-lettered; return how many rows."""
+        """Put the scheduled, untaken rows of a target on hold, except those to be dead-lettered; return how many."""
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.HOLD_PENDING, change).rowcount
 
     def waiting_targets(self, runner: str | None = None) -> list[WaitingTarget]:
-        """Return which targets have deliveries that wait, untaken, in which state and why they are on hold."""
+        """Return the targets with waiting, untaken deliveries, with the state and the reason of a hold."""
         with self._reading() as connection:
             return [WaitingTarget(**row._mapping) for row in connection.execute(statements.waiting_targets(runner))]
 
     def dead_letter_pending(self, rule: str, target: str, reason: str) -> int:
-        """Make what is on hold of a target for one reason due now, to be dead-lettered; return how many rows.
+        """Make the rows of a target that are on hold for one reason due now, to be dead-lettered; return how many.
 
-        It keeps `held` and `on_hold_since`, by which it is known: it is not on hold again and due even if its target is
-        disabled. `release_pending` makes it due as any other.
+        The rows keep `held` and `on_hold_since`, which mark them: they are not put on hold again, and they are due even
+        if their target is disabled. `release_pending` makes them due like any other row.
         """
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
         with self._writing() as connection:
@@ -217,11 +218,10 @@ class Pending(Database):
     def release_pending(
         self, rule: str, target: str, *, aged: bool = False, held: str | None = None, instead: str = ""
     ) -> int:
-        """Make what is on hold of a target due now, or only for the reason `held`; return how many rows.
+        """Make the rows of a target that are on hold due now, or only those with the reason `held`; return how many.
 
-        The time they were on hold is added to `on_hold_seconds` and put on `expires_at`,
-        unless it counts towards their age (`aged`: after a 410).
-        With `instead` they are not due but stay on hold, for that reason.
+        The time they were on hold is added to `on_hold_seconds` and `expires_at`, unless it counts towards their age
+        (`aged`: after a 410). With `instead` they stay on hold, for that reason.
         """
         now = self.now()
         change = {"of_rule": rule, "of_target": target, "now": now}
@@ -234,7 +234,7 @@ class Pending(Database):
             return connection.execute(statement, change).rowcount
 
     def hasten_pending(self, rule: str, target: str, first: datetime, last: datetime) -> int:
-        """Make due now what of a target falls due from `first` to `last`, both included; return how many deliveries."""
+        """Make deliveries of a target that fall due from `first` to `last` (both included) due now; return how many."""
         of = {"of_rule": rule, "of_target": target, "first": first, "last": last, "now": self.now()}
         with self._writing() as connection:
             count = int(connection.execute(statements.DEFERRED_COUNT, of).scalar_one())
@@ -243,7 +243,7 @@ class Pending(Database):
             return count
 
     def release_expired(self, now: datetime) -> int:
-        """Make due what is on hold for disabled targets and past its age, so that it can end; return how many rows."""
+        """Make due the expired rows that are on hold for disabled targets, so that they can end; return how many."""
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_EXPIRED, {"now": now}).rowcount
 
@@ -275,7 +275,7 @@ def to_pending(row: Row[Any]) -> PendingDeliveries:
 
 
 def _prove_same(connection: Connection, values: Sequence[dict[str, Any]]) -> None:
-    """Raise ReconciliationError unless every row is in the ledger with the very files that it was to be added with."""
+    """Raise ReconciliationError unless every row is in the ledger with the files that it was to be added with."""
     there: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
     for batch_id in sorted({row["batch_id"] for row in values}):
         for *name, files in connection.execute(statements.PENDING_NAMES, {"of_batch": batch_id}):

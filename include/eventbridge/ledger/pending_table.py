@@ -24,7 +24,7 @@ pending = Table(
     Column("reason", Text, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("lane", Text, nullable=False),
-    # What the row was added with: part of its name, and unlike due_at and held never changed.
+    # Values with which the row was added: part of its name, and, unlike due_at and held, never changed.
     Column("due_bucket", UtcTime, nullable=False),
     Column("hold_bucket", Text, nullable=False),
     Column("due_at", UtcTime, nullable=False),
@@ -42,13 +42,13 @@ pending = Table(
     Column("lineage", JsonText, nullable=False),
     Column("files", JsonText, nullable=False),
     Column("order_spans", JsonText, nullable=False, server_default="[]"),
-    # Of targets with `deliver_within`: when the youngest event was published, and when it was told that time runs out.
+    # For targets with `deliver_within`: when the youngest event was published, and when running late was reported.
     Column("published_at", UtcTime),
     Column("late_reported_at", UtcTime),
     one_of("state", PendingState),
     sqlite_autoincrement=True,
 )
-#: What a pending row is called: to add the same again is to add nothing.
+#: The name of a pending row: adding the same row again adds nothing.
 _NAME = "batch_id settlement chunk_id rule target reason attempts lane due_bucket hold_bucket"
 PENDING_NAME = tuple(pending.c[name] for name in _NAME.split())
 pending.append_constraint(UniqueConstraint(*PENDING_NAME))
@@ -60,7 +60,7 @@ UNTAKEN = WAITING & pending.c.taken_by.is_(None)
 UNTAKEN_IN_ORDER = UNTAKEN & pending.c.order_shard.is_not(None)
 partial("ix_pending_scheduled", SCHEDULED, pending.c.due_at, pending.c.rule, pending.c.target)
 partial("ix_pending_scheduled_of_target", SCHEDULED, pending.c.rule, pending.c.target, pending.c.due_at)
-#: The kinds of what is due: the watcher asks which there are, and reads the first row of each (`statements.due`).
+#: The kinds of due rows: the watcher lists the kinds and reads the first row of each (`statements.due`).
 SCHEDULED_KIND = (pending.c.rule, pending.c.target, pending.c.held, pending.c.runner)
 partial("ix_pending_scheduled_kind", SCHEDULED, *SCHEDULED_KIND, pending.c.due_at)
 partial("ix_pending_scheduled_expiry", SCHEDULED, pending.c.rule, pending.c.target, pending.c.expires_at)
@@ -74,14 +74,15 @@ TIMED = UNTAKEN & pending.c.published_at.is_not(None)
 UNREPORTED = TIMED & pending.c.late_reported_at.is_(None)
 partial("ix_pending_timed", TIMED, pending.c.rule, pending.c.target, pending.c.published_at)
 partial("ix_pending_unreported", UNREPORTED, pending.c.rule, pending.c.target, pending.c.published_at)
-#: The kinds of what waits: a retry run asks which there are, and reads one row of each (`statements.kinds`).
+#: The kinds of waiting rows: a retry run lists the kinds and reads one row of each (`statements.kinds`).
 PENDING_KIND = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held, pending.c.runner)
 partial("ix_pending_kind", UNTAKEN, *PENDING_KIND, pending.c.on_hold_since)
 _IN_SHARD = (pending.c.rule, pending.c.target, pending.c.order_shard)
 partial("ix_pending_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, pending.c.state, pending.c.held)
-# With all that its condition names, or SQLite, which cannot know how few these are, reads the index of all that waits.
+# It has all columns of its condition; otherwise SQLite, which cannot know how few these are, reads the index of all
+# waiting rows.
 partial("ix_pending_taken", TAKEN, *_IN_SHARD, pending.c.state, pending.c.taken_by)
-# Without its condition SQLite would look up `taken_by IS NULL` here, and read all that was never taken.
+# Without its condition SQLite would look up `taken_by IS NULL` here and read all rows that were never taken.
 partial("ix_pending_taken_by", pending.c.taken_by.is_not(None), pending.c.taken_by)
-# Without it every batch that is removed has the database read all that is pending, for the sake of the foreign key.
+# Without it the foreign key makes the database read all pending rows for every batch that is removed.
 partial("ix_pending_closed_by", pending.c.closed_by.is_not(None), pending.c.closed_by)

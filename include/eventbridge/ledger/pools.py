@@ -1,4 +1,4 @@
-"""The slots of pools in the ledger: what rule files set, and what an operator made of it."""
+"""The slots of pools in the ledger: those set by rule files, and those changed by an operator."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class Pools(Database):
     """The part of the ledger about pools."""
 
     def applied_slots(self) -> dict[str, AppliedSlots]:
-        """Return what rule files set and what was seen last, by pool."""
+        """Return the slots set by rule files and those last seen, by pool."""
         with self._reading() as connection:
             rows = connection.execute(statements.APPLIED_SLOTS)
             return {row.pool: AppliedSlots(**row._mapping) for row in rows}
 
     def note_slots(self, pool: str, slots: int, seen: int) -> None:
-        """Note that a rule file's slots count as set for a pool, and how many the pool has; writes what changed."""
+        """Record that a rule file's slots were set for a pool, and how many the pool has; write only changes."""
         now = self.now()
         row = {"pool": pool, "slots": slots, "applied_at": now, "seen_slots": seen, "seen_at": now}
         with self._writing() as connection:

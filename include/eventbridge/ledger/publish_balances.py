@@ -1,4 +1,4 @@
-"""What owners may publish, in the ledger: all servers of the API count together."""
+"""Publish balances of owners in the ledger, shared by all servers of the API."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from eventbridge.ledger.statements import publish_balances as statements
 
 
 class PublishBalances(Database):
-    """The part of the ledger about what owners may publish."""
+    """The part of the ledger about publish balances."""
 
     def grant_publishing(self, owner: str, per_second: float, events: int) -> Grant:
-        """Grant a call of so many events, and some ahead, to a server that publishes for an owner with this rate."""
+        """Grant a call of so many events, and some in advance, to a server that publishes for an owner at this rate."""
         now = self.now()
         of = {"of_owner": owner}
         with self._writing() as connection:

@@ -1,4 +1,4 @@
-"""The ledger's tables about quality: rules on hold as an expectation failed, and the hours that were checked."""
+"""The ledger's tables about quality: rules on hold after a failed expectation, and the hours that were checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ expectation_hold = Table(
     Column("since", UtcTime, nullable=False),
 )
 
-#: An hour that was checked, once; `failures` 0 = it passed. What was found is in the store.
+#: An hour that was checked, once; `failures` 0 = it passed. The findings are in the store.
 quality_check = Table(
     "quality_check",
     metadata,

@@ -20,7 +20,7 @@ from eventbridge.ledger.columns import JsonText, UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
 from eventbridge.model.redrive import RedriveState
 
-#: Dead letters that somebody asked to deliver again; `run` is the Airflow run, or the command, that asked.
+#: Dead letters to deliver again; `run` is the Airflow run, or the command, that requested it.
 redrive = Table(
     "redrive",
     metadata,
@@ -38,8 +38,8 @@ redrive = Table(
     one_of("state", RedriveState),
 )
 
-#: Which rows of a dead letter file a batch took up; `turn` counts the batches that took of the file, from 0:
-#: of two that take of it at once one finds its turn gone.
+#: Which rows of a dead letter file a batch took; `turn` counts the batches that took rows of the file, from 0:
+#: if two batches take rows of a file at once, the second finds its turn taken.
 redriven = Table(
     "redriven",
     metadata,

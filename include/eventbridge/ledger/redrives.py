@@ -1,4 +1,4 @@
-"""Redrives in the ledger: who asked to deliver dead letters again, and which batch took which dead letters."""
+"""Redrives in the ledger: requests to deliver dead letters again, and which batch took which dead letters."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from eventbridge.model.redrive import Redrive, Redriven, RedriveState
 
 
 class _Lost(Exception):
-    """Somebody else was first; the transaction is rolled back."""
+    """Another process was first; the transaction is rolled back."""
 
 
 class Redrives(Database):
     """The part of the ledger about dead letters that are delivered again."""
 
     def begin_redrive(self, redrive: Redrive) -> Redrive:
-        """Add a redrive and return it or, if its run has one already, return that one."""
+        """Add a redrive and return it; if its run already has one, return that one."""
         with self._writing() as connection:
             connection.execute(offset_statements.TAKE_TURN)  # see `mark_kept`
             connection.execute(statements.BEGIN_REDRIVE, vars(redrive) | {"selection": dict(redrive.selection)})
@@ -48,7 +48,7 @@ class Redrives(Database):
             return [_to_redrive(row) for row in connection.execute(statements.REDRIVES)]
 
     def recorded_redrives(self) -> list[Redrive]:
-        """Return the redrives that a server without Airflow recorded and that have not ended, the oldest first."""
+        """Return the redrives that a server without Airflow recorded and that have not ended, oldest first."""
         with self._reading() as connection:
             return [_to_redrive(row) for row in connection.execute(statements.RECORDED_REDRIVES)]
 
@@ -58,7 +58,7 @@ class Redrives(Database):
             connection.execute(statements.GO_ON, {"of_redrive": redrive_id, "at": until})
 
     def end_redrive(self, redrive_id: str, state: RedriveState) -> bool:
-        """Move a running redrive to `done` or `cancelled`; False if it has ended."""
+        """Move a running redrive to `done` or `cancelled`; return False if it has ended."""
         change = {"of_redrive": redrive_id, "to": state, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.END_REDRIVE, change).rowcount == 1
@@ -71,10 +71,10 @@ class Redrives(Database):
         taken: Sequence[Redriven],
         next_at: datetime,
     ) -> bool:
-        """Add a batch with its file and chunks and note which dead letters it takes: all of it, or nothing and False.
+        """Add a batch with its file and chunks and record the dead letters it takes: all, or nothing and return False.
 
-        False if the redrive is not running any more, or another batch has had one of the turns. `taken` is of one
-        redrive, which plans its next batch not before `next_at`.
+        Returns False if the redrive is no longer running, or another batch has had one of the turns. `taken` belongs
+        to one redrive, which plans its next batch not before `next_at`.
         """
         try:
             with self._writing() as connection:
@@ -84,7 +84,7 @@ class Redrives(Database):
         return True
 
     def redriven(self) -> dict[str, list[Redriven]]:
-        """Return what was ever taken, by dead letter file, in order of turns."""
+        """Return all rows that were ever taken, by dead letter file, in order of turns."""
         found: dict[str, list[Redriven]] = {}
         with self._reading() as connection:
             for row in connection.execute(statements.REDRIVEN):
@@ -92,13 +92,13 @@ class Redrives(Database):
         return found
 
     def redriven_of(self, file: str) -> list[Redriven]:
-        """Return what was ever taken of a dead letter file, in order of turns."""
+        """Return all rows that were ever taken from a dead letter file, in order of turns."""
         with self._reading() as connection:
             rows = connection.execute(statements.REDRIVEN_OF, {"of_file": file})
             return [Redriven(**row._mapping) for row in rows]
 
     def redriven_by(self, batch_id: str) -> list[Redriven]:
-        """Return what a batch took."""
+        """Return the dead letters that a batch took."""
         with self._reading() as connection:
             rows = connection.execute(statements.REDRIVEN_BY, {"of_batch": batch_id})
             return [Redriven(**row._mapping) for row in rows]

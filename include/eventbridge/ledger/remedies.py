@@ -1,4 +1,4 @@
-"""Turns what a database raises into LedgerError: what went wrong with the ledger, and what to do about it."""
+"""Turns the exceptions of a database into LedgerError: what went wrong with the ledger, and its remedy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _NO_REMEDY = "Run this again; if it stays, look at the database itself"
 
 
 class DatabaseFailure(Exception):
-    """An engine itself found that its database cannot be used."""
+    """An engine found that its database cannot be used."""
 
 
 class TransactionLostError(LedgerError):
-    """A transaction surely did not commit, and can be run again at once; see `eventbridge.ledger.run_again`."""
+    """A transaction certainly did not commit and can be run again at once; see `eventbridge.ledger.run_again`."""
 
 
 @contextmanager
 def ledger_errors(engine: LedgerEngine) -> Iterator[None]:
-    """Raise LedgerError, with a remedy, for whatever SQLAlchemy or the engine raises inside, before a commit."""
+    """Raise LedgerError, with a remedy, for any exception of SQLAlchemy or the engine before a commit."""
     try:
         yield
     except (SQLAlchemyError, DatabaseFailure) as error:
@@ -35,7 +35,7 @@ def ledger_errors(engine: LedgerEngine) -> Iterator[None]:
 
 @contextmanager
 def commit_errors(engine: LedgerEngine) -> Iterator[None]:
-    """Raise LedgerError for what a commit raises: whether it was made is not known where its response was lost."""
+    """Raise LedgerError for an exception of a commit: if its response was lost, it may have been made."""
     try:
         yield
     except SQLAlchemyError as error:
@@ -47,7 +47,7 @@ def _explained(error: Exception, engine: LedgerEngine) -> str:
 
 
 def explain(cause: str, engine: LedgerEngine) -> str:
-    """Return what went wrong, then its remedy, in one line; never shows the password of a URL."""
+    """Return the error and its remedy in one line, without the password of a URL."""
     shown = engine.url.render_as_string(hide_password=True)
     file = engine.url.database or ""
     if engine.is_full(cause):

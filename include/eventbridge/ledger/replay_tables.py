@@ -20,7 +20,7 @@ from eventbridge.ledger.columns import JsonText, UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
 from eventbridge.model.replay import ReplayState
 
-#: Archived events that somebody asked to deliver again; `run` is the Airflow run, or the command, that asked.
+#: Archived events to deliver again; `run` is the Airflow run, or the command, that requested it.
 replay = Table(
     "replay",
     metadata,
@@ -44,7 +44,7 @@ replay = Table(
     one_of("state", ReplayState),
 )
 
-#: Which rows of an archive file a replay looked through at a turn, and which of them a batch took up.
+#: Which rows of an archive file a replay searched at a turn, and which of them a batch took.
 replayed = Table(
     "replayed",
     metadata,

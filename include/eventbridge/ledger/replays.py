@@ -1,4 +1,4 @@
-"""Replays in the ledger: who asked to deliver archived events again, how far they came, which batch took what."""
+"""Replays in the ledger: requests to deliver archived events again, their positions, and the rows of each batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Replays(Database):
     """The part of the ledger about archived events that are delivered again."""
 
     def begin_replay(self, replay: Replay) -> Replay:
-        """Add a replay and return it or, if its run has one already, return that one."""
+        """Add a replay and return it; if its run already has one, return that one."""
         values = vars(replay) | {
             "selection": dict(replay.selection),
             "parts": msgspec.to_builtins(replay.parts),
@@ -45,7 +45,7 @@ class Replays(Database):
         return _to_replay(row)
 
     def replay_of_run(self, run: str) -> Replay | None:
-        """Return the replay that a run has begun, None if it has begun none."""
+        """Return the replay that a run has begun; None if there is none."""
         with self._reading() as connection:
             row = connection.execute(statements.REPLAY_OF_RUN, {"of_run": run}).one_or_none()
         return None if row is None else _to_replay(row)
@@ -56,18 +56,18 @@ class Replays(Database):
             return [_to_replay(row) for row in connection.execute(statements.REPLAYS)]
 
     def keeps_delivery_ids(self, replay_id: str) -> bool:
-        """Return whether deliveries of a replay have the ids that they had; False for what is not a replay."""
+        """Return whether deliveries of a replay keep their original ids; False for an id that is not a replay."""
         with self._reading() as connection:
             return connection.execute(statements.HAS_NEW_IDS, {"of_replay": replay_id}).scalar() is False
 
     def set_replay_state(self, replay_id: str, expected: ReplayState, to: ReplayState) -> bool:
-        """Pause a running replay, or resume a paused one; False if it is in another state."""
+        """Pause a running replay, or resume a paused one; return False if it is in another state."""
         change = {"of_replay": replay_id, "expected": expected, "to": to, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.SET_REPLAY_STATE, change).rowcount == 1
 
     def hand_over_replay(self, replay_id: str, run: str) -> bool:
-        """Resume a paused replay for another run that has no replay; False if it is not paused."""
+        """Resume a paused replay for another run that has no replay; return False if it is not paused."""
         with self._writing() as connection:
             change = {"of_replay": replay_id, "to_run": run, "now": self.now()}
             return connection.execute(statements.HAND_OVER_REPLAY, change).rowcount == 1
@@ -78,15 +78,15 @@ class Replays(Database):
             connection.execute(statements.POSTPONE_REPLAY, {"of_replay": replay_id, "at": until})
 
     def left_replays(self, before: datetime) -> list[Replay]:
-        """Return the replays that nobody has minded since a time, the longest first.
+        """Return the replays that no process has attended to since a time, the longest unattended first.
 
-        They are running, or have a batch that nobody has routed. Who plans, waits or changes a replay minds it.
+        They are running, or have a batch that is not routed. Planning, waiting for or changing a replay attends to it.
         """
         with self._reading() as connection:
             return [_to_replay(row) for row in connection.execute(statements.LEFT_REPLAYS, {"before": before})]
 
     def end_replay(self, replay_id: str, state: ReplayState) -> bool:
-        """Move a replay that has not ended to `done` or `cancelled`; False if it has ended."""
+        """Move a replay that has not ended to `done` or `cancelled`; return False if it has ended."""
         change = {"of_replay": replay_id, "to": state, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.END_REPLAY, change).rowcount == 1
@@ -100,10 +100,10 @@ class Replays(Database):
         batch: Batch | None = None,
         file: BatchFile | None = None,
     ) -> bool:
-        """Move a replay on to a position, with what it looked through and the batch that takes of it, if one does.
+        """Move a replay to a position, and record the rows it searched and the batch, if any, that takes some of them.
 
-        All of it, or nothing and False: the replay is not running any more, or somebody else moved it on from where
-        `replay` says that it is. The next batch is planned not before `next_at`.
+        Changes nothing and returns False if the replay is no longer running, or another process moved it from the
+        position in `replay`. The next batch is planned not before `next_at`.
         """
         change = {
             "of_replay": replay.replay_id,
@@ -122,31 +122,31 @@ class Replays(Database):
         return True
 
     def replayed(self, replay_id: str) -> list[Replayed]:
-        """Return what a replay has looked through, in order of turns."""
+        """Return the rows that a replay has searched, in order of turns."""
         with self._reading() as connection:
             rows = connection.execute(statements.REPLAYED, {"of_replay": replay_id})
             return [Replayed(**row._mapping) for row in rows]
 
     def replayed_of(self, replay_id: str, file: str) -> list[Replayed]:
-        """Return what a replay has looked through of one archive file, in order."""
+        """Return the rows of one archive file that a replay has searched, in order."""
         of = {"of_replay": replay_id, "of_file": file}
         with self._reading() as connection:
             return [Replayed(**row._mapping) for row in connection.execute(statements.REPLAYED_OF, of)]
 
     def replayed_by(self, batch_id: str) -> list[Replayed]:
-        """Return what a batch took."""
+        """Return the rows that a batch took."""
         with self._reading() as connection:
             rows = connection.execute(statements.REPLAYED_BY, {"of_batch": batch_id})
             return [Replayed(**row._mapping) for row in rows]
 
     def open_replay_batches(self, replay_id: str) -> list[Batch]:
-        """Return the batches of a replay that are not committed."""
+        """Return the uncommitted batches of a replay."""
         with self._reading() as connection:
             rows = connection.execute(statements.OPEN_REPLAY_BATCHES, {"of_replay": replay_id})
             return [to_batch(row) for row in rows]
 
     def archive_rule_sets(self, bus: str, since: datetime, until: datetime, before: datetime) -> list[tuple[str, str]]:
-        """Return the runners that landed events of a bus, with the rule sets they did it under; see `archive_files`."""
+        """Return the runners that landed events of a bus, with the rule sets of their batches; see `archive_files`."""
         times = {"of_bus": bus, "since": since, "until": until, "before": before}
         with self._reading() as connection:
             return [(row.runner, row.rule_set) for row in connection.execute(statements.ARCHIVE_RULE_SETS, times)]
@@ -161,9 +161,9 @@ class Replays(Database):
         runner: str | None = None,
         limit: int | None = None,
     ) -> list[ArchiveFile]:
-        """Return the archive's files of batches planned from `since` (included) to `until` (excluded), oldest first.
+        """Return the archive files of batches planned from `since` (included) to `until` (excluded), oldest first.
 
-        Only of batches committed before a time, so that the response is the same ever after. `runner` None: of all.
+        Only batches committed before a time count, so that the result never changes. `runner` None: of all.
         """
         times = {"of_bus": bus, "since": since, "until": until, "before": before}
         with self._reading() as connection:

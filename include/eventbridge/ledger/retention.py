@@ -1,4 +1,4 @@
-"""Retention in the ledger: what is past its age, who needs it, marking what is kept, and dropping rows by and by."""
+"""Retention in the ledger: expired batches, needs that keep them, marks of what is kept, gradual deletion of rows."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from eventbridge.ledger.store_sizes import take_size
 from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept, Need, SweepName, is_kept
 
-#: Rows that one transaction drops: other writers wait for it, some milliseconds.
+#: Rows that one transaction deletes: other writers wait for it, some milliseconds.
 ROWS_AT_ONCE = 200
 
 
 class Retention(Database):
-    """The ledger's methods for retention. Their transactions are small, so that deliveries hardly wait for them."""
+    """The part of the ledger about retention. Its transactions are small, so that deliveries hardly wait for them."""
 
     def batch_groups(self, kept: Kept) -> list[BatchGroup]:
-        """Return the runners and buses that have batches of which this is kept; costs by these, not by batches."""
+        """Return the runners and buses with batches of which `kept` is kept; the cost grows with these, not batches."""
         with self._reading() as connection:
             return [BatchGroup(row.runner, row.bus) for row in connection.execute(statements.groups(kept))]
 
     def expired_batches(
         self, kept: Kept, group: BatchGroup, before: datetime, behind: BatchPlace | None = None, *, limit: int = 100
     ) -> list[Batch]:
-        """Return committed batches of a group planned before a time, by an index of exactly these.
+        """Return committed batches of a group planned before a time, from an index of exactly these.
 
-        Whole ones come newest first, as what took something up goes before what it was taken from; the others oldest
-        first. `behind`: only what comes after that place.
+        Whole batches come newest first, because a batch goes before the batch whose rows it took; the others come
+        oldest first. `behind`: only batches after that place.
         """
         values = {"of_kept": kept, "of_runner": group.runner, "of_bus": group.bus, "most": limit, "before": before}
         if behind is not None:
@@ -53,7 +53,7 @@ class Retention(Database):
             return _open_requests(connection)
 
     def needs_of(self, batch: Batch) -> list[Need]:
-        """Return who needs what is kept of a committed batch, as far as the ledger's rows tell."""
+        """Return the needs that keep records of a committed batch, as far as the ledger's rows show."""
         of = {"of_batch": batch.batch_id}
         group = of | {"of_runner": batch.runner, "of_bus": batch.bus, "of_kind": batch.kind, "at": batch.planned_at}
         found = []
@@ -71,40 +71,40 @@ class Retention(Database):
                 found.append(Need("manifest", "it took up something of a batch that is kept"))
             if connection.execute(statements.LATER_BATCH, group).first() is None:
                 found.append(Need("manifest", "it is the newest of its runner"))
-            # What is left of a runner's batches has no hole, so that an audit can follow its offsets.
+            # The remaining batches of a runner have no hole, so that an audit can follow its offsets.
             if batch.kind == "normal" and connection.execute(statements.EARLIER_BATCH, group).first() is not None:
                 found.append(Need("manifest", "an older one of its runner is kept"))
         return found
 
     def mark_kept(self, batch: Batch, kept: Kept, known_requests: Collection[str]) -> bool:
-        """Mark what is kept of a committed batch from now on; its files and rows go after that.
+        """Mark what is kept of a committed batch from now on; its other files and rows are removed after that.
 
-        False, and nothing changes, if the batch is not as it was read, or if a replay or redrive has begun that is
-        not among `known_requests`: it may need what was to go.
+        Returns False, and changes nothing, if the batch has changed since it was read, or if a replay or redrive has
+        begun that is not among `known_requests`: it may need records that would be removed.
         """
         change = {"of_batch": batch.batch_id, "expected": batch.kept, "to": kept}
         with self._writing() as connection:
-            connection.execute(offset_statements.TAKE_TURN)  # a replay or redrive that begins now waits, or is seen
+            connection.execute(offset_statements.TAKE_TURN)  # a replay or redrive that begins now waits or is seen
             if not _open_requests(connection) <= set(known_requests):
                 return False
             return connection.execute(statements.MARK_KEPT, change).rowcount == 1
 
     def pruned_at(self, bus: str, since: datetime, until: datetime, what: Kept) -> datetime | None:
-        """Return when the newest normal batch of a bus and time was planned that lost `what`; None: none did."""
+        """Return when the newest normal batch of a bus and period that lost `what` was planned; None: none lost it."""
         enough = [each for each in STEPS if is_kept(each, what)]
         times = {"of_bus": bus, "since": since, "until": until, "enough": enough}
         with self._reading() as connection:
             return connection.execute(statements.PRUNED_ARCHIVE, times).scalar()
 
     def paths(self, batch_id: str) -> list[tuple[FileKind, str]]:
-        """Return the files that a batch has on record, with their kinds."""
+        """Return the recorded files of a batch, with their kinds."""
         with self._reading() as connection:
             return [(row.kind, row.path) for row in connection.execute(statements.PATHS, {"of_batch": batch_id})]
 
     def clear_rows(self, batch: Batch) -> int:
-        """Drop the rows of what a marked batch does not keep, and note that it is cleared; return how many.
+        """Delete the rows that a marked batch does not keep, and record that it is cleared; return how many.
 
-        To be called when its files are gone. Of a batch that keeps nothing the row itself goes last.
+        Call it after the files are removed. If a batch keeps nothing, its own row is deleted last.
         """
         going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
         dropped = self._drop_all(
@@ -120,13 +120,13 @@ class Retention(Database):
         return dropped
 
     def rule_set_is_named(self, rule_set: str, but_by: str = "") -> bool:
-        """Return whether anything but this batch names a frozen rule set: what is in force, a batch, a replay ..."""
+        """Return whether anything but this batch names a frozen rule set: the one in force, a batch, a replay ..."""
         with self._reading() as connection:
             names = {"of_rules": rule_set, "of_batch": but_by}
             return bool(connection.execute(statements.RULE_SET_NAMED, names).scalar())
 
     def drop_rule_changes(self, before: datetime) -> tuple[int, set[str]]:
-        """Forget changes of rules before a time that later ones followed; return how many, and their rule sets."""
+        """Delete superseded changes of rules before a time; return how many, and their rule sets."""
         count = 0
         rule_sets: set[str] = set()
         while True:
@@ -152,23 +152,23 @@ class Retention(Database):
             return dropped + connection.execute(statements.DROP_REDRIVES, {"at": before}).rowcount
 
     def swept_through(self, name: SweepName) -> datetime | None:
-        """Return the time up to which batches were planned whose files were looked through; None: none were."""
+        """Return the planning time up to which the files of batches were swept; None: none were."""
         with self._reading() as connection:
             return connection.execute(statements.SWEPT, {"of_sweep": name}).scalar()
 
     def move_sweep(self, name: SweepName, through: datetime) -> None:
-        """Note that the files of batches planned before a time were looked through; never back."""
+        """Record that the files of batches planned before a time were swept; the time never moves back."""
         with self._writing() as connection:
             connection.execute(statements.NOTE_SWEEP, {"name": name, "through": through})
             connection.execute(statements.MOVE_SWEEP, {"of_sweep": name, "at": through})
 
     def first_batch_at(self, since: datetime) -> datetime | None:
-        """Return when the first batch was planned from a time on; None: none was."""
+        """Return when the first batch at or after a time was planned; None: there is none."""
         with self._reading() as connection:
             return connection.execute(statements.FIRST_BATCH, {"at": since}).scalar()
 
     def _drop_all(self, deletes: Sequence[Delete], names: Mapping[str, str]) -> int:
-        """Run statements, each until it finds nothing more, in transactions that drop few rows; return how many."""
+        """Run each statement until it finds no more rows, in transactions that delete few rows; return how many."""
         dropped = 0
         left = list(deletes)
         while left:

@@ -1,4 +1,4 @@
-"""The ledger's table of how far the store was looked through for files that nobody names; see `ledger.tables`."""
+"""The ledger's table of how far the store was swept for files that nothing names; see `ledger.tables`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
 from eventbridge.model.retention import SweepName
 
-#: Files of batches planned before `through` were looked through.
+#: Files of batches planned before `through` were swept.
 sweep = Table(
     "sweep",
     metadata,

@@ -13,13 +13,13 @@ from eventbridge.errors import LedgerError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import offsets as statements
 
-#: The newest revision in migrations/versions; a test proves it. It is repeated here so that an up-to-date ledger opens
-#: without Alembic, whose import costs more than everything else.
+#: The newest revision in migrations/versions; a test proves it. It is repeated here so that a current ledger opens
+#: without Alembic, whose import costs more than all other steps.
 HEAD = "0001"
 
 #: The oldest revision whose version works with the tables of HEAD. A migration that only adds (a table, an index, a
-#: column with a default) leaves it; one that takes away or changes what is there sets it to its own number, and comes
-#: at least one version after the one that no longer needs what it takes away: expand, then contract.
+#: column with a default) leaves it. A migration that removes or changes something sets it to its own number, and is
+#: released at least one version after the one that no longer needs the removed thing: expand, then contract.
 SERVES_FROM = "0001"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -32,7 +32,7 @@ class Revision(Database):
 
     @property
     def ledger_id(self) -> str:
-        """The UUID that this ledger was given when it was made."""
+        """Return the UUID that this ledger got when it was created."""
         with self._reading() as connection:
             return str(connection.execute(statements.LEDGER_ID).scalar_one())
 

@@ -1,4 +1,4 @@
-"""How often route has tried a slice, in the ledger: counted before each try, which may end its process."""
+"""Tries of slices by route in the ledger, counted before each try because a try may end its process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from eventbridge.ledger.statements import route_tries as statements
 
 
 class RouteTries(Database):
-    """The part of the ledger about tries of slices that failed or were never heard of again."""
+    """The part of the ledger about tries of slices that failed or never reported an end."""
 
     def begin_try(self, batch_id: str, slice_id: str, before: int = 0) -> int:
-        """Count one more try of a slice and return how many that makes; `slice_id` "" = of all that is left at once.
+        """Count one more try of a slice and return the total; `slice_id` "" = of all remaining slices at once.
 
-        `before`: how many tries of the same an earlier batch counted; they count from the first try on.
+        `before`: tries of the same events that an earlier batch counted; they count from the first try on.
         """
         of = {"of_batch": batch_id, "of_slice": slice_id}
         with self._writing() as connection:
@@ -26,7 +26,7 @@ class RouteTries(Database):
             connection.execute(statements.ADD_TRY, {"of_batch": batch_id, "of_slice": slice_id, "more": -1})
 
     def tries(self, batch_id: str) -> dict[str, int]:
-        """Return the tries that count, by slice; a slice without any is absent."""
+        """Return the counted tries by slice; a slice without any is absent."""
         with self._reading() as connection:
             rows = connection.execute(statements.TRIES, {"of_batch": batch_id})
             return {row.slice_id: row.tries for row in rows if row.tries > 0}

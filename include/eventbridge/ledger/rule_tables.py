@@ -1,4 +1,4 @@
-"""The ledger's tables about rule sets: which one is in force, and what each changed."""
+"""The ledger's tables about rule sets: the one in force, and the changes of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ rules_in_force = Table(
     CheckConstraint("singleton = 1", name="singleton"),
 )
 
-#: What rule sets changed, rule by rule; version "" = the rule went.
+#: Changes by rule sets, one row a rule; version "" = the rule was removed.
 rule_change = Table(
     "rule_change",
     metadata,

@@ -1,4 +1,4 @@
-"""Rule sets in the ledger: which one new batches take, and what each changed."""
+"""Rule sets in the ledger: the one that new batches take, and the changes of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rules(Database):
         """Put a rule set in force instead of `before` (None: there was none), with the versions it changed by rule.
 
         `streaming_task_seconds`: the runners in streaming mode, with the seconds of a streaming task.
-        False, and nothing changes, if another one is in force by now.
+        Returns False, and changes nothing, if another one is in force by now.
         """
         now = self.now()
         first = {
@@ -65,7 +65,7 @@ class Rules(Database):
             return done
 
     def note_errors(self, errors: Sequence[str], told: Sequence[OperationalEvent] = ()) -> bool:
-        """Note the errors of newer rule files and queue what is told of them; False if they were known."""
+        """Record the errors of newer rule files and queue their operational events; return False if they were known."""
         with self._writing() as connection:
             changed = connection.execute(statements.NOTE_ERRORS, {"found": list(errors)}).rowcount == 1
             if changed:
@@ -73,13 +73,13 @@ class Rules(Database):
             return changed
 
     def rule_changes(self, rule: str | None = None, limit: int = 1_000) -> list[RuleChange]:
-        """Return how a rule, or all, came to be as they are, the newest change first."""
+        """Return the changes of a rule, or of all rules, newest first."""
         return [change for _, change in self.numbered_rule_changes(rule, limit)]
 
     def numbered_rule_changes(
         self, rule: str | None, limit: int, before: int | None = None
     ) -> list[tuple[int, RuleChange]]:
-        """Return changes of a rule, or of all, with their numbers, the newest first; only those before a number."""
+        """Return changes of a rule, or of all, with their numbers, newest first; only those before a number."""
         query = statements.rule_changes(rule, limit, before)
         with self._reading() as connection:
             return [

@@ -1,8 +1,8 @@
-"""Runs a method of the ledger again whose transaction was lost: its server restarted, or undid it for another one.
+"""Runs a method of the ledger again if its transaction was lost: its server restarted, or undid it for another one.
 
-Only where nothing can have been changed: the transaction was lost before its commit was sent, and the method has
-committed no other before it. Where a commit has no response nobody knows whether it was made; then the caller is told,
-and a stage that runs again finds out from the rows, as after a kill. So no statement has to be idempotent.
+It does so only if nothing can have changed: the transaction was lost before its commit was sent, and the method has
+committed no other before it. If a commit has no response, it may have been made; the caller gets an error, and a stage
+that runs again finds out from the rows, as after a kill. So no statement has to be idempotent.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from eventbridge.ledger.remedies import TransactionLostError
 
 _L = TypeVar("_L", bound=Database)
 
-#: For how long: a server that restarts is back by then, and of two that wait for each other one has won.
+#: For how long: a server that restarts is back by then, and one of two transactions in a deadlock has finished.
 _SECONDS = 30.0
 
 
 def runs_lost_transactions_again(ledger: type[_L]) -> type[_L]:
-    """Return the class, whose public methods and properties run again what was lost; those of Database do not."""
+    """Return the class with public methods and properties that rerun lost transactions; those of Database do not."""
     for part in reversed(ledger.__mro__[1:]):
         if part is Database or not issubclass(part, Database):
             continue
@@ -43,7 +43,7 @@ def _again(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
         until = time.monotonic() + _SECONDS
-        # what can be gone through once would be empty the second time
+        # an iterator would be empty the second time
         arguments = tuple(_kept(each) for each in arguments)
         named = {name: _kept(each) for name, each in named.items()}
         while True:
@@ -53,7 +53,7 @@ def _again(method: Callable[..., Any]) -> Callable[..., Any]:
             except TransactionLostError as error:
                 if time.monotonic() > until or commits_of_this_thread() != committed:
                     raise LedgerError(str(error)) from error
-            time.sleep(random.uniform(0.01, 0.1))  # not both of two that waited for each other at once
+            time.sleep(random.uniform(0.01, 0.1))  # random, so that two transactions in a deadlock do not retry at once
 
     return call
 

@@ -1,4 +1,4 @@
-"""The ledger's table of schemas: what is known of the events of a type; see `model.event_schema`."""
+"""The ledger's table of schemas: the known fields of events of a type; see `model.event_schema`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, Table, Text
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata
 
-#: One row a type of a bus; `version` is compared and set, as several runners may learn of one bus.
+#: One row a type of a bus; `version` is compared and set, because several runners may learn from one bus.
 event_schema = Table(
     "event_schema",
     metadata,

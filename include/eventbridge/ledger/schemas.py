@@ -1,4 +1,4 @@
-"""Schemas in the ledger: what is known of the events of each type, written as their batch becomes buffered."""
+"""Schemas in the ledger: the known fields of events of each type, written when their batch becomes buffered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.model.event_schema import EventSchema, decode_fields, encode_fi
 
 
 class LearnedSchema(NamedTuple):
-    """A type as it is known now, its `version` that which was read, and what is told of it."""
+    """The new schema of a type, with the `version` that was read, and its operational events."""
 
     schema: EventSchema
     events: tuple[OperationalEvent, ...]
@@ -26,7 +26,7 @@ class Schemas(Database):
     """The part of the ledger about schemas."""
 
     def schemas_of(self, bus: str, types: Collection[str]) -> tuple[dict[str, EventSchema], int]:
-        """Return what is known of some types of a bus, and how many of its types are known in all."""
+        """Return the schemas of some types of a bus, and how many of its types are known in all."""
         with self._reading() as connection:
             rows = connection.execute(statements.SCHEMAS_OF, {"of_bus": bus, "types": list(types)}).all()
             known = connection.execute(statements.TYPES_KNOWN, {"of_bus": bus}).scalar_one()
@@ -35,22 +35,22 @@ class Schemas(Database):
     def schemas(
         self, limit: int, *, bus: str | None = None, behind: tuple[str, str] | None = None
     ) -> list[EventSchema]:
-        """Return at most so many types, by bus and name; `behind`: those that follow a bus and a type."""
+        """Return a bounded number of schemas in order of bus and name; `behind`: only those after a bus and a type."""
         query = statements.schemas(limit, bus=bus, behind=behind is not None)
         values = {} if behind is None else {"behind_bus": behind[0], "behind_type": behind[1]}
         with self._reading() as connection:
             return [_to_schema(row) for row in connection.execute(query, values)]
 
     def schemas_named(self, type_: str) -> list[EventSchema]:
-        """Return what is known of a type on every bus that has it."""
+        """Return the schemas of a type on every bus that has it."""
         with self._reading() as connection:
             return [_to_schema(row) for row in connection.execute(statements.SCHEMAS_NAMED, {"of_type": type_})]
 
     def end_landing(self, batch_id: str, learned: Sequence[LearnedSchema]) -> bool:
-        """Move a batch from `planned` to `buffered`, note what was learned of it, and queue what is told of that.
+        """Move a batch from `planned` to `buffered`, record the learned schemas, and queue their operational events.
 
-        All in one transaction; False, and nothing changes, if the batch is in another state. What somebody else
-        changed since it was read is left as that one made it, and nothing is told of it.
+        All in one transaction; returns False, and changes nothing, if the batch is in another state. A schema that
+        another process changed since it was read stays as it is, and its events are not queued.
         """
         move = {"of_batch": batch_id, "expected": "planned", "to": "buffered"}
         with self._writing() as connection:

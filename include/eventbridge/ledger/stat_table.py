@@ -10,10 +10,10 @@ from eventbridge.model.stat import BOUNDS_MS
 
 #: The latency buckets' columns, in the order of their bounds.
 BUCKET_COLUMNS = (*(f"within_{bound}" for bound in BOUNDS_MS), "later")
-#: What is added up where two stats have one key.
+#: The columns that are added up if two stats have the same key.
 SUMS = ("count", "matched", "size", "cpu", "latency", *BUCKET_COLUMNS)
 
-#: Counts by time: the key begins with it, so that a batch writes in one place and what is old lies together.
+#: Counts by time: the key begins with the time, so that a batch writes in one place and old rows lie together.
 stat = Table(
     "stat",
     metadata,

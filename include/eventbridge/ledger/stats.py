@@ -1,4 +1,4 @@
-"""Stats in the ledger: added by commit, folded into hours and days by upkeep, summed for pages and metrics."""
+"""Stats in the ledger: added by commit, folded into hours and days by upkeep, summed for the page and metrics."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def add_stats(connection: Connection, stats: Sequence[Stat], now: datetime) -> None:
-    """Add stats to those of the minute; in the order of their keys, so that two commits wait in no circle.
+    """Add stats to those of the minute, in the order of their keys, so that two commits cannot deadlock.
 
-    By the driver itself: of 10,000 rules SQLAlchemy would take four times as long to fill in the statement as the
-    database to run it.
+    It calls the driver directly: for 10,000 rules SQLAlchemy would take four times as long to fill in the statement as
+    the database to run it.
     """
     if not stats:
         return
@@ -41,7 +41,7 @@ def add_stats(connection: Connection, stats: Sequence[Stat], now: datetime) -> N
 
 
 def start_of(grain: Grain, at: datetime) -> datetime:
-    """Return when the time of a grain begins that holds a moment; of `ever` 1970."""
+    """Return the start of the period of a grain that holds a moment; 1970 for `ever`."""
     length = GRAIN_LENGTHS.get(grain)
     return _EPOCH if length is None else at - (at - _EPOCH) % length
 
@@ -50,9 +50,9 @@ class Stats(Database):
     """The part of the ledger about stats."""
 
     def fold_stats(self, scope: Scope, grain: Grain, to: Grain, before: datetime) -> int | None:
-        """Add the oldest time of a grain to the longer one that holds it; return its rows, None: none is so old.
+        """Add the oldest period of a grain to the longer one that holds it; return its rows, or None if none is so old.
 
-        Some rows at a time, each transaction so that every delivery is counted in one row of its scope at any moment.
+        Each transaction folds some rows, so that every delivery is counted in one row of its scope at any moment.
         """
         of: dict[str, Any] = {"of_scope": scope, "of_grain": grain}
         with self._reading() as connection:
@@ -71,30 +71,30 @@ class Stats(Database):
                 folded += connection.execute(statements.DROP_FOLDED, of | last).rowcount
 
     def stat_rows(self, scope: Scope) -> int:
-        """Return how many rows the stats of a scope take."""
+        """Return the number of rows of a scope."""
         with self._reading() as connection:
             return int(connection.execute(statements.ROWS, {"of_scope": scope}).scalar_one())
 
     def stats(self, scope: Scope) -> list[Stat]:
-        """Return the sums since ever of each key of a scope: they only grow."""
+        """Return the all-time sums of each key of a scope; they only grow."""
         with self._reading() as connection:
             return stats_ever(connection, scope)
 
     def stats_between(self, scope: Scope, since: datetime, until: datetime) -> list[StatAt]:
-        """Return the stats that begin from a time on, before another: by minute, hour or day, as they are kept."""
+        """Return the stats that begin at or after a time and before another: by minute, hour or day, as stored."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         with self._reading() as connection:
             rows = connection.execute(statements.summed(scope, by, ranged=True), {"since": since, "until": until})
             return [StatAt(row.grain, row.at, _stat(scope, row)) for row in rows]
 
     def rules_with_stats(self, since: datetime, until: datetime, after: str, most: int) -> list[str]:
-        """Return the first names, at most so many, of rules behind one that have stats in a time."""
+        """Return at most `most` names, after `after`, of rules that have stats in a period."""
         of = {"since": since, "until": until, "after": after, "most": most}
         with self._reading() as connection:
             return list(connection.scalars(statements.RULES_BEHIND, of))
 
     def stats_by_day(self, since: datetime, until: datetime, first: str, last: str) -> list[StatAt]:
-        """Return what the rules from one name to another came to on each day, by outcome, over all of their targets."""
+        """Return the stats of the rules from one name to another for each day, by outcome, over all their targets."""
         of = {"since": since, "until": until, "first": first, "last": last}
         with self._reading() as connection:
             return [
@@ -103,7 +103,7 @@ class Stats(Database):
             ]
 
     def stats_of_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[StatAt]:
-        """Return the stats of a rule's targets that begin at some times: by minute, hour or day, as they are kept."""
+        """Return the stats of a rule's targets that begin at the given times: by minute, hour or day, as stored."""
         with self._reading() as connection:
             rows = connection.execute(statements.of_rule(times), {"of_bus": bus, "of_rule": rule})
             return [StatAt(row.grain, row.at, _stat("target", row)) for row in rows]
@@ -111,9 +111,9 @@ class Stats(Database):
     def stat_timeline(
         self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
     ) -> list[StatsStep]:
-        """Return the stats that begin at or between some times, by step from the first on, and by outcome.
+        """Return the stats that begin at or between the given times, by step from the first on, and by outcome.
 
-        `rule`: only of this bus and rule, then by target too.
+        `rule`: only of this bus and rule, and then also by target.
         """
         query = statements.timeline(scope, times, step // timedelta(microseconds=1), rule)
         bus, name = rule or ("", "")
@@ -124,14 +124,14 @@ class Stats(Database):
             ]
 
     def outcomes_of(self, times: Sequence[datetime], rules: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Return what deliveries of rules, each with its bus, came to at some minutes, by rule and outcome."""
+        """Return the counts of deliveries of rules (each with its bus) at the given minutes, by rule and outcome."""
         buses, names = ({each[place] for each in rules} for place in (0, 1))
         query = statements.outcomes(times, sorted(buses), sorted(names))
         with self._reading() as connection:
             return {(row.rule, row.outcome): int(row.deliveries) for row in connection.execute(query)}
 
     def moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
-        """Return how many events batches moved their offsets over since a time, and the stats of buses since then."""
+        """Return how many events batches moved their offsets past since a time, and the stats of buses since then."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         until = since + _LONG
         with self._reading() as connection:
@@ -141,13 +141,13 @@ class Stats(Database):
 
 
 def stats_ever(connection: Connection, scope: Scope) -> list[Stat]:
-    """Return the sums since ever of each key of a scope, in a transaction of the caller."""
+    """Return the all-time sums of each key of a scope, in a transaction of the caller."""
     rows = connection.execute(statements.summed(scope, ("bus", "rule", "target", "outcome")))
     return [_stat(scope, row) for row in rows]
 
 
 def _row(each: Stat, at: int) -> tuple[str | int, ...]:
-    """Return a stat as the columns of its table, in their order."""
+    """Return a stat as the values of its table's columns, in their order."""
     key = each.key
     named = (key.scope, "minute", at, key.bus, key.rule, key.target, key.outcome)
     return (*named, each.count, each.matched, each.size, each.cpu, each.latency, *each.buckets)

@@ -1,4 +1,4 @@
-"""The ledger's tables of how much the store holds; see `ledger.tables`."""
+"""The ledger's tables of the size of the store; see `ledger.tables`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
 from eventbridge.model.store_size import Area
 
-#: Bytes in sum. `counted_at`, of the area `other`: when all files of the store were measured.
+#: Total bytes. `counted_at`, for the area `other`: when all files of the store were measured.
 store_size = Table(
     "store_size",
     metadata,
@@ -21,7 +21,7 @@ store_size = Table(
     one_of("area", Area),
 )
 
-#: Bytes of a batch that are in the sums: what retention subtracts.
+#: Bytes of a batch that are in the sums; retention subtracts them.
 batch_size = Table(
     "batch_size",
     metadata,

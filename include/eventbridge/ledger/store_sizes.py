@@ -1,4 +1,4 @@
-"""How much the store holds, in the ledger: what batches left there, and what was measured beside it."""
+"""The size of the store in the ledger: bytes of batches, and the measured remainder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StoreSizes(Database):
     """The part of the ledger about the size of the store."""
 
     def add_batch_size(self, batch: Batch, size: BatchSize) -> bool:
-        """Count what a batch left in the store; False if it was counted before, and that stays."""
+        """Count the bytes of a batch in the store; return False, and keep the count, if it was counted before."""
         with self._writing() as connection:
             row = {"batch_id": batch.batch_id, **vars(size)}
             if connection.execute(statements.NOTE_BATCH_SIZE, row).rowcount == 0:
@@ -28,21 +28,21 @@ class StoreSizes(Database):
             return True
 
     def store_count(self) -> StoreCount:
-        """Return what the store holds."""
+        """Return the counted size of the store."""
         with self._reading() as connection:
             rows = connection.execute(statements.SIZES).all()
         counted_at = next((row.counted_at for row in rows if row.area == "other"), None)
         return StoreCount(tuple(StoredBytes(row.runner, row.bus, row.area, row.size) for row in rows), counted_at)
 
     def set_store_count(self, other: int, now: datetime) -> None:
-        """Note that all files were measured now, and what they hold beside what batches are counted with."""
+        """Record that all files were measured now, and their bytes beyond those counted for batches."""
         row = {"runner": "", "bus": "", "area": "other", "size": other, "counted_at": now}
         with self._writing() as connection:
             connection.execute(statements.SET_OTHER, row)
 
 
 def take_size(connection: Connection, batch: Batch) -> None:
-    """Take from the sums what a batch loses that is being cleared; once, however often this is called."""
+    """Subtract the bytes that a batch loses when it is cleared from the sums; repeated calls subtract nothing."""
     of = {"of_batch": batch.batch_id}
     going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
     for area in sorted(AREAS[what] for what in going if what in AREAS):

@@ -1,5 +1,5 @@
-"""The ledger's table of streaming leases: which process delivers a runner's events as they come, until when, and who is
-next.
+"""The ledger's table of streaming leases: which process delivers a runner's events as they arrive, until when, and
+which one is next.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from sqlalchemy import Boolean, Column, Table, Text, false
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata
 
-#: Who has a runner's streaming lease, and until when; a holder's name is never used again. `batch_id` is the open batch
-#: that it opened last. `wants_next`: it ends soon; `next_holder` is ready to go on, and is there until `next_until`.
+#: The holder of a runner's streaming lease, and until when; a holder's name is never reused. `batch_id` is the batch
+#: that it opened last. `wants_next`: it ends soon. `next_holder` is the standby, registered until `next_until`.
 streaming_lease = Table(
     "streaming_lease",
     metadata,

@@ -1,5 +1,5 @@
-"""Streaming tasks in the ledger: who delivers a runner's events as they come, and what is recorded of the batch it has
-open.
+"""Streaming tasks in the ledger: which process delivers a runner's events as they arrive, and the records of its open
+batch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from eventbridge.model.streaming_lease import StreamingLease
 
 
 class _LostError(Exception):
-    """A batch is not open, or has gone further than its segment says."""
+    """A batch is not open, or has read further than its segment says."""
 
 
 class StreamingLeases(Database):
     """The part of the ledger about streaming leases and open batches."""
 
     def acquire_streaming_lease(self, runner: str, holder: str, until: datetime) -> bool:
-        """Take a runner's streaming lease until then, or make one's own longer; False while somebody else has it.
+        """Acquire a runner's streaming lease until a time, or extend it; return False while another holder has it.
 
-        A holder's name is given once and never to another: one that has lost the streaming lease cannot take it for its
-        own.
+        A holder's name is never reused, so a holder that lost the lease cannot mistake another's lease for its own.
         """
         of = {"of_runner": runner, "by": holder, "to": until, "now": self.now()}
         with self._writing() as connection:
@@ -40,29 +39,29 @@ class StreamingLeases(Database):
             return connection.execute(statements.FIRST_STREAMING_LEASE, first).rowcount == 1
 
     def release_streaming_lease(self, runner: str, holder: str) -> bool:
-        """End one's own lease now; False if it is not one's own."""
+        """End the holder's lease now; return False if another holder has it."""
         of = {"of_runner": runner, "by": holder, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_STREAMING_LEASE, of).rowcount == 1
 
     def note_open_batch(self, runner: str, holder: str, batch_id: str) -> None:
-        """Note which batch a streaming task has opened, as long as it is its holder's."""
+        """Record the batch that a streaming task has opened, if `holder` still has the lease."""
         with self._writing() as connection:
             connection.execute(statements.NOTE_OPEN_BATCH, {"of_runner": runner, "by": holder, "of_batch": batch_id})
 
     def last_open_batch(self, runner: str) -> str | None:
-        """Return the batch that was opened last, by any holder of the streaming lease."""
+        """Return the most recently opened batch, of any holder of the streaming lease."""
         with self._reading() as connection:
             batch_id: str | None = connection.execute(statements.LAST_OPEN_BATCH, {"of_runner": runner}).scalar()
         return batch_id
 
     def request_standby(self, runner: str, holder: str) -> None:
-        """Say of one's own lease that it ends soon: the watcher starts a run for a standby."""
+        """Record that the holder's lease ends soon; the watcher then starts a run for a standby."""
         with self._writing() as connection:
             connection.execute(statements.REQUEST_STANDBY, {"of_runner": runner, "by": holder})
 
     def register_standby(self, runner: str, name: str, until: datetime) -> bool:
-        """Register as the standby of another's lease, until then or longer; False if none has it, or there is another
+        """Register as the standby of another's lease, or extend that; return False if there is no lease or another
         standby.
         """
         of = {"of_runner": runner, "by": name, "to": until, "now": self.now()}
@@ -70,27 +69,27 @@ class StreamingLeases(Database):
             return connection.execute(statements.REGISTER_STANDBY, of).rowcount == 1
 
     def hand_over_lease(self, runner: str, holder: str, standby: str, until: datetime, batch_id: str | None) -> bool:
-        """Give one's own lease to the standby, with the batch that is left to be closed.
+        """Give the holder's lease to the standby, with the batch that is still to be closed.
 
-        False, with nothing changed, if it is not one's own any more, or `standby` is not the standby any more.
+        Returns False, and changes nothing, if the holder no longer has it or `standby` is no longer the standby.
         """
         of = {"of_runner": runner, "by": holder, "standby": standby, "to": until, "left": batch_id, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.HAND_OVER_LEASE, of).rowcount == 1
 
     def streaming_lease(self, runner: str) -> StreamingLease | None:
-        """Return the streaming lease that a runner has now, None if nobody has it."""
+        """Return the current streaming lease of a runner; None if there is none."""
         with self._reading() as connection:
             row = connection.execute(statements.STREAMING_LEASE, {"of_runner": runner, "now": self.now()}).one_or_none()
         return None if row is None else StreamingLease(**row._mapping)
 
     def open_following(self, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str) -> bool:
-        """Add an open batch that follows another of its runner, and takes up what comes from `ends` on.
+        """Add an open batch that follows another of its runner and takes the events from `ends` on.
 
-        The former's ranges end there from now on, if it is open. Nobody but the holder of the streaming lease has the
-        batch until the former is committed. False, with nothing changed, if `in_force` is not the rule set in force any
-        more, if the streaming lease is not the holder's, if the former is committed or ends elsewhere, or if another
-        batch follows it.
+        The former batch's ranges end there from now on, if it is open. Only the holder of the streaming lease has the
+        new batch until the former is committed. Returns False, and changes nothing, if `in_force` is no longer the
+        rule set in force, if `holder` does not have the streaming lease, if the former is committed or ends elsewhere,
+        or if another batch follows it.
         """
         try:
             with self._writing() as connection:
@@ -121,11 +120,11 @@ class StreamingLeases(Database):
         connection.execute(batch_statements.INSERT_RANGES, rows)
 
     def record_open(self, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None) -> bool:
-        """Record a segment of an open batch (None: nothing got a response) with the offsets up to which it has read.
+        """Record a segment of an open batch (None: no response came) with the offsets up to which it has read.
 
-        Both or neither. False, with nothing changed, if the batch is open no more, if it has gone further than `ends`
-        or has no range of such a partition, or if the segment's key is taken: the caller has lost the batch, and must
-        stop.
+        Both are recorded or neither. Returns False, and changes nothing, if the batch is no longer open, if it has read
+        further than `ends` or has no range of such a partition, or if the segment's key is taken: the caller has lost
+        the batch and must stop.
         """
         try:
             with self._writing() as connection:
@@ -135,9 +134,9 @@ class StreamingLeases(Database):
         return True
 
     def drop_open(self, batch_id: str) -> bool:
-        """Drop an open batch in which nothing came, as if it had never been.
+        """Delete an open batch that received no events.
 
-        False, with nothing changed, if it is open no more, has taken something up, or has a file.
+        Returns False, and changes nothing, if it is no longer open, has taken any event, or has a file.
         """
         of = {"of_batch": batch_id}
         try:

@@ -1,4 +1,4 @@
-"""The ledger's tables. The migrations make them; a test proves that both say the same."""
+"""The ledger's tables. The migrations create them; a test proves that both agree."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from eventbridge.model.batch import BatchKind, BatchState, FileKind
 from eventbridge.model.chunk import ChunkState
 from eventbridge.model.pending import PendingState
 
-#: The one row that says which ledger this is; runners/<runner>.json in the store names it.
+#: The one row with the id of this ledger; runners/<runner>.json in the store names it.
 ledger = Table(
     "ledger",
     metadata,
@@ -104,7 +104,7 @@ NORMAL_UNCOMMITTED = (batch.c.kind == word("normal")) & UNCOMMITTED & batch.c.fo
 BUS_COMMIT_OUTSTANDING = (
     (batch.c.kind == word("normal")) & (batch.c.state == word("committed")) & batch.c.bus_committed_at.is_(None)
 )
-# What keeps two listens of a runner from planning the same offsets. One that follows begins where its former ends.
+# It keeps two listens of a runner from planning the same offsets. A batch that follows begins where its former ends.
 partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
 partial("uq_batch_follows", batch.c.follows.is_not(None), batch.c.follows, unique=True)
 partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
@@ -112,17 +112,17 @@ partial("ix_batch_bus_commit_outstanding", BUS_COMMIT_OUTSTANDING, batch.c.runne
 Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
 RETRY = batch.c.kind == word("retry")
 partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
-#: Batches whose files retention has not removed completely; it continues with them.
+#: Batches whose files retention has not removed completely; retention continues with them.
 UNCLEARED = batch.c.kept != batch.c.cleared
 partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
-#: Batches with an archive that the index does not have: they are looked through.
+#: Batches with an archive that is not in the index: they are searched directly.
 UNINDEXED = (
     (batch.c.kind == word("normal"))
     & (batch.c.in_index == word("no"))
     & batch.c.kept.in_([word("all"), word("archive")])
 )
 partial("ix_batch_unindexed", UNINDEXED, batch.c.planned_at, batch.c.batch_id)
-#: By which retention finds what is past its age, whatever else is kept.
+#: Retention finds expired batches by it, whatever else is kept.
 Index("ix_batch_kept", batch.c.kept, batch.c.runner, batch.c.bus, batch.c.planned_at, batch.c.batch_id)
 Index("ix_batch_rule_set", batch.c.rule_set)
 
@@ -152,7 +152,7 @@ batch_file = Table(
     one_of("kind", FileKind),
 )
 
-#: Tries of slices that began and neither ended well nor were taken back; slice "" = all of a batch's at once.
+#: Tries of slices that began and neither succeeded nor were taken back; slice "" = all slices of a batch at once.
 route_try = Table(
     "route_try",
     metadata,
@@ -162,7 +162,7 @@ route_try = Table(
     PrimaryKeyConstraint("batch_id", "slice_id"),
 )
 
-#: Columns are named as in the offset table of RocketMQ EventBridge, but for `partition_id` and `bus_identity`.
+#: Columns have the names of the offset table of RocketMQ EventBridge, except `partition_id` and `bus_identity`.
 consumer_offset = Table(
     "consumer_offset",
     metadata,
@@ -198,9 +198,9 @@ delivery_chunk = Table(
     Column("succeeded", BigInteger, nullable=False),
     Column("failed", BigInteger, nullable=False),
     Column("error", Message, nullable=False),
-    Column("cpu", BigInteger, nullable=False, server_default="0"),  # microseconds that its pushes took
-    Column("claimed_until", UtcTime),  # while started: no other push claims it before, unless its push is dead
-    Column("pieces", JsonText, nullable=False),  # last: what comes after a long column is slow to reach
+    Column("cpu", BigInteger, nullable=False, server_default="0"),  # CPU time of its pushes in microseconds
+    Column("claimed_until", UtcTime),  # while started: no other push claims it before then, unless its push is dead
+    Column("pieces", JsonText, nullable=False),  # last: columns after a long column are slow to reach
     PrimaryKeyConstraint("batch_id", "chunk_id"),
     one_of("state", ChunkState),
 )
@@ -237,10 +237,10 @@ partial("ix_deferred_match_waiting", DEFERRED_MATCH_WAITING, deferred_match.c.ru
 partial("ix_deferred_match_scheduled", DEFERRED_MATCH_SCHEDULED, deferred_match.c.rule, deferred_match.c.due_at)
 partial("ix_deferred_match_taken", DEFERRED_MATCH_TAKEN, deferred_match.c.rule)
 partial("ix_deferred_match_taken_by", deferred_match.c.taken_by.is_not(None), deferred_match.c.taken_by)
-# Without it every batch that is removed has the database read all deferred matches, for the sake of the foreign key.
+# Without it the foreign key makes the database read all deferred matches for every batch that is removed.
 partial("ix_deferred_match_closed_by", deferred_match.c.closed_by.is_not(None), deferred_match.c.closed_by)
 
-#: Who may send what belongs to an ordered target's shard, and until when; a holder's name is never used again.
+#: The holder that may send the deliveries of an ordered target's shard, and until when; its name is never reused.
 order_shard = Table(
     "order_shard",
     metadata,
@@ -263,8 +263,8 @@ rule_status = Table(
     CheckConstraint("state IN ('enabled', 'disabled', 'on_hold')", name="state"),
 )
 
-#: The slots that a rule file last set for a pool: until the file's own value changes, an operator's wins.
-#: `seen_slots` is what the pool had when Airflow was last asked.
+#: The slots that a rule file last set for a pool: until the value in the file changes, an operator's value wins.
+#: `seen_slots`: the slots that the pool had when Airflow was last queried.
 pool_applied = Table(
     "pool_applied",
     metadata,
@@ -285,7 +285,7 @@ event_push_worker = Table(
     Column("seen_at", UtcTime, nullable=False),
 )
 
-#: Which runner serves a rule's target, and the worker that the runner is assigned to.
+#: Which runner serves a rule's target, and the worker to which the runner is assigned.
 event_target_runner = Table(
     "event_target_runner",
     metadata,

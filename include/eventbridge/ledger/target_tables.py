@@ -1,5 +1,5 @@
-"""The ledger's tables about targets: how they stand, what was tried lately, how fast they may be sent to; and what
-of all that is still to be told to the bus `eventbridge`."""
+"""The ledger's tables about targets: their status, recent attempts and rate limits; and the operational events that
+are not yet published to the bus `eventbridge`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ target_status = Table(
     one_of("state", TargetState),
 )
 
-#: Attempts at each target within the breaker's window, by second since 1970, all pushes together, and how many of
+#: Attempts of all pushes at each target within the breaker's window, by second since 1970, and how many of
 #: them failed or had a slow response or none.
 target_window = Table(
     "target_window",
@@ -40,7 +40,7 @@ target_window = Table(
     PrimaryKeyConstraint("rule", "target", "second"),
 )
 
-#: What is left of the tokens of a target that has a rate, or whose rate is ramped.
+#: The remaining tokens of a target that has a rate, or whose rate is ramped.
 target_tokens = Table(
     "target_tokens",
     metadata,
@@ -51,7 +51,7 @@ target_tokens = Table(
     PrimaryKeyConstraint("rule", "target"),
 )
 
-#: Operational events that are true, and not published yet.
+#: Operational events that are not published yet.
 operational_event = Table(
     "operational_event",
     metadata,

@@ -1,4 +1,4 @@
-"""How targets stand, in the ledger."""
+"""Statuses of targets in the ledger."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from eventbridge.model.target_state import TargetState, TargetStatus
 
 
 def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:
-    """Count attempts by target and second, and change how targets stand as the breaker decides.
+    """Count attempts by target and second, and change the statuses of targets as the breaker decides.
 
-    A target that only ever did well gets no status.
+    A target without a failure gets no status.
     """
     if not tallies:
         return
-    tallies = sorted(tallies, key=lambda each: (each.rule, each.target))  # two pushes wait for nobody in a circle
+    tallies = sorted(tallies, key=lambda each: (each.rule, each.target))  # so that two pushes cannot deadlock
     _count(connection, tallies)
     first = first_second(now)
     before = [{"of_rule": tally.rule, "of_target": tally.target, "before_second": first} for tally in tallies]
@@ -39,12 +39,12 @@ def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetim
         new = after(old, tally, Count(*(int(each or 0) for each in sums)), now)
         _change(connection, old, new)
         if new.state == "ok" and old.state != "ok":
-            # what a target was before it healed does not open its breaker again
+            # attempts before a target recovered do not open its breaker again
             connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
 
 
 def _count(connection: Connection, tallies: Sequence[Tally]) -> None:
-    """Add what tallies count, in two statements however many there are: a chunk may have thousands of targets."""
+    """Add the counts of tallies, always in two statements: a chunk may have thousands of targets."""
     rows, changes = [], []
     for tally in tallies:
         for second, count in sorted(tally.counts.items()):
@@ -86,10 +86,10 @@ def _change(connection: Connection, old: TargetStatus, new: TargetStatus) -> Non
 
 
 class Targets(Database):
-    """The part of the ledger about the standing of targets."""
+    """The part of the ledger about the statuses of targets."""
 
     def target_statuses(self) -> dict[tuple[str, str], TargetStatus]:
-        """Return how targets stand, by (rule, target); one that is absent was never anything but ok."""
+        """Return the statuses of targets by (rule, target); a target that was always ok is absent."""
         with self._reading() as connection:
             return {
                 (row.rule, row.target): TargetStatus(**row._mapping)
@@ -97,7 +97,7 @@ class Targets(Database):
             }
 
     def set_target_status(self, rule: str, target: str, state: TargetState, reason: str) -> None:
-        """Note how a target stands and why; `since` changes only with the state. Ends its pause, holds nothing."""
+        """Set the state of a target and its reason; `since` changes only with the state. Ends its pause, holds none."""
         now = self.now()
         with self._writing() as connection:
             old = _standing(connection, rule, target, now)
@@ -111,18 +111,18 @@ class Targets(Database):
             _change(connection, old, replace(new, paused_until=None))
 
     def note_attempts(self, tallies: Sequence[Tally]) -> None:
-        """Count what pushes tell of targets and change how these stand, as the breaker decides."""
+        """Add the tallies of pushes and change the statuses of their targets as the breaker decides."""
         with self._writing() as connection:
             note_attempts(connection, tallies, self.now())
 
     def claim_probe(self, rule: str, target: str, until: datetime) -> bool:
-        """Take the right to probe a target whose breaker lets probes through, until a time; False: another has it."""
+        """Claim the probe of a target whose breaker admits probes, until a time; return False if another has it."""
         change = {"of_rule": rule, "of_target": target, "now": self.now(), "till": until}
         with self._writing() as connection:
             return connection.execute(statements.CLAIM_PROBE, change).rowcount == 1
 
     def lease_tokens(self, rule: str, target: str, rate: float, wanted: int) -> Lease:
-        """Take up to `wanted` tokens of a target whose bucket fills at `rate` a second, for use within a second."""
+        """Lease up to `wanted` tokens of a target whose bucket fills at `rate` a second, for use within a second."""
         now = self.now()
         of = {"of_rule": rule, "of_target": target}
         with self._writing() as connection:

@@ -1,4 +1,4 @@
-"""The ledger's table about the watcher: at most one row, which says when it looked last."""
+"""The ledger's table about the watcher: at most one row, with the time of its last look."""
 
 from __future__ import annotations
 
