@@ -82,7 +82,7 @@ def test_every_error_has_a_code_of_its_own() -> None:
     """Each class of the error tree has a code, no two have the same, and docs/command-line.md lists them all."""
     classes = {each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, EventBridgeError)}
     codes = [*CODES.values(), USAGE, ABORTED, SYSTEM]
-    section = PAGE.read_text().partition("## What all commands share")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("## Common behaviour")[2].partition("\n## ")[0]
 
     assert set(CODES) == classes
     assert len(set(codes)) == len(codes)

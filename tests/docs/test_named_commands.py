@@ -107,7 +107,7 @@ def test_a_command_that_does_not_exist_is_found(text: str, said: str) -> None:
 
 def test_the_list_of_commands_is_whole() -> None:
     """The table at the head of docs/command-line.md names every command, and no other."""
-    head = PAGE.read_text().partition("## What all commands share")[0]
+    head = PAGE.read_text().partition("## Common behaviour")[0]
     listed = set()
     for row in re.findall(r"^\| (.*?) \|", head, re.MULTILINE):
         group = ""
