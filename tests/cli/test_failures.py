@@ -219,7 +219,7 @@ def test_a_confirmation_without_a_terminal_names_the_option(shop: Any, eventbrid
     refused = eventbridge("rules", "disable", "big-orders")
 
     assert (refused.code, refused.out) == (2, "")
-    assert "Pass --yes to confirm" in refused.err
+    assert "pass --yes to confirm" in refused.err
     assert eventbridge("status", "--json").json["overrides"] == []
     assert eventbridge("rules", "disable", "big-orders", "--yes").code == 0
     assert [each["kind"] for each in eventbridge("status", "--json").json["overrides"]] == ["disabled"]
