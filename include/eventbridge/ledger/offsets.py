@@ -64,7 +64,7 @@ class Offsets(Database):
             return offsets_of(connection, group)
 
     def first_offsets(self, bus: str) -> dict[Partition, dict[str, int]]:
-        """Return, by partition, the first offset of each runner of a bus: that of its oldest batch, else its current one.
+        """Return, by partition, the first offset of each runner of a bus: of its oldest batch, else its current one.
 
         The cost grows with the number of batches of the bus.
         """

@@ -1,1 +1,1 @@
-"""The object store: immutable files of data and audit records, each whole or not there at all."""
+"""The object store: immutable files of data and audit records, each complete or absent."""

@@ -1,6 +1,6 @@
 """Columns of tables from the store as NumPy vectors and back, without a Python object a row.
 
-Buffers are shared, and neither `pa.array` nor `to_numpy` called: the first call of either imports pandas, which costs
+Buffers are shared. Neither `pa.array` nor `to_numpy` is called: the first call of either imports pandas, which costs
 half a CPU-second.
 """
 
@@ -16,12 +16,12 @@ import pyarrow as pa
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: Of a row without a value, in a vector of codes.
+#: The code of a row without a value.
 NO_CODE = -1
-#: Of a row without a value, in a vector of times.
+#: The time code of a row without a value.
 NO_TIME = np.iinfo(np.int64).min
 
-#: How columns of texts are held: as numbers, and the texts that they stand for.
+#: The type of text columns in memory: numbers, and the texts that they represent.
 CODED = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -35,7 +35,7 @@ _NUMPY_TYPES = {
 
 
 def with_codes(schema: pa.Schema, *, but: Collection[str] = ()) -> pa.Schema:
-    """Return a schema whose texts, but for those named, are of the type CODED: what `TableWriter` takes as well."""
+    """Return a schema whose text columns, except those named, have the type CODED, which `TableWriter` accepts too."""
     return pa.schema(
         [
             field.with_type(CODED) if pa.types.is_string(field.type) and field.name not in but else field
@@ -45,7 +45,7 @@ def with_codes(schema: pa.Schema, *, but: Collection[str] = ()) -> pa.Schema:
 
 
 def ids_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    """Return a column of delivery ids as bytes, shape (n, 16); it may hold no null."""
+    """Return a column of delivery ids as bytes, shape (n, 16); the column must hold no null."""
     parts = [
         np.frombuffer(chunk.buffers()[1], np.uint8, 16 * len(chunk), 16 * chunk.offset).reshape(-1, 16)
         for chunk in column.chunks
@@ -57,7 +57,7 @@ def ids_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
 
 
 def codes_of(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return a column of texts as numbers, NO_CODE for null, and the texts that they stand for, by number."""
+    """Return a column of texts as numbers, NO_CODE for null, and the texts that they represent, by number."""
     array = coded(column)
     return numbers_of(pa.chunked_array([array.indices]), NO_CODE), array.dictionary.to_pylist()
 
@@ -72,7 +72,7 @@ def coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def texts(codes: npt.NDArray[np.int64], values: Sequence[str | None]) -> pa.DictionaryArray:
-    """Return the texts that numbers stand for; null for NO_CODE, and for a value that is None."""
+    """Return the texts that numbers represent; null for NO_CODE, and for a value that is None."""
     nothing = np.array([value is None for value in [*values, None]])[codes]
     return pa.DictionaryArray.from_arrays(
         column_of(codes, pa.int32(), nothing), _strings([each or "" for each in values])
@@ -85,7 +85,7 @@ def same(value: str | None, count: int) -> pa.DictionaryArray:
 
 
 def listed(values: Sequence[str | None]) -> pa.DictionaryArray:
-    """Return texts, of which few differ, as a column of the type CODED."""
+    """Return texts with few distinct values as a column of the type CODED."""
     known: dict[str | None, int] = {}
     codes = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
     return texts(codes, list(known))
@@ -98,7 +98,7 @@ def strings(values: Sequence[str | None]) -> pa.StringArray:
 
 
 def one_text(value: str) -> pa.StringArray:
-    """Return one text as a column, as a set to look in: a scalar of Arrow, or `strings`, imports pandas."""
+    """Return one text as a column, for use as a lookup set: a scalar of Arrow, or `strings`, imports pandas."""
     encoded = value.encode("utf-8", "surrogatepass")
     ends = pa.py_buffer(np.array([0, len(encoded)], np.int32))
     return pa.StringArray.from_buffers(1, ends, pa.py_buffer(encoded))
@@ -113,7 +113,7 @@ def numbers_of(column: pa.ChunkedArray, missing: int = 0) -> npt.NDArray[np.int6
 
 
 def vector_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return a column of numbers or times as they lie in memory, anything for null."""
+    """Return the memory of a column of numbers or times as a vector; the value of a null is undefined."""
     kind = np.dtype(_NUMPY_TYPES[column.type.id])
     parts = [
         np.frombuffer(chunk.buffers()[1], kind, len(chunk), kind.itemsize * chunk.offset)
@@ -124,7 +124,7 @@ def vector_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def valid_of(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return which rows of a column are not null."""
+    """Return a mask of the rows of a column that are not null."""
     found = np.ones(len(column), bool)
     start = 0
     for chunk in column.chunks:
@@ -135,7 +135,7 @@ def valid_of(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def flags_of(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return a column of booleans that holds no null."""
+    """Return a column of booleans as a vector; the column must hold no null."""
     return np.concatenate(
         [np.zeros(0, bool), *(_flags(chunk.buffers()[1], chunk) for chunk in column.chunks if len(chunk))]
     )
@@ -157,12 +157,12 @@ def time_code(at: datetime) -> int:
 
 
 def time_at(code: int) -> datetime:
-    """Return what `time_code` made of a time."""
+    """Return the time of a code that `time_code` made."""
     return _EPOCH + timedelta(microseconds=code)
 
 
 def times(values: npt.NDArray[np.int64]) -> pa.Array:
-    """Return what `times_of` made of a column of times."""
+    """Return the column of times of a vector that `times_of` made."""
     return column_of(values, pa.int64(), values == NO_TIME).cast(pa.timestamp("us", tz="UTC"))
 
 

@@ -1,4 +1,4 @@
-"""Dead letters as a table of SQL, in a DuckDB that has nothing else: what it is asked about is read for it."""
+"""Dead letters as an SQL table in a DuckDB that has nothing else: only the queried files and columns are read."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ _NEEDED = (
     "batch_id",
 )
 
-#: How columns are shown that are bytes in the files.
+#: SQL expressions that show the columns which hold bytes in the files.
 _AS_TEXT = {
     "delivery_id": "hex(delivery_id)::UUID::VARCHAR",
     "event": "try(decode(event)::JSON)",
     "request": "try(decode(request))",
 }
 _PLACE = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
-#: As `stages.dead_letters.selection.name_of`: the delivery or event, and which of its dead letters.
+#: The same name as `stages.dead_letters.selection.name_of`: the delivery or event, and which of its dead letters.
 _SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_PLACE})"
 _MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
 _NAME = f"{_SUBJECT} || '@' || {_MARK}"
 
-#: What tells one dead letter from every other: one event may die in a batch twice, at two places of its bus.
+#: The key of a dead letter: one event may be dead-lettered twice in a batch, at two places of its bus.
 KEY = ("batch_id", "name", "topic", "broker", "partition_id", "offset")
 
 Key = tuple[Any, ...]
-#: Returns the named columns of a dead letter file; None: it is passed over.
+#: Returns the named columns of a dead letter file; None: the file is skipped.
 Read = Callable[[str, Sequence[str]], pa.Table | None]
 
 
 def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
     """Return the keys (values of the columns KEY) of the dead letters in these files that meet an SQL condition.
 
-    The condition may speak of the columns of schema DEAD_LETTER, of `name` and `dead_lettered_at`, and of the table
-    `dead_letters`; ids and `request` are text there, `event` is JSON, null if it is none. DuckDB sees the named files
-    and nothing else: no other file, no network. Raises UserError for what is not a condition, fails on a dead letter,
-    or takes too long or too much memory, and what `read` raises.
+    The condition may use the columns of schema DEAD_LETTER, `name`, `dead_lettered_at`, and the table `dead_letters`;
+    ids and `request` are text there, `event` is JSON, null if it is not JSON. DuckDB sees the named files and nothing
+    else: no other file, no network. Raises UserError if the text is not a condition, fails on a dead letter, or takes
+    too long or too much memory; passes on the exceptions of `read`.
     """
     try:
         table = _chosen(read, paths, condition)
@@ -70,9 +70,9 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
 
 def _chosen(read: Read, paths: Sequence[str], condition: str) -> pa.Table:
     columns = ", ".join(f'"{name}"' for name in KEY)
-    # on a line of its own: a comment at the condition's end must not take the bracket with it
+    # on its own line: a comment at the end of the condition must not hide the bracket
     query = f"SELECT {columns} FROM dead_letters WHERE (\n{condition}\n)"
-    # what only ends the brackets of a WHERE, such as `true) LIMIT (1`, is no expression by itself
+    # text that only closes the brackets of a WHERE, such as `true) LIMIT (1`, is not an expression by itself
     with database() as opened:
         _fill(opened, read, paths, _columns_in(condition))
         (found,) = opened.ask([query], expression=condition)
@@ -91,7 +91,7 @@ def _fill(opened: Database, read: Read, paths: Sequence[str], columns: list[str]
 
 
 def _columns_in(condition: str) -> list[str]:
-    """Return the columns that are to be read: those a condition mentions, or all; the others are null."""
+    """Return the columns to read: those that a condition mentions, or all; the others are null."""
     words = set(re.findall(r"\w+", condition.lower()))
     everything = "*" in condition or "columns" in words
     return [name for name in schemas.DEAD_LETTER.names if everything or name in _NEEDED or name in words]

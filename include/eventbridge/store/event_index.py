@@ -1,8 +1,8 @@
 """Files of the index of event ids: hashes in ascending order, each with the archive file that has a message with it.
 
-An index file has few and large row groups with the least and the greatest hash of each in its footer, so that to look
-up one id is to read the footer and one row group. It is derived: what it says is looked up in the archive, and what it
-lacks is only that the archive is read instead.
+An index file has few and large row groups with the least and the greatest hash of each in its footer, so that a lookup
+of one id reads the footer and one row group. The index is derived data: its results are verified in the archive, and
+if an entry is missing, the archive is read instead.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _GROUP_ROWS = 20_000
 
 
 class Index(NamedTuple):
-    """Rows of schema EVENT_INDEX, sorted by hash, and the files that they speak of, of schema INDEXED_FILES."""
+    """Rows of schema EVENT_INDEX, sorted by hash, and the files to which they refer, of schema INDEXED_FILES."""
 
     rows: pa.Table
     files: pa.Table
 
 
 def claimed_ids(store: Store, path: str) -> Iterator[tuple[int, str]]:
-    """Yield the rows of a buffer file that are no events, with the ids that they claim to have."""
+    """Yield the rows of a buffer file that are not events, with the ids that they claim to have."""
     table = read_table(store, path, ["status", "body"])
     rows = pc.indices_nonzero(pc.is_in(table["status"], value_set=one_text("malformed")))
     for row, body in zip(rows.to_pylist(), table["body"].take(rows).to_pylist(), strict=True):
@@ -45,7 +45,7 @@ def claimed_ids(store: Store, path: str) -> Iterator[tuple[int, str]]:
 
 
 def index_of(store: Store, files: Iterable[tuple[IndexedFile, bool]]) -> Index:
-    """Return the index of buffer files; True beside one: it has messages that are no events."""
+    """Return the index of buffer files; each file comes with True if it has messages that are not events."""
     names: list[IndexedFile] = []
     hashes: list[npt.NDArray[np.int64]] = []
     for file, malformed in files:
@@ -59,7 +59,7 @@ def index_of(store: Store, files: Iterable[tuple[IndexedFile, bool]]) -> Index:
 
 
 def merged(indexes: Sequence[Index]) -> Index:
-    """Return one index that has all that several have."""
+    """Return one index with the entries of several."""
     starts = np.cumsum([0, *(each.files.num_rows for each in indexes)])
     numbers = [each.rows["file"].to_numpy() + start for each, start in zip(indexes, starts, strict=False)]
     hashes = [each.rows["hash"].to_numpy() for each in indexes]
@@ -68,7 +68,7 @@ def merged(indexes: Sequence[Index]) -> Index:
 
 
 def write_index(store: Store, path: str, index: Index) -> None:
-    """Write an index: its files first, so that a process that finds its rows finds the files too."""
+    """Write an index, its list of files first: a process that finds the rows then finds the files too."""
     write_table(store, indexed_files(path), index.files, schema=INDEXED_FILES)
     write_table(store, path, index.rows, row_group_rows=_GROUP_ROWS, schema=EVENT_INDEX)
 

@@ -1,4 +1,4 @@
-"""Archived events, with what became of them, as a table of SQL: which of them meet a condition."""
+"""Archived events and their outcomes as an SQL table, to select those that meet a condition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.errors import UserError
 from eventbridge.store.sql_sandbox import SqlLimited, SqlRefused, database
 from eventbridge.store.sql_words import failed_on_data, refuse_without_data
 
-#: What a condition may speak of, as the table `events` is made; the last five are null for what was not a delivery.
+#: The columns of the table `events` that a condition may use; the last five are null for rows without a delivery.
 COLUMNS = pa.schema(
     [
         pa.field("rule", pa.string()),
@@ -41,9 +41,9 @@ _SHOWN = ", ".join(
 
 
 def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
-    """Return which rows of a table with the columns COLUMNS meet an SQL condition; `event` is JSON there.
+    """Return a mask of the rows of a table with the columns COLUMNS that meet an SQL condition; `event` is JSON there.
 
-    DuckDB sees the table, as `events`, and nothing else: no file, no network. Raises UserError for what is not a
+    DuckDB sees the table, as `events`, and nothing else: no file, no network. Raises UserError if the text is not a
     condition, fails on an event, or takes too long or too much memory.
     """
     try:
@@ -64,7 +64,7 @@ _REMEDY = f"The columns are {', '.join(COLUMNS.names)}."
 
 
 def _met_by(events: pa.Table, condition: str) -> list[bool | None]:
-    # on a line of its own: a comment at the condition's end must not take the bracket with it
+    # on its own line: a comment at the end of the condition must not hide the bracket
     query = f"SELECT (\n{condition}\n)::BOOLEAN AS met FROM events ORDER BY row_in_file"
     filling = f"CREATE TABLE events AS SELECT row_number() OVER () AS row_in_file, {_SHOWN} FROM part"
     with database() as opened:

@@ -1,4 +1,4 @@
-"""Counts what events have at given paths, all events at once, in DuckDB."""
+"""Counts the values of events at given paths, for all events at once, in DuckDB."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ FROM (SELECT value, CASE WHEN isfinite(number) THEN number END AS finite
 
 
 def count_fields(events: pa.Table, paths: Mapping[str, tuple[str | int, ...]]) -> dict[str, FieldCounts]:
-    """Return the counts of events, of which column `body` is the JSON text, at each path, given with its steps.
+    """Return the counts of events at each path, given with its steps; column `body` holds the JSON text of an event.
 
-    Numbers are compared in double precision; one that is too large for that counts as none.
+    Numbers are compared in double precision; a number that is too large for that does not count as a number.
     Raises StoreError if an archived event is not JSON.
     """
 
@@ -43,7 +43,7 @@ def count_fields(events: pa.Table, paths: Mapping[str, tuple[str | int, ...]]) -
 
 
 def _step(step: str | int) -> str:
-    """Return a step of a path as SQL: an element by its number, a member by a JSON pointer, which can name any."""
+    """Return a step of a path as SQL: the number of an element, or a JSON pointer, which can name any member."""
     if isinstance(step, int):
         return f"({step})"
     pointer = "/" + step.replace("~", "~0").replace("/", "~1")

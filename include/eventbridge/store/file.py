@@ -1,4 +1,4 @@
-"""The store as a folder of one machine: a file is written aside, made durable, and only then given its name."""
+"""The store as a folder of one machine: a file is written under a private name, made durable, and then renamed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from eventbridge.fault_points import reach
 from eventbridge.private_files import make_private_folder, open_private
 from eventbridge.store.protocol import checked_path, checked_prefix, gone, missing
 
-#: Where files are written before they get their name; no path can begin with a dot, so nobody can see into it.
+#: The folder of drafts; no path of the store can begin with a dot, so drafts are invisible.
 INCOMING = ".incoming"
-#: The draft of a killed writer is removed after this time.
+#: A draft left by a killed writer is removed after this time.
 LEFTOVER_AGE = timedelta(hours=24)
 
 _REMEDIES = {
@@ -44,15 +44,15 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "A name is too long for the file system: give the bus or runner a shorter one.",
 }
 
-#: Errors that say nothing of the file: no other can be opened either.
+#: Errors that do not concern the file: no other file can be opened either.
 _OF_THE_PROCESS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class FileStore:
-    """A store below the folder `root`, which is made when the first file is written.
+    """A store below the folder `root`, which is created when the first file is written.
 
-    Durability: the file and every folder above it are synced before a write returns. A folder that somebody
-    else has just made may not be durable yet, so each process syncs every folder on the way once itself.
+    Durability: the file and every folder above it are synced before a write returns. A folder that another process
+    has just created may not be durable yet, so each process syncs every folder on the path once.
     """
 
     def __init__(self, root: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -75,7 +75,7 @@ class FileStore:
         reach("store.put.done")
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
-        """Write a file unless there is one; the loser, too, returns only when the winner's file is durable."""
+        """Write a file unless it exists; return only when the file is durable, even if another writer created it."""
         with self._written(path, data, "store.create") as (written, final):
             try:
                 os.link(written, final)
@@ -96,7 +96,7 @@ class FileStore:
             return self._locate(path).read_bytes()
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for reading at any place; raises StoreFileMissing."""
+        """Return a file for random-access reads; raises StoreFileMissing."""
         with _reading(path, self.uri):
             reach("store.open")
             located = self._locate(path)
@@ -108,13 +108,13 @@ class FileStore:
             return pa.OSFile(str(located), "rb")
 
     def exists(self, path: str) -> bool:
-        """Say whether there is a file of this name."""
+        """Return whether a file of this name exists."""
         with _disk_errors("look for", path):
             reach("store.exists")
             return self._locate(path).is_file()
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
-        """Return the paths of all files that begin with `prefix` and sort after `after`, sorted."""
+        """Return, sorted, the paths of all files that begin with `prefix` and sort after `after`."""
         checked_prefix(prefix)
         folder = prefix.rpartition("/")[0]
         with _disk_errors("list", prefix):
@@ -123,7 +123,7 @@ class FileStore:
         return sorted(path for path in found if path > after)
 
     def size(self, prefix: str) -> int:
-        """Return the bytes of all files that begin with `prefix`."""
+        """Return the total bytes of all files whose paths begin with `prefix`."""
         checked_prefix(prefix)
         folder = prefix.rpartition("/")[0]
         with _disk_errors("measure", prefix):
@@ -131,7 +131,7 @@ class FileStore:
             return sum(map(_bytes_of, _entries(self.root / folder, prefix.rpartition("/")[2])))
 
     def delete(self, path: str) -> None:
-        """Remove a file; harmless if there is none. Folders stay: another writer may be about to use them."""
+        """Remove a file; no error if it does not exist. Folders stay: another writer may be about to use them."""
         with _disk_errors("delete", path):
             reach("store.delete")
             final = self._locate(path)
@@ -141,10 +141,10 @@ class FileStore:
         reach("store.delete.done")
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Remove files, those that are there, and the folders that nothing is left in.
+        """Remove the files that exist, and folders that become empty.
 
-        A writer that is about to use such a folder fails, and creates it at the next try: only what is long past
-        is removed so.
+        A writer that is about to use such a folder fails and creates it at the next try, so only old files are removed
+        by this method.
         """
         with _disk_errors("delete", paths[0] if paths else ""):
             reach("store.delete")
@@ -157,7 +157,7 @@ class FileStore:
         reach("store.delete.done")
 
     def free_bytes(self) -> int | None:
-        """Return the free space of the file system that holds the store, as this user may use it."""
+        """Return the free bytes, available to this user, of the file system that holds the store."""
         with _disk_errors("measure", self.uri):
             existing = next(folder for folder in (self.root, *self.root.parents) if folder.exists())
             return shutil.disk_usage(existing).free
@@ -177,13 +177,13 @@ class FileStore:
                 folder.rmdir()
             except FileNotFoundError:
                 pass
-            except OSError:  # something is left in it
+            except OSError:  # it is not empty
                 return
             folder = folder.parent
 
     @contextmanager
     def _written(self, path: str, data: bytes | pa.Buffer, point: str) -> Iterator[tuple[Path, Path]]:
-        """Give the caller the durable bytes under a private name, and the final name whose folder is there."""
+        """Yield the private name of the durable bytes, and the final name, whose folder exists."""
         final = self._locate(path)
         with _disk_errors("write", path):
             reach(point)
@@ -198,7 +198,7 @@ class FileStore:
                 written.unlink(missing_ok=True)
 
     def _make_durable(self, folder: Path) -> None:
-        """Make `folder` and what is missing above it, durable under their names."""
+        """Create `folder` and the missing folders above it, and make their names durable."""
         with self._lock:
             if folder in self._durable and folder.is_dir():
                 return
@@ -211,7 +211,7 @@ class FileStore:
             for made in dict.fromkeys((*inside, *missing)):
                 if made in self._durable:
                     continue
-                if made != self.root or os.access(made.parent, os.R_OK):  # above the store we may have no right to read
+                if made != self.root or os.access(made.parent, os.R_OK):  # above the store: maybe unreadable
                     _sync_folder(made.parent)
                 self._durable.add(made)
             if folder.name == INCOMING:
@@ -245,7 +245,7 @@ def _walk(folder: Path, path: str, after: str) -> Iterator[str]:
     try:
         entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
-        return  # not made yet, or removed since
+        return  # not created yet, or removed since
     for entry in entries:
         if entry.name.startswith("."):
             continue
@@ -258,12 +258,12 @@ def _walk(folder: Path, path: str, after: str) -> Iterator[str]:
 
 
 def _entries(folder: Path, beginning: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the files below a folder whose name, or whose folder's name in it, begins with a text."""
+    """Yield the files below a folder whose name, or whose subfolder's name, begins with a text."""
     try:
         with os.scandir(folder) as found:
             entries = [each for each in found if each.name.startswith(beginning) and not each.name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
-        return  # not made yet, or removed since
+        return  # not created yet, or removed since
     for entry in entries:
         if entry.is_dir():
             yield from _entries(Path(entry.path), "")

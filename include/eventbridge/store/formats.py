@@ -1,6 +1,6 @@
-"""The version of the format that files in the store are of; a newer one is refused, as it may say what we cannot read.
+"""The format version of files in the store; a newer one is refused, because this version may not understand it.
 
-A file that names none was written before there were versions, in format 1.
+A file that names no version was written before versions existed, in format 1.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from typing import Final
 
 from eventbridge.errors import NewerFormatError, StoreFileDamaged
 
-#: The newest format that this version reads, and the one it writes: of Parquet files and of manifests.
+#: The newest format that this version reads, and the one that it writes, for Parquet files and manifests.
 FORMAT: Final = 1
-#: Where a Parquet file names its format: a key of its metadata.
+#: The metadata key in which a Parquet file names its format.
 PARQUET_KEY: Final = "eventbridge.format"
 
 
 def require_known_format(path: str, found: object) -> None:
-    """Return if a file's format can be read: a number, or its text, None where the file names none.
+    """Check that a file's format can be read; `found` is a number, or its text, or None if the file names none.
 
-    Raises NewerFormatError for one that is newer than ours, StoreFileDamaged for what is not a number.
+    Raises NewerFormatError for a newer format, StoreFileDamaged for a value that is not a number.
     """
     if found is None:
         return

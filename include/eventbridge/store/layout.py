@@ -1,7 +1,7 @@
-"""Where each kind of file lies in the store.
+"""The paths of each kind of file in the store.
 
-`date` and `hour` are those of the batch's `planned_at` (UTC), never the writer's clock:
-two attempts of one stage write below the same folder whatever the time is.
+`date` and `hour` come from the batch's `planned_at` (UTC), never from the writer's clock:
+two attempts of one stage write below the same folder at any time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-#: What the paths of all reports of backtests begin with; days are sorted by it.
+#: The prefix of the paths of all backtest reports; they sort by day.
 BACKTEST_REPORTS: Final = "reports/backtest/"
 
 
@@ -26,17 +26,17 @@ def buffer(bus: str, planned_at: datetime, batch_id: str, attempt: str) -> str:
 
 
 def inbox(bus: str, topic: str, at: datetime, attempt: str) -> str:
-    """Return the path of a file of what a queue handed out at a time; `attempt` is unique per try."""
+    """Return the path of a file of messages that a queue handed out at a time; `attempt` is unique per try."""
     return f"inbox/bus={bus}/topic={topic}/date={at.astimezone(UTC):%Y-%m-%d}/{attempt}.parquet"
 
 
 def inbox_of_topic(bus: str, topic: str) -> str:
-    """Return what the paths of all files of a topic's inbox begin with; days are sorted by it."""
+    """Return the prefix of the paths of all files of a topic's inbox; they sort by day."""
     return f"inbox/bus={bus}/topic={topic}/"
 
 
 def canary() -> str:
-    """Return the path of the one event, laid out like a buffer file, that shows whether Spark routes at all."""
+    """Return the path of the test event, stored like a buffer file, that shows whether Spark can route at all."""
     return "canary/event.parquet"
 
 
@@ -56,7 +56,7 @@ def outcomes(planned_at: datetime, batch_id: str, chunk_id: int, claim: int, num
 
 
 def open_outcomes(planned_at: datetime, batch_id: str, number: int) -> str:
-    """Return the path of one outcome segment of a batch that is open, and has no chunks yet."""
+    """Return the path of one outcome segment of an open batch, which has no chunks yet."""
     return f"outcomes/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/streaming-{number}.parquet"
 
 
@@ -72,7 +72,7 @@ def dead_letters(planned_at: datetime, batch_id: str, number: int) -> str:
 
 
 def batch_of_dead_letters(path: str) -> str:
-    """Return the id of the batch that a dead letter file is of."""
+    """Return the id of the batch of a dead letter file."""
     return path.rpartition("/")[2].rpartition("-")[0]
 
 
@@ -82,7 +82,7 @@ def manifest(planned_at: datetime, batch_id: str) -> str:
 
 
 def quality(hour: datetime, check_id: str, kind: str) -> str:
-    """Return the path of the record (`kind` json) or the page (html) of the check of an hour."""
+    """Return the path of the record (`kind` json) or the page (`kind` html) of the check of an hour."""
     at = hour.astimezone(UTC)
     return f"quality/date={at:%Y-%m-%d}/hour={at:%H}/{check_id}.{kind}"
 
@@ -93,35 +93,35 @@ def repair(planned_at: datetime, batch_id: str, number: int) -> str:
 
 
 def runner(name: str) -> str:
-    """Return the path of the file that says which ledger a runner's state is in."""
+    """Return the path of the file that names the ledger with a runner's state."""
     return f"runners/{name}.json"
 
 
 def repairs_of_day(planned_at: datetime) -> str:
-    """Return what the paths of the audit records of repairs of a day's batches begin with."""
+    """Return the path prefix of the audit records of repairs of a day's batches."""
     return f"repairs/date={planned_at.astimezone(UTC):%Y-%m-%d}/"
 
 
 def folders_of_day(planned_at: datetime, buses: Sequence[str]) -> list[str]:
-    """Return what the paths of all files of a day's batches begin with, but for manifests and records of repairs."""
+    """Return the path prefixes of all files of a day's batches, except manifests and records of repairs."""
     date = f"date={planned_at.astimezone(UTC):%Y-%m-%d}/"
     areas = [*(f"buffer/bus={bus}" for bus in buses), "deliveries", "outcomes", "settlements", "dead_letters"]
     return [f"{area}/{date}" for area in areas]
 
 
 def files_of_batch(planned_at: datetime, batch_id: str) -> list[str]:
-    """Return what the paths of a batch's deliveries, outcomes and settlements begin with."""
+    """Return the path prefixes of a batch's deliveries, outcomes and settlements."""
     date = f"date={planned_at.astimezone(UTC):%Y-%m-%d}"
     return [f"{area}/{date}/{batch_id}" for area in ("deliveries", "outcomes", "settlements")]
 
 
 def archive_of_batch(bus: str, planned_at: datetime, batch_id: str) -> str:
-    """Return what the paths of what a batch landed begin with."""
+    """Return the path prefix of the files that a batch landed."""
     return buffer(bus, planned_at, batch_id, "").removesuffix(".parquet")
 
 
 def dead_letters_of_batch(planned_at: datetime, batch_id: str) -> str:
-    """Return what the paths of a batch's dead letters begin with."""
+    """Return the path prefix of a batch's dead letters."""
     return f"dead_letters/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}-"
 
 
@@ -131,20 +131,20 @@ def backtest_report(made_at: datetime, backtest_id: str, suffix: str) -> str:
 
 
 def batch_deliveries(planned_at: datetime, batch_id: str) -> str:
-    """Return what the paths of all of a batch's files of routed deliveries begin with."""
+    """Return the path prefix of all files of routed deliveries of a batch."""
     return f"deliveries/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/"
 
 
 def event_index(day: datetime, index_id: str) -> str:
-    """Return the path of a file of the index of event ids, of batches planned on a day."""
+    """Return the path of a file of the index of event ids, for batches planned on a day."""
     return f"index/date={day.astimezone(UTC):%Y-%m-%d}/{index_id}.parquet"
 
 
 def indexed_files(index_path: str) -> str:
-    """Return the path of the file that says which archive files the numbers in a file of the index stand for."""
+    """Return the path of the file that lists the archive files to which the numbers in an index file refer."""
     return f"{index_path.removesuffix('.parquet')}-files.parquet"
 
 
 def event_indexes() -> str:
-    """Return what the paths of all files of the index of event ids begin with."""
+    """Return the path prefix of all files of the index of event ids."""
     return "index/"

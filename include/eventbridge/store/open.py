@@ -1,4 +1,4 @@
-"""From a URI to a store."""
+"""Opens the store of a URI."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CONNECTION = re.compile(r"[\w.-]+", re.ASCII)
 
 
 def open_store(uri: str, connections: Callable[[str], Connection] | None = None) -> Store:
-    """Return the store at `uri`, `file:///absolute/folder` or `s3://connection@bucket/prefix`; else raise UserError.
+    """Return the store at `uri`: `file:///absolute/folder` or `s3://connection@bucket/prefix`; else raise UserError.
 
     `connections` looks up the connection that an S3 store names, by default in this process's environment
     (EVENTBRIDGE_CONN_<ID>): that is where Spark's workers find it.
-    Nothing is made, read or looked up yet, so a store that cannot be reached shows with the first call.
+    Nothing is created, read or looked up yet, so an unreachable store raises its error at the first call.
     """
     parts = urlsplit(uri)
     if parts.scheme == "s3":
@@ -43,7 +43,7 @@ def _s3_store(parts: SplitResult, connections: Callable[[str], Connection]) -> S
 
     connection_id, _, bucket = parts.netloc.rpartition("@")
     prefix = parts.path.strip("/")
-    # Not the URI in a message: somebody may have written a secret into it.
+    # The message does not show the URI: it may contain a secret.
     if "@" in parts.netloc and not _CONNECTION.fullmatch(connection_id):
         raise UserError(
             "The store's URI names no connection before its @. "

@@ -1,4 +1,4 @@
-"""Tables in the store: Parquet files whose schema is checked at writing and whose pages are checked at reading."""
+"""Tables in the store: Parquet files whose schema is checked on write and whose pages are checked on read."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def write_table(
     create: bool = False,
     schema: pa.Schema | None = None,
 ) -> bool:
-    """Write `table` as one Parquet file (zstd); False only with `create`, if there is a file already.
+    """Write `table` as one Parquet file (zstd); return False only with `create`, if the file already exists.
 
-    Raises ValueError if the table has not exactly the columns of `schema`, by default that of the path's folder
-    (`schemas.of`), or a null where the schema allows none: such a file would mislead every later stage.
+    Raises ValueError if the table does not have exactly the columns of `schema`, by default that of the path's folder
+    (`schemas.of`), or has a null where the schema allows none: such a file would mislead every later stage.
     """
     _check(table, schema if schema is not None else schemas.of(path), path)
     sink = pa.BufferOutputStream()
@@ -44,8 +44,8 @@ def write_table(
 class TableWriter:
     """Writes one Parquet file table by table, so that no more than `row_group_rows` of them must be in memory at once.
 
-    The rows of the file are compressed already while they wait here. A text column of a table may be a dictionary; who
-    reads the file finds plain text. The store gets the file in `close`; without it nothing was ever written.
+    Rows are compressed in memory as they are written. A text column of a table may be a dictionary; readers of the file
+    get plain text. `close` puts the file into the store; without it nothing is written.
     """
 
     def __init__(self, store: Store, path: str, row_group_rows: int, schema: pa.Schema | None = None) -> None:
@@ -67,7 +67,7 @@ class TableWriter:
         self._flush(count - count % self._row_group_rows)
 
     def close(self, *, create: bool = False) -> bool:
-        """Put the file into the store; there must be rows in it. False only with `create`, if there is one already."""
+        """Put the file into the store; it must have rows. Return False only with `create`, if the file exists."""
         self._flush(sum(waiting.num_rows for waiting in self._waiting))
         assert self._writer is not None, "a file of no rows is not written"
         self._writer.close()
@@ -79,10 +79,10 @@ class TableWriter:
     def _flush(self, count: int) -> None:
         if not count:
             return
-        # Arrow writes a dictionary as it is only if all parts of a column have the same.
+        # Arrow writes a dictionary unchanged only if all chunks of a column have the same dictionary.
         table = self._waiting[0] if len(self._waiting) == 1 else pa.concat_tables(self._waiting).unify_dictionaries()
         if self._writer is None:
-            # The Arrow schema is left out: it would bring the dictionaries back.
+            # The Arrow schema is left out: with it readers would get dictionaries.
             options = _options(self._schema) | {"store_schema": False}
             self._writer = _writer(self._sink, table.schema, **options)
         self._writer.write_table(table.slice(0, count), row_group_size=self._row_group_rows)
@@ -90,7 +90,7 @@ class TableWriter:
 
 
 def read_table(store: Store, path: str, columns: Sequence[str] | None = None, *, coded: Sequence[str] = ()) -> pa.Table:
-    """Return all rows, of the named columns in that order or of all; texts `coded` come as dictionaries."""
+    """Return all rows of the named columns in that order, or of all columns; texts `coded` come as dictionaries."""
     with _opened(store, path, coded) as file:
         return _selected(file.read(_listed(columns), use_threads=False), columns)
 
@@ -98,9 +98,9 @@ def read_table(store: Store, path: str, columns: Sequence[str] | None = None, *,
 def read_rows(
     store: Store, path: str, rows: str, columns: Sequence[str] | None = None, *, coded: Sequence[str] = ()
 ) -> pa.Table:
-    """Return the rows that a row set names, in ascending order; reads only the row groups that hold them.
+    """Return the rows that a row set names, in ascending order; read only the row groups that hold them.
 
-    Texts `coded` come as dictionaries. Raises StoreFileDamaged if the file has fewer rows than the set speaks of.
+    Texts `coded` come as dictionaries. Raises StoreFileDamaged if the file has fewer rows than the set names.
     """
     wanted = row_vectors.decode(rows)
     with _opened(store, path, coded) as file:
@@ -115,15 +115,15 @@ def read_rows(
         first_in_table = np.zeros(len(starts), dtype=np.int64)
         first_in_table[groups] = np.concatenate(([0], np.cumsum(sizes[groups])))[: len(groups)]
         places = wanted - starts[group_of_row] + first_in_table[group_of_row]
-        if len(places) and places[-1] - places[0] + 1 == len(places):  # side by side, as most are: not copied
+        if len(places) and places[-1] - places[0] + 1 == len(places):  # contiguous, as most are: not copied
             return _selected(table.slice(places[0], len(places)), columns)
-        # not `pa.array`, nor the array itself, which goes through it: the first one imports pandas, half a CPU-second
+        # not `pa.array`, nor the array itself, which calls it: the first call imports pandas, half a CPU-second
         numbers = pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)])
         return _selected(table.take(numbers), columns)
 
 
 def read_equal(store: Store, path: str, column: str, value: int, columns: Sequence[str]) -> pa.Table:
-    """Return the rows whose number in a column is `value`; reads only the row groups whose statistics allow it."""
+    """Return the rows with the number `value` in a column; read only the row groups whose statistics allow it."""
     with _opened(store, path) as file:
         place = file.schema_arrow.get_field_index(column)
         groups = []
@@ -139,7 +139,7 @@ def read_equal(store: Store, path: str, column: str, value: int, columns: Sequen
 
 
 def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[str]) -> pa.Table:
-    """Return rows `first` (included) to `last` (excluded); reads only the row groups that hold them.
+    """Return rows `first` (included) to `last` (excluded); read only the row groups that hold them.
 
     Raises StoreFileDamaged if the file has fewer rows.
     """
@@ -196,7 +196,7 @@ def count_rows(store: Store, path: str) -> int:
 def _opened(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     with store.open(path) as source:
         try:
-            # pre_buffer: what is wanted in a few large reads; from a bucket, else, each column of each group is one.
+            # pre_buffer: a few large reads; without it each column of each group is one read from a bucket.
             with pq.ParquetFile(
                 source, page_checksum_verification=True, pre_buffer=True, read_dictionary=list(coded)
             ) as file:
@@ -206,15 +206,15 @@ def _opened(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.P
         except pa.ArrowException as error:
             raise _damaged(path, str(error)) from error
         except OSError as error:
-            if error.errno is None:  # Arrow's own, for what it cannot make sense of
+            if error.errno is None:  # an error of Arrow itself, for data that it cannot parse
                 raise _damaged(path, str(error)) from error
             raise StoreFileUnreadable(f"Cannot read {path!r} in the store: {error}. Look at the disk.") from error
 
 
 def _require_columns(path: str, file: pq.ParquetFile) -> None:
-    """Raise StoreFileDamaged if a column of the schema of the path's folder is missing, or of another type.
+    """Raise StoreFileDamaged if a column of the schema of the path's folder is missing or has another type.
 
-    Pages have checksums, the footer that names the columns has none.
+    Pages have checksums; the footer that names the columns has none.
     """
     expected = schemas.of_folder(path)
     schema = file.schema_arrow
@@ -275,9 +275,9 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _compression(schema: pa.Schema) -> str | dict[str, str]:
-    """Return how columns are compressed: ids, which are hashes, are not, as that saves no byte."""
+    """Return the compression of columns: ids are hashes and stay uncompressed, because compression saves no byte."""
     if any(pa.types.is_nested(field.type) for field in schema):
-        return "zstd"  # by column would be by path: a letter is no place to save time
+        return "zstd"  # by column would be by path, which is not worth it for dead letters
     hashes = pa.types.is_fixed_size_binary
     return {field.name: "none" if hashes(field.type) else "zstd" for field in schema}
 

@@ -1,4 +1,4 @@
-"""Rows of a table as Python values, for callers that show or compare them one by one."""
+"""Rows of a table as Python values, for callers that show or compare single rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of a table as dictionaries; times, also those within lists and structs, are aware and in UTC.
+    """Return the rows of a table as dictionaries; times, including those in lists and structs, are aware and in UTC.
 
-    `Table.to_pylist` imports pandas for the first time that has a zone, which costs half a CPU-second.
+    `Table.to_pylist` imports pandas at the first time value with a zone, which costs half a CPU-second.
     """
     schema = pa.schema([_without_zone(field) for field in table.schema])
     timed = [field.name for field, plain in zip(table.schema, schema, strict=True) if field.type != plain.type]

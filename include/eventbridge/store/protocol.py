@@ -1,4 +1,4 @@
-"""What an object store must offer, and how its paths are spelt; called by the stages."""
+"""The interface of an object store, and the rules for its paths; called by the stages."""
 
 from __future__ import annotations
 
@@ -16,54 +16,55 @@ __all__ = ["Store", "StoreError", "StoreFileDamaged", "StoreFileMissing", "check
 class Store(Protocol):
     """Immutable files by path; safe to use from several threads and processes at once.
 
-    Paths are relative, with `/` between their parts. A file is seen whole or not at all, whatever dies on the way.
-    What `put` and `create` have returned for survives power loss. Every method raises StoreError where
-    the store cannot do what it is asked.
+    Paths are relative, with `/` between their parts. A file is visible when it is complete and not before, even if its
+    writer dies. A write survives power loss once `put` or `create` has returned. Every method raises StoreError if the
+    store cannot carry it out.
     """
 
     @property
     def uri(self) -> str:
-        """Return the URI that `open_store` opens this store by."""
+        """Return the URI with which `open_store` opens this store."""
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         """Write a file; an existing one is replaced."""
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
-        """Write a file unless there is one; of many callers one wins, False tells the others that it is durable."""
+        """Write a file unless it exists; one of many callers wins, False means that the winner's file is durable."""
 
     def get(self, path: str) -> bytes:
         """Return the bytes of a file; raises StoreFileMissing."""
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for reading at any place; the caller closes it. Raises StoreFileMissing."""
+        """Return a file for random-access reads; the caller closes it. Raises StoreFileMissing."""
 
     def exists(self, path: str) -> bool:
-        """Say whether there is a file of this name."""
+        """Return whether a file of this name exists."""
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
-        """Return the paths of all files that begin with `prefix`, as text, sorted by code point; `""` lists all.
+        """Return the paths of all files that begin with the text `prefix`, sorted by code point; `""` lists all.
 
-        Only those that sort after the text `after`. It costs by what is found: a stage lists once at most.
+        Only paths that sort after the text `after` are returned. The cost grows with the files found: a stage lists at
+        most once.
         """
 
     def size(self, prefix: str) -> int:
-        """Return the bytes of all files that begin with `prefix`, `""` measures all; it costs as `list` does."""
+        """Return the bytes of all files that begin with `prefix`, `""` measures all; the cost is that of `list`."""
 
     def delete(self, path: str) -> None:
-        """Remove a file; harmless if there is none."""
+        """Remove a file; no error if it does not exist."""
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Remove files, those that are there; cheaper than one by one, and folders that nothing is left in go too.
+        """Remove the files that exist, and folders that become empty; cheaper than one by one.
 
-        Of what raises StoreError some files may be gone.
+        Some of the files may be gone after a StoreError.
         """
 
     def free_bytes(self) -> int | None:
-        """Return how many bytes can still be written, None where there is no such limit."""
+        """Return how many bytes can still be written; None if there is no such limit."""
 
 
 def missing(path: str, uri: str) -> StoreFileMissing:
-    """Return the error for a file that should be there, with what to do about it."""
+    """Return the error for a file that should exist, with its remedy."""
     return StoreFileMissing(
         f"The store {uri} holds no file {path!r}. Put it back from a copy of the store, or point "
         "EVENTBRIDGE_STORE_URI at the store that has it. `eventbridge audit` names every file that is missing of "
@@ -72,7 +73,7 @@ def missing(path: str, uri: str) -> StoreFileMissing:
 
 
 def gone(uri: str) -> StoreError:
-    """Return the error for a store that vanished under a process, as that of a volume that is not mounted any more."""
+    """Return the error for a store that disappeared while a process used it, such as an unmounted volume."""
     return StoreError(
         f"The store {uri} is gone, or is another one than this process wrote to. Put it back, or mount it again: "
         "into a new one this process writes nothing"
@@ -80,9 +81,9 @@ def gone(uri: str) -> StoreError:
 
 
 def checked_path(path: str) -> str:
-    """Return `path` if it names a file inside a store, else raise StoreError.
+    """Return `path` if it names a file inside a store; raise StoreError otherwise.
 
-    No part may be empty or begin with a dot, so `..` cannot leave the store and a writer's own files stay out of sight.
+    No part may be empty or begin with a dot: `..` cannot leave the store, and a writer's private files stay invisible.
     """
     for part in path.split("/"):
         if not part or part.startswith(".") or "\\" in part or not part.isprintable():
@@ -94,6 +95,6 @@ def checked_path(path: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """Return `prefix` if it is the beginning of some path, else raise StoreError."""
+    """Return `prefix` if it can begin a path; raise StoreError otherwise."""
     checked_path(prefix + "x")
     return prefix

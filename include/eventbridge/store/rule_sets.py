@@ -1,4 +1,4 @@
-"""Rule sets as batches are pinned to them: JSON files in the store, named by their content."""
+"""Frozen rule sets, to which batches are pinned: JSON files in the store, named by their content."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from eventbridge.rule import RuleSet
 from eventbridge.store import layout
 from eventbridge.store.protocol import Store
 
-#: How many sets a process keeps: today's, and those of batches under way that began before it. One of 10,000 rules
-#: takes some 100 MB, less what it shares with the one read before it.
+#: How many sets a process keeps: the current one, and older ones of open batches. A set of 10,000 rules takes some
+#: 100 MB, less the part that it shares with the one read before it.
 _KEPT = 4
 
 _lock = threading.Lock()
-#: By hash, that which was asked for last at the end. A hash names one content for ever, in whatever store.
+#: Sets by hash, the most recently requested one last. A hash names the same content for ever, in any store.
 _read: OrderedDict[str, RuleSet] = OrderedDict()
 
 
 def freeze_rules(store: Store, rules: RuleSet, *, over: bool = False) -> str:
-    """Write a rule set to the store unless it is there (`over`: also then, as that is damaged), and return its hash."""
+    """Write a rule set to the store unless it exists (`over`: replace a damaged one), and return its hash."""
     text = rules.to_json().encode()
     found = RuleSet.hash_of(text)
     write = store.put if over else store.create
@@ -29,14 +29,14 @@ def freeze_rules(store: Store, rules: RuleSet, *, over: bool = False) -> str:
 
 
 def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
-    """Return the rule set frozen under a hash, read once by a process that goes on asking for it.
+    """Return the rule set frozen under a hash; a process that requests it repeatedly reads it once.
 
-    Raises StoreError if the file is gone or is not what its name says.
+    Raises StoreError if the file is gone or its content does not match its name.
     """
-    with _lock:  # also while it is read: other threads would read the same
+    with _lock:  # held during the read: other threads would read the same file
         known = _read.get(rule_set_hash)
         if known is None:
-            newest = next(reversed(_read.values()), None)  # of a set that was changed only what changed is read
+            newest = next(reversed(_read.values()), None)  # only the changes from this set are read
             known = _read[rule_set_hash] = _from_store(store, rule_set_hash, newest)
         _read.move_to_end(rule_set_hash)
         while len(_read) > _KEPT:
@@ -45,7 +45,7 @@ def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
 
 
 def know_rules(rule_set_hash: str, text: str) -> RuleSet:
-    """Return the rule set of a frozen text as `frozen_rules` does from now on, in this process and its forks.
+    """Return the rule set of a frozen text, and keep it for `frozen_rules` in this process and its forks.
 
     Raises StoreFileDamaged if the text does not have that hash.
     """

@@ -1,4 +1,4 @@
-"""The store as a bucket: objects appear whole by themselves, and conditional puts say which of two writers won."""
+"""The store as a bucket: objects appear complete, and conditional puts decide which of two writers wins."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from eventbridge.s3.upload import upload
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
 from eventbridge.store.s3_reader import S3File, again, wait_before
 
-#: Larger ones never go through pyarrow: it completes an upload of which a part has failed, as a file cut short.
+#: Larger files are never written by pyarrow: it completes an upload with a failed part, as a truncated file.
 ARROW_MAX_BYTES = 8 << 20
-#: A writer's name, and how often it is asked for: a response may end in the middle of its head.
+#: The metadata key of a writer's name, and how often it is requested: a response may end within its headers.
 _WRITER_LETTERS = 32
 _ASKED_FOR_WRITER = 3
-#: S3 takes no more keys in one request.
+#: S3 accepts no more keys in one request.
 _DELETED_AT_ONCE = 1_000
 
 
 class S3Store:
-    """A store below `prefix` of a bucket, `access` tells how to reach it; asked for with the first call.
+    """A store below `prefix` of a bucket; `access` returns how to reach it and is called with the first operation.
 
-    Reads, and small writes, go through pyarrow's S3 file system; what pyarrow cannot do goes through boto3:
-    conditional puts, encryption, uploads in parts, listings. A process that dies in the middle of an upload
-    leaves parts that nobody sees; a lifecycle rule of the bucket removes them.
+    Reads and small writes use pyarrow's S3 file system. Operations that pyarrow lacks use boto3: conditional puts,
+    encryption, uploads in parts, listings. A process that dies during an upload leaves invisible parts; a lifecycle
+    rule of the bucket removes them.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class S3Store:
         reach("store.put.done")
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
-        """Write a file unless there is one; the server decides who wins."""
+        """Write a file unless it exists; the server decides which writer wins."""
         key = self._key(path)
         reach("store.create")
         with self._errors("write", path) as clients:
@@ -90,14 +90,14 @@ class S3Store:
                 return file.read()
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for reading at any place, by ranges; raises StoreFileMissing."""
+        """Return a file for random-access reads, by ranges; raises StoreFileMissing."""
         key = self._key(path)
         with self._errors("read", path) as clients:
             reach("store.open")
             return pa.PythonFile(self._file(clients, path, key), mode="r")
 
     def exists(self, path: str) -> bool:
-        """Say whether there is a file of this name."""
+        """Return whether a file of this name exists."""
         key = self._key(path)
         with self._errors("look for", path) as clients:
             reach("store.exists")
@@ -107,7 +107,7 @@ class S3Store:
             return found is not None
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
-        """Return the paths of all files that begin with `prefix` and sort after `after`; a request per 1,000."""
+        """Return the paths of all files that begin with `prefix` and sort after `after`; one request per 1,000."""
         checked_prefix(prefix)
         with self._errors("list", prefix) as clients:
             reach("store.list")
@@ -115,14 +115,14 @@ class S3Store:
         return sorted(path for path in keys if path > after and _is_path(path))
 
     def size(self, prefix: str) -> int:
-        """Return the bytes of all files that begin with `prefix`; a request per 1,000."""
+        """Return the total bytes of all files that begin with `prefix`; one request per 1,000."""
         checked_prefix(prefix)
         with self._errors("measure", prefix) as clients:
             reach("store.size")
             return sum(size for path, size in self._entries(clients, prefix) if _is_path(path))
 
     def delete(self, path: str) -> None:
-        """Remove a file; harmless if there is none."""
+        """Remove a file; no error if it does not exist."""
         key = self._key(path)
         with self._errors("delete", path) as clients:
             reach("store.delete")
@@ -130,7 +130,7 @@ class S3Store:
         reach("store.delete.done")
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Remove files, those that are there; a request per 1,000."""
+        """Remove the files that exist; one request per 1,000."""
         for first in range(0, len(paths), _DELETED_AT_ONCE):
             some = paths[first : first + _DELETED_AT_ONCE]
             with self._errors("delete", some[0]) as clients:
@@ -145,7 +145,7 @@ class S3Store:
             reach("store.delete.done")
 
     def free_bytes(self) -> int | None:
-        """Return None: a bucket has no end."""
+        """Return None: a bucket has no limit."""
         return None
 
     def _entries(self, clients: S3Clients, prefix: str, after: str = "") -> Iterator[tuple[str, int]]:
@@ -169,7 +169,7 @@ class S3Store:
             yield clients
 
     def _clients(self) -> S3Clients:
-        """Return this process's clients: a fork must not talk on its parent's connections."""
+        """Return this process's clients: a fork must not use its parent's connections."""
         with self._lock:
             if self._made is None or self._made[0] != os.getpid():
                 self._made = (os.getpid(), S3Clients(self._access(), self._attempts))
@@ -188,14 +188,14 @@ class S3Store:
             raise missing(path, self.uri) from error
 
     def _opened(self, clients: S3Clients, key: str) -> Any:
-        """Return pyarrow's file; an empty one only if the server says so in words, as a response cut short does not."""
+        """Return pyarrow's file; an empty one only if the server states length 0, as a truncated response does not."""
         file = clients.files().open_input_file(f"{self._bucket}/{key}")
         if file.size() == 0 and (self._head(clients, key) or {}).get("ContentLength") != 0:
             raise OSError(CUT_SHORT)
         return file
 
     def _require_bucket(self, clients: S3Clients) -> None:
-        """Raise what says so if the bucket is missing: S3 responds to a look for a file in it as for a missing file."""
+        """Raise an error if the bucket is missing: S3 responds to a lookup of a file in it as to a missing file."""
         from botocore.exceptions import ClientError
 
         if self._bucket_is_there:
@@ -219,7 +219,7 @@ class S3Store:
             raise
 
     def _writer(self, clients: S3Clients, key: str) -> str | None:
-        """Return who created an object, "" if nobody is told, None if it is not there; a response may be cut short."""
+        """Return an object's writer, "" if none is named, None if it does not exist; a response may be truncated."""
         for _ in range(_ASKED_FOR_WRITER):
             found = self._head(clients, key)
             if found is None:
@@ -238,12 +238,12 @@ class S3Store:
                 upload(clients, self._bucket, key, data, {"Metadata": {"writer": writer}}, {"IfNoneMatch": "*"})
                 return True
             except ClientError as error:
-                if _status(error) == 409 and attempt + 1 < self._attempts:  # the server cannot tell yet who is first
+                if _status(error) == 409 and attempt + 1 < self._attempts:  # the server cannot decide yet who is first
                     wait_before(attempt)
                     continue
                 if _status(error) != 412 and error.response.get("Error", {}).get("Code") != "NoSuchUpload":
                     raise
-                # Somebody is there: perhaps we, by a request whose response was lost and which boto3 repeated.
+                # The object exists, perhaps from this call: boto3 repeats a request whose response was lost.
                 found = self._writer(clients, key)
                 if found is None:
                     raise

@@ -1,4 +1,4 @@
-"""Reading and writing by pyarrow's S3 file system, tried again where the server or the network fails for a moment."""
+"""Reads and writes by pyarrow's S3 file system, retried after transient failures of the server or the network."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LONGEST_WAIT_SECONDS = 16.0
 
 
 def wait_before(attempt: int) -> None:
-    """Sleep before the attempt after the n-th (from 0): by chance up to 1, 2, 4, 8, 16 s, so that not all come back."""
+    """Sleep after the n-th attempt (from 0), for a random time up to 1, 2, 4, 8, 16 s, to spread the callers."""
     time.sleep(random.uniform(0, min(2.0**attempt, _LONGEST_WAIT_SECONDS)))
 
 
 def again(call: Callable[[], T], attempts: int) -> T:
-    """Return what `call` returns, calling it again after an error of S3 that passes.
+    """Return the result of `call`; call it again after a transient error of S3.
 
-    pyarrow's own retries are not used: it makes none if the text of an error is longer than the bytes asked for.
+    pyarrow's own retries are not used: it makes none if the text of an error is longer than the bytes requested.
     """
     for attempt in range(attempts - 1):
         try:
@@ -36,7 +36,7 @@ def again(call: Callable[[], T], attempts: int) -> T:
 
 
 class S3File:
-    """An open file, as `pyarrow.PythonFile` wants it; reads are ranges, tried again, and fail as StoreError."""
+    """An open file for `pyarrow.PythonFile`; reads are ranges, are retried, and fail with StoreError."""
 
     def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[Any]], attempts: int) -> None:
         self._file = file
@@ -46,36 +46,36 @@ class S3File:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Return whether `close` was called."""
         return bool(self._file.closed)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         self._file.close()
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True: it can be read."""
         return True
 
     def writable(self) -> bool:
-        """Say that it cannot be written."""
+        """Return False: it cannot be written."""
         return False
 
     def seekable(self) -> bool:
-        """Say that it can be read from any place."""
+        """Return True: it can be read from any position."""
         return True
 
     def tell(self) -> int:
-        """Return where the next read begins."""
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Set where the next read begins: from the beginning (0), from here (1), from the end (2)."""
+        """Set the position of the next read: from the beginning (0), the current position (1), the end (2)."""
         self._position = offset + (0, self._position, self._file.size())[whence]
         return self._position
 
     def read(self, count: int = -1) -> bytes:
-        """Return the next bytes, all that are left by default."""
+        """Return the next bytes, by default all that remain."""
         left = max(self._file.size() - self._position, 0)
         wanted = left if count is None or count < 0 else min(count, left)
         if not wanted:

@@ -15,7 +15,7 @@ BUFFER = pa.schema(
         pa.field("partition_id", pa.int32(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("message_id", pa.string(), nullable=False),
-        pa.field("published_at", _TIME, nullable=False),  # when the bus took it
+        pa.field("published_at", _TIME, nullable=False),  # when the bus accepted it
         pa.field("arrived_at", _TIME, nullable=False),  # when this row was landed; event age counts from here
         pa.field("status", pa.string(), nullable=False),  # valid | duplicate | malformed | tombstone
         pa.field("reason", pa.string()),  # why malformed
@@ -26,7 +26,7 @@ BUFFER = pa.schema(
     ]
 )
 
-#: deliveries/: one row per matched delivery; `failure` is set where the transform failed and there is no payload.
+#: deliveries/: one row per matched delivery; `failure` is set if the transform failed and there is no payload.
 DELIVERY = pa.schema(
     [
         pa.field("delivery_id", _DELIVERY_ID, nullable=False),
@@ -73,7 +73,7 @@ OUTCOME = pa.schema(
     ]
 )
 
-#: settlements/: the one verdict of each delivery of a batch.
+#: settlements/: one row per delivery of a batch, with its one verdict.
 SETTLEMENT = pa.schema(
     [
         pa.field("delivery_id", _DELIVERY_ID, nullable=False),
@@ -86,7 +86,7 @@ SETTLEMENT = pa.schema(
         pa.field("attempts", pa.int32(), nullable=False),  # attempts so far, over all batches
         pa.field("due_at", _TIME),  # retry_scheduled, unknown: when it may be tried again
         pa.field("lane", pa.string()),  # retry_scheduled, unknown: slow
-        pa.field("held", pa.string()),  # retry_scheduled, unknown: why it waits for a person; null = due at due_at
+        pa.field("held", pa.string()),  # retry_scheduled, unknown: why it is on hold; null = due at due_at
         pa.field("reason", pa.string()),
         pa.field("detail", pa.string()),
         pa.field("published_at", _TIME, nullable=False),
@@ -96,7 +96,7 @@ SETTLEMENT = pa.schema(
     ]
 )
 
-#: Rows per row group of a buffer file: what route reads at a time, and where its slices may begin.
+#: Rows per row group of a buffer file: the unit that route reads, and at which its slices may begin.
 ROW_GROUP_ROWS = 2_000
 
 ATTEMPT = pa.struct(
@@ -112,7 +112,7 @@ ATTEMPT = pa.struct(
     ]
 )
 
-#: dead_letters/: the whole record of every dead letter.
+#: dead_letters/: the complete record of every dead letter.
 DEAD_LETTER = pa.schema(
     [
         pa.field("delivery_id", _DELIVERY_ID),  # null: malformed, it never became a delivery
@@ -126,8 +126,8 @@ DEAD_LETTER = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("source", pa.string()),
         pa.field("event_id", pa.string()),
-        pa.field("event", pa.binary(), nullable=False),  # whole, as it arrived
-        pa.field("request", pa.binary()),  # as transformed; null: there was none
+        pa.field("event", pa.binary(), nullable=False),  # complete, as it arrived
+        pa.field("request", pa.binary()),  # as transformed; null: there was no request
         pa.field("request_content_type", pa.string()),
         pa.field("request_headers", pa.string()),
         pa.field("reason", pa.string(), nullable=False),
@@ -148,7 +148,7 @@ EVENT_INDEX = pa.schema(
     ]
 )
 
-#: index/...-files: the archive files that the rows of EVENT_INDEX speak of.
+#: index/...-files: the archive files to which the rows of EVENT_INDEX refer.
 INDEXED_FILES = pa.schema(
     [
         pa.field("batch_id", pa.string(), nullable=False),
@@ -167,7 +167,7 @@ _OF_FOLDER = {
 
 
 def of(path: str) -> pa.Schema:
-    """Return the schema of the files in a path's topmost folder; raises ValueError where no tables belong."""
+    """Return the schema of the files in a path's topmost folder; raises ValueError for a folder without tables."""
     schema = of_folder(path)
     if schema is None:
         raise ValueError(f"{path}: tables belong below {', '.join(_OF_FOLDER)}; pass a schema for any other")
@@ -175,9 +175,9 @@ def of(path: str) -> pa.Schema:
 
 
 def of_folder(path: str) -> pa.Schema | None:
-    """Return the schema of the files in a path's topmost folder; None where files have one of their own.
+    """Return the schema of the files in a path's topmost folder; None if each file has its own.
 
-    Beside deliveries lies what Spark SQL gave for them, in a folder `sql`.
+    The folder `sql` beside deliveries holds the results of Spark SQL for them.
     """
     topmost, *within = path.split("/")
     return None if "sql" in within[:-1] else _OF_FOLDER.get(topmost)

@@ -1,7 +1,7 @@
-"""The process that asks DuckDB: reads tables and queries from one pipe, writes responses to another.
+"""The process that queries DuckDB: reads tables and queries from one pipe, writes responses to another.
 
-Started by `eventbridge.store.sql_sandbox`. Its limits are the kernel's: whatever a query does (recursion without end,
-strings of gigabytes), this process ends, and no other one is slowed down or runs out of memory.
+`eventbridge.store.sql_sandbox` starts it. The kernel enforces its limits: whatever a query does (endless recursion,
+strings of gigabytes), this process ends, and no other process slows down or runs out of memory.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from eventbridge.store.sql_messages import (
     WRONG,
 )
 
-#: Without a question for so long, the process ends.
+#: The process ends after this time without a query.
 _IDLE_MILLISECONDS: Final = 60_000
-#: How much longer than the caller waits this process lives, if the caller is not there to end it.
+#: How much longer than the caller waits this process lives, if the caller does not end it.
 _GRACE_SECONDS: Final = 5.0
 
 
 def main() -> None:
-    """Respond until the pipe is closed, or nothing is asked for a minute."""
+    """Respond until the pipe is closed or no query arrives for a minute."""
     requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who then closes the pipe
@@ -72,9 +72,9 @@ def main() -> None:
 
 
 def _end_with_the_caller() -> None:
-    """End this process when the caller has gone: it may be in a query then, and read nothing."""
+    """End this process when the caller has gone: it may be in a query then and not read the pipe."""
     poll = select.poll()
-    poll.register(0, 0)  # that the other end is closed is reported unasked
+    poll.register(0, 0)  # a closed other end is always reported
     poll.poll()
     os._exit(0)
 
@@ -82,9 +82,7 @@ def _end_with_the_caller() -> None:
 def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:
     poll = select.poll()
     poll.register(pipe.fileno(), select.POLLIN)
-    if not poll.poll(
-        _IDLE_MILLISECONDS
-    ):  # nothing lies in the pipe's buffer: each message gets a response before the next
+    if not poll.poll(_IDLE_MILLISECONDS):  # the pipe's buffer is empty: each message gets a response before the next
         return None
     head = pipe.read(HEAD.size)
     if len(head) < HEAD.size:
@@ -96,7 +94,7 @@ def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:
 def _opened() -> duckdb.DuckDBPyConnection:
     database = duckdb.connect(":memory:", config={"threads": 2, "memory_limit": TABLE_MEMORY})
     for option, value in (
-        ("temp_directory", "''"),  # SQL could read what lies there, and fill the disk
+        ("temp_directory", "''"),  # SQL could read files there, and fill the disk
         ("autoinstall_known_extensions", "false"),
         ("autoload_known_extensions", "false"),
         ("enable_progress_bar", "false"),
@@ -120,12 +118,12 @@ def _filled(database: duckdb.DuckDBPyConnection, body: bytes) -> list[tuple[byte
 def _asked(
     database: duckdb.DuckDBPyConnection, *, expression: str | None, queries: list[str]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the tables that queries select, from what is there alone: no file, no network, no other setting."""
+    """Return the tables that queries select, from the filled tables alone: no file, no network, no other setting."""
     if database.execute("SELECT current_setting('lock_configuration')").fetchone() != (True,):
         for option, value in (("enable_external_access", "false"), ("lock_configuration", "true")):
             database.execute(f"SET {option} = {value}")
     if expression is not None:
-        duckdb.SQLExpression(expression)  # one expression by itself, not what only ends the brackets of a query
+        duckdb.SQLExpression(expression)  # one expression by itself, not text that only closes the brackets of a query
     replies: list[tuple[bytes, bytes]] = []
     for query in queries:
         if len(database.extract_statements(query)) != 1:

@@ -1,7 +1,7 @@
-"""Asks a DuckDB that sees what it is given and nothing else, in a process that is ended when it takes too long.
+"""Queries a DuckDB that sees only the tables passed to it, in a process that is ended when it takes too long.
 
-The process has no secret in its environment, opens no file and no connection, and has limits of time and memory. A
-caller that is interrupted, or whose work is cancelled, ends it at once.
+The process has no secret in its environment, opens no file and no connection, and has limits of time and memory. If
+the caller is interrupted, or its work is cancelled, the process is ended at once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from eventbridge.store.sql_messages import (
     TABLE_MEMORY,
 )
 
-#: Processes that wait for the next question at most.
+#: The most processes that wait for the next query.
 _MOST_IDLE: Final = 2
 #: How long the process may take to start and import DuckDB, on a busy machine.
 _START_SECONDS: Final = 120.0
-#: How often a question looks whether it is cancelled.
+#: How often a query checks whether it is cancelled.
 _LOOK_MILLISECONDS: Final = 100
 _PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.store.sql_process import main; main()"
 
@@ -49,15 +49,15 @@ _lock = threading.Lock()
 
 
 class SqlRefused(Exception):
-    """DuckDB raised an error; its text may quote what the tables hold."""
+    """DuckDB raised an error; its text may quote the content of the tables."""
 
 
 class SqlLimited(Exception):
-    """A question took more time or memory than it may; the text says which, as the end of a sentence."""
+    """A query exceeded its time or memory; the text says which, as the end of a sentence."""
 
 
 class Database:
-    """An empty database in the process; tables are filled first, and then it is asked."""
+    """An empty database in the process; fill its tables first, then query it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -74,7 +74,7 @@ class Database:
         self._response()
 
     def ask(self, queries: Sequence[str], *, expression: str | None = None) -> list[pa.Table]:
-        """Return what each query selects; `expression` is checked to be one expression by itself.
+        """Return the result of each query; `expression` is checked to be one expression by itself.
 
         Nothing can be filled afterwards. Raises SqlRefused, SqlLimited, Cancelled, TimeSpent.
         """
@@ -97,7 +97,7 @@ class Database:
             raise SqlLimited(_DIED) from None
 
     def _response(self, seconds: float | None = None) -> bytes:
-        """Return what the process responds to the last message; `seconds`: other than the usual time."""
+        """Return the process's response to the last message; `seconds`: wait this long instead of the usual time."""
         allowed = SECONDS if seconds is None else seconds
         kind, length = HEAD.unpack(self._read(HEAD.size, allowed))
         content = self._read(length, allowed)
@@ -132,7 +132,7 @@ _DIED: Final = f"takes more than {TABLE_MEMORY} of memory, or ends DuckDB"
 
 @contextmanager
 def database() -> Iterator[Database]:
-    """Yield an empty database; what is interrupted, or fails, ends its process. Raises InfrastructureError."""
+    """Yield an empty database; an interruption or failure ends its process. Raises InfrastructureError."""
     process, opened = _opened()
     try:
         yield opened
@@ -149,7 +149,7 @@ def _opened() -> tuple[subprocess.Popen[bytes], Database]:
     while process := _taken():
         try:
             return process, Database(process)
-        except SqlLimited:  # it has just ended, as nothing was asked, or for want of memory on this machine
+        except SqlLimited:  # it has just ended, after idle time or because this machine lacks memory
             _end(process)
         except BaseException:
             _end(process)
@@ -168,7 +168,7 @@ def _taken() -> subprocess.Popen[bytes] | None:
             process = _idle.pop()
             if process.poll() is None:
                 return process
-            _end(process)  # nothing was asked for long
+            _end(process)  # it was idle for long
     return None
 
 
@@ -200,18 +200,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_all() -> None:
-    """End the processes that wait for a question."""
+    """End the processes that wait for a query."""
     with _lock:
         while _idle:
             _end(_idle.pop())
 
 
 def _forget() -> None:
-    """Leave the processes to the parent that started them: called in a fork, which must not use their pipes."""
+    """Leave the processes to the parent that started them; called in a fork, which must not use their pipes."""
     global _lock
     _lock = threading.Lock()
     for process in _idle:
-        process.returncode = 0  # not ours to wait for
+        process.returncode = 0  # only the parent waits for it
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()

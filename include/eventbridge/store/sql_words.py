@@ -1,4 +1,4 @@
-"""What is said of a condition in SQL that DuckDB refuses: never what the events hold that it was asked about."""
+"""Messages about an SQL condition that DuckDB rejects; they never quote the content of events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.store.sql_sandbox import SqlRefused
 
 
 def refuse_without_data(ask: Callable[[], object], condition: str, of: str, remedy: str) -> None:
-    """Raise UserError with DuckDB's words for a condition that it refuses with no data; `ask` asks about no row."""
+    """Raise UserError with DuckDB's message for a condition that it rejects without data; `ask` queries no row."""
     try:
         ask()
     except SqlRefused as error:
@@ -17,7 +17,7 @@ def refuse_without_data(ask: Callable[[], object], condition: str, of: str, reme
 
 
 def failed_on_data(condition: str, one: str) -> str:
-    """Return what is said of a condition that is one, and fails on what an event or a dead letter holds."""
+    """Return the message for a valid condition that fails on the content of an event or a dead letter."""
     return (
         f"{condition!r} fails on {one}: it casts a value that cannot be cast, or a function refuses a value. "
         "Write TRY_CAST(... AS ...), or TRY(...) around the function."
