@@ -1,1 +1,1 @@
-"""What everybody passes on: frozen values that know neither the ledger nor a framework."""
+"""The shared data model: frozen values that depend neither on the ledger nor on a framework."""

@@ -1,4 +1,4 @@
-"""A token of the API: what lets a program publish to buses over HTTP."""
+"""A token of the API, with which a program may publish to buses over HTTP."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-#: What every token begins with, so that scanners of source code know one.
+#: The prefix of every token, by which scanners of source code recognise one.
 PREFIX: Final = "ebt_"
 
-#: What a scope may allow: the word before its colon.
+#: The actions that a scope may allow: the word before its colon.
 PUBLISH: Final = "publish"
 
-#: The scope to read metrics; it is of no bus.
+#: The scope to read metrics; it names no bus.
 METRICS: Final = "metrics"
 
-#: The scope to look at everything but payloads, the page too; it is of no bus.
+#: The scope to read everything except payloads, including the page; it names no bus.
 READ: Final = "read"
 
-#: The scope to see payloads: events, requests, responses of targets; it is of no bus.
+#: The scope to read payloads: events, requests, responses of targets; it names no bus.
 PAYLOADS: Final = "payloads"
 
-#: The scope to change how things stand: pause, enable, redrive; it is of no bus.
+#: The scope to operate: pause, enable, redrive; it names no bus.
 OPERATE: Final = "operate"
 
-#: What a limit to an owner begins with, among the scopes.
+#: The prefix of a scope that limits a token to an owner.
 OWNER: Final = "owner:"
 
-#: Stands for every bus in a scope.
+#: Represents every bus in a scope.
 ANY_BUS: Final = "*"
 
 
 @dataclass(frozen=True)
 class ApiToken:
-    """A token by its name, without its secret, of which the ledger keeps a hash only.
+    """A token by its name, without its secret; the ledger stores only a hash of the secret.
 
-    `scopes`: what it allows, each `<action>:<bus>`, or one of no bus, such as `read`; `owner:<name>` limits it.
-    Times are aware; None: it never expires, it was not revoked.
+    `scopes`: what it allows, each `<action>:<bus>`, or one without a bus, such as `read`; `owner:<name>` limits it.
+    Times are aware; None: it never expires, it is not revoked.
     """
 
     name: str
@@ -47,13 +47,13 @@ class ApiToken:
 
     @property
     def owners(self) -> tuple[str, ...] | None:
-        """Return the owners whose rules and buses it is for, None: it is for everybody's."""
+        """Return the owners to whose rules and buses the token is limited; None: it is not limited."""
         return tuple(each.removeprefix(OWNER) for each in self.scopes if each.startswith(OWNER)) or None
 
     def is_valid(self, now: datetime) -> bool:
-        """Return whether the token counts at an aware time."""
+        """Return whether the token is valid at an aware time."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def allows(self, action: str, bus: str) -> bool:
-        """Return whether a scope of the token has an action on a bus."""
+        """Return whether a scope of the token allows an action on a bus."""
         return f"{action}:{bus}" in self.scopes or f"{action}:{ANY_BUS}" in self.scopes

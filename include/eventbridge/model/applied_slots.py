@@ -1,4 +1,4 @@
-"""The slots of an Airflow pool: what its rule file last set, and what the pool was last seen to have."""
+"""The slots of an Airflow pool: those last set by its rule file, and those last seen in Airflow."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class AppliedSlots:
-    """Slots that a rule file last set for a pool, when, and those that Airflow had when it was last asked.
+    """Slots that a rule file last set for a pool, when, and those that Airflow had when it was last queried.
 
-    Where the two differ an operator changed the pool, and that counts until the file says something else.
+    If the two differ, an operator changed the pool; the operator's value wins until the file has another value.
     """
 
     pool: str

@@ -12,9 +12,9 @@ from eventbridge.model.partition import Partition
 
 
 class LeftAt(NamedTuple):
-    """Up to where (excluded) of a partition a runner delivered for a rule.
+    """The offset (excluded) of a partition up to which a runner delivered for a rule.
 
-    It counts on the log of `bus_identity`, of a bus without one on that which has this last message.
+    It refers to the log of `bus_identity`; for a bus without an identity, to the log that has this last message.
     """
 
     partition: Partition
@@ -26,8 +26,8 @@ class LeftAt(NamedTuple):
 class Assignment:
     """The runner that last took a batch for a target.
 
-    `left`: it has taken one since without the target's rule, which rule files gave to another runner; from there on
-    the other one delivers. Empty: it has not, and the rule stands where the runner does.
+    `left`: the runner has since taken a batch without the target's rule, because rule files gave the rule to another
+    runner; the other runner delivers from there on. Empty: it has not, and the rule is at the runner's offsets.
     """
 
     runner: str
@@ -35,19 +35,19 @@ class Assignment:
 
 
 class OpenBatch(NamedTuple):
-    """A batch that is not committed, and what it takes."""
+    """An uncommitted batch and the ranges that it takes."""
 
     batch: Batch
     ranges: tuple[Range, ...]
 
 
 class Deliverers(NamedTuple):
-    """One moment of the ledger: who delivers for each (rule, target), all offsets, and those runners' open batches."""
+    """One moment of the ledger: the assignment of each (rule, target), all offsets, and the runners' open batches."""
 
     assignments: Mapping[tuple[str, str], Assignment]
     offsets: tuple[ConsumerOffset, ...]
     open: Mapping[str, OpenBatch]
 
     def left(self, rules: Collection[str]) -> list[LeftAt]:
-        """Return where rules of these names were left, of which their new runners have not taken anything yet."""
+        """Return where rules of these names were left, for rules of which the new runners have taken nothing yet."""
         return [each for (rule, _), was in self.assignments.items() if rule in rules for each in was.left]

@@ -1,17 +1,17 @@
-"""What a backtest finds in a part of the archive: counts by minute, samples, failures, and where two rules differ."""
+"""The findings of a backtest in a part of the archive: counts by minute, samples, failures, rule differences."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-#: Minutes since 1970 with how many events each: pairs, ascending.
+#: Pairs of a minute since 1970 and its number of events, ascending.
 Minutes = tuple[tuple[int, int], ...]
 
 
 class EventSample(Struct, frozen=True, omit_defaults=True):
-    """An archived event: where it lies, what names it, when it was landed (microseconds since 1970), its text.
+    """An archived event: its position, its names, when it was landed (microseconds since 1970), its text.
 
-    `cut`: the text is longer than what stands here.
+    `cut`: the text is truncated.
     """
 
     file: str
@@ -24,9 +24,9 @@ class EventSample(Struct, frozen=True, omit_defaults=True):
 
 
 class Output(Struct, frozen=True, omit_defaults=True):
-    """What a target would receive of an event, or the `failure` that it has instead.
+    """The payload that a target would receive for an event, or the `failure` instead.
 
-    A payload that is not UTF-8 stands here as base64; `cut`: it is longer than what stands here.
+    A payload that is not UTF-8 is shown as base64; `cut`: it is truncated.
     """
 
     payload: str | None = None
@@ -38,14 +38,14 @@ class Output(Struct, frozen=True, omit_defaults=True):
 
 
 class OutputSample(Struct, frozen=True):
-    """An event and what a target would receive of it."""
+    """An event and the output that a target would receive for it."""
 
     of: EventSample
     output: Output
 
 
 class Change(Struct, frozen=True):
-    """An event of which a target would receive something else by B than by A."""
+    """An event for which a target would receive a different output from B than from A."""
 
     of: EventSample
     a: Output
@@ -53,7 +53,7 @@ class Change(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Why outputs cannot be rendered, of how many events, and the ids of the first ones; `text` "": others."""
+    """Why outputs cannot be rendered, for how many events, and the ids of the first ones; `text` "": other failures."""
 
     text: str
     count: int
@@ -61,9 +61,9 @@ class Failure(Struct, frozen=True):
 
 
 class CandidateCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one candidate makes of events: by rule, or by `<rule>/<target>`.
+    """The results of one candidate: by rule, or by `<rule>/<target>`.
 
-    `candidate_events` are rows that the patterns of budgeted rules let through, by rule: pairs of file and row set.
+    `candidate_events` are rows that the patterns of budgeted rules match, by rule: pairs of file and row set.
     """
 
     matched: dict[str, Minutes] = {}
@@ -73,14 +73,14 @@ class CandidateCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TargetChanges(Struct, frozen=True):
-    """Events that two rules match but of which one target would receive different outputs."""
+    """Events that two rules match, but for which a target would receive different outputs."""
 
     count: int
     samples: tuple[Change, ...]
 
 
 class PairCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where two rules differ: events that both match, that only B does (`gained`), that only A does (`lost`)."""
+    """Differences of two rules: events that both match, that only B matches (`gained`), or only A (`lost`)."""
 
     both: int = 0
     gained: int = 0
@@ -91,9 +91,9 @@ class PairCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BacktestedSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="backtested"):
-    """A part of the archive that was backtested: its valid events, by minute of their landing, and what was found.
+    """A backtested part of the archive: its valid events, by minute of their landing, and the findings.
 
-    `candidates` are A or A and B, `pairs` in the order they were asked in.
+    `candidates` are A or A and B; `pairs` are in the order of the request.
     """
 
     landed: Minutes = ()

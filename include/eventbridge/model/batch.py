@@ -1,4 +1,4 @@
-"""A batch, the offset ranges that it took, and the files that its stages published."""
+"""A batch, its offset ranges, and the files that its stages published."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Range:
 
 @dataclass(frozen=True)
 class ReadRange(Range):
-    """A range with the last message that was read of it; None: it was a gap, or that was not noted."""
+    """A range with the last message that was read from it; None: it was a gap, or the message was not recorded."""
 
     last_message: LastMessage | None = None
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The unit that one DAG run moves; `bus` is empty where no event of one is routed."""
+    """The unit that one DAG run processes; `bus` is empty if the batch routes no event of a bus."""
 
     batch_id: str
     kind: BatchKind
@@ -46,26 +46,24 @@ class Batch:
     deadline_at: datetime | None = None
     replay_id: str = ""
     committed_at: datetime | None = None
-    bus_committed_at: datetime | None = None  # when the bus itself was told; None = the next listen repeats it
-    kept: Kept = "all"  # what may be counted on
-    cleared: Kept = "all"  # what still exists: more than `kept` while retention removes files
-    is_full: bool = False  # it took all that it was allowed: its bus held more
+    bus_committed_at: datetime | None = None  # when the bus got its offsets; None = the next listen commits them
+    kept: Kept = "all"  # what is guaranteed to exist
+    cleared: Kept = "all"  # what may still exist: more than `kept` while retention removes files
+    is_full: bool = False  # it took all that it was allowed to: its bus held more
     in_index: Literal["no", "yes"] = "no"  # whether the index of event ids has its events
-    follows: str | None = (
-        None  # the batch that is to be committed first: until then nobody but its streaming task has this one
-    )
+    follows: str | None = None  # the batch to commit first: until then only its streaming task has this one
 
     @property
     def routes(self) -> bool:
-        """Whether route is one of its stages: it accounts for all its delivery files, else for what its chunks name."""
+        """Return whether it has the route stage: it accounts for all delivery files, else for those of its chunks."""
         return self.kind not in ("retry", "redrive") or self.bus != ""
 
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file that a stage published for a batch under a key; the first recorder of a key wins.
+    """A file that a stage published for a batch under a key; the first record of a key wins.
 
-    `path` is None where a slice had nothing to write. `detail` is what buffer, route or a streaming task records of it.
+    `path` is None if a slice had nothing to write. `detail` is the record of buffer, route or a streaming task.
     """
 
     batch_id: str
@@ -78,7 +76,7 @@ class BatchFile:
 
 @dataclass(frozen=True)
 class FilePlace:
-    """A file of a batch, and where it stands among those of all batches."""
+    """A file of a batch, and its place among the files of all batches."""
 
     planned_at: datetime
     batch_id: str

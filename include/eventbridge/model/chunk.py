@@ -1,4 +1,4 @@
-"""A chunk, and the pieces of delivery files that it is made of."""
+"""A chunk and its pieces of delivery files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ ChunkState = Literal["new", "started", "error", "timeout", "completed"]
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of one delivery file, all of one rule and target, with what earlier batches know of them.
+    """Rows of one delivery file, all of one rule and target, with their history in earlier batches.
 
-    `rows` is text made by `eventbridge.model.rowset.encode`. `attempts` counts those made in earlier batches;
+    `rows` is text made by `eventbridge.model.rowset.encode`. `attempts` counts the attempts of earlier batches;
     `lineage` names the (batch_id, chunk_id) pairs that made them, oldest first;
-    `pending_id` is the pending row the piece was taken from, None in a normal batch.
+    `pending_id` is the pending row from which the piece was taken, None in a normal batch.
     """
 
     file: str
@@ -30,13 +30,13 @@ class Piece:
     pending_id: int | None = None
 
 
-#: The error of a chunk whose push ended without a word.
+#: The error of a chunk whose push ended without a report.
 PUSH_LOST = "Its push was killed, or was still at work when the batch was settled; what it had written down counts."
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one push task handles. Not handed out = settled as unknown and pending, due now or on hold."""
+    """The work of one push task. If it is not handed out, it is settled as unknown and pending, due now or on hold."""
 
     batch_id: str
     chunk_id: int
@@ -47,7 +47,7 @@ class Chunk:
     size: int
     handed_out: bool = True
     map_index: int | None = None  # position among the chunks handed out
-    held: str = ""  # not handed out and to be put on hold: why
+    held: str = ""  # why it is not handed out but put on hold
     claim: int = 0
     state: ChunkState = "new"
     started_at: datetime | None = None
@@ -56,12 +56,12 @@ class Chunk:
     succeeded: int = 0
     failed: int = 0
     error: str = ""
-    cpu: int = 0  # microseconds that its pushes took
-    claimed_until: datetime | None = None  # while started: no other push claims it before, unless its push is dead
+    cpu: int = 0  # CPU time of its pushes in microseconds
+    claimed_until: datetime | None = None  # while started: no other push claims it before then, unless its push is dead
 
 
 class LiveClaim(NamedTuple):
-    """A claim that has not run out, of a chunk that a push is at work on."""
+    """A claim that has not expired, of a chunk on which a push works."""
 
     chunk_id: int
     claim: int
@@ -70,7 +70,7 @@ class LiveClaim(NamedTuple):
 
 
 class ChunkTotal(NamedTuple):
-    """What the chunks of a batch that are handed out to one pool come to."""
+    """The totals of the chunks of a batch that are handed out to one pool."""
 
     pool: str
     chunks: int

@@ -1,4 +1,4 @@
-"""How far a consumer group has come in one partition."""
+"""The position of a consumer group in one partition."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eventbridge.model.partition import Partition
 
 @dataclass(frozen=True)
 class ConsumerOffset:
-    """The committed offset of a consumer group (= runner) in one partition: the smallest not yet settled.
+    """The committed offset of a consumer group (= runner) in one partition: the smallest that is not settled yet.
 
-    It counts on the log of `bus_identity`; empty: registered by a version that did not know, or the bus has none.
-    `message_id` is the last message taken, as the text of a `LastMessage`; empty: none yet, or not known.
+    It refers to the log of `bus_identity`; empty: registered by a version that did not record it, or the bus has none.
+    `message_id` is the last message taken, as the text of a `LastMessage`; empty: none yet, or unknown.
     """
 
     group: str

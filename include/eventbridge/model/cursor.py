@@ -15,7 +15,7 @@ _Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """The last thing told: when its batch was planned (microseconds since 1970), the batch, its file and the row."""
+    """The last item of a page: the planning time of its batch (microseconds since 1970), the batch, file and row."""
 
     planned_at: Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800_000_000)]
     batch_id: _Text
@@ -29,12 +29,12 @@ def write_cursor(place: Place) -> str:
 
 
 def write_name_cursor(*names: str) -> str:
-    """Return the names of the last thing told, of a list in the order of names, as a cursor."""
+    """Return the names of the last item of a page, of a list in the order of names, as a cursor."""
     return base64.urlsafe_b64encode(msgspec.json.encode(names)).decode().rstrip("=")
 
 
 def read_name_cursor(text: str, count: int) -> tuple[str, ...]:
-    """Return the names of a cursor, so many; raises UserError for what is none."""
+    """Return the `count` names of a cursor; raises UserError if the text is not one."""
     names = _decoded(text, tuple[str, ...])
     if len(names) != count or any("\x00" in name for name in names):
         raise _no_cursor(text)
@@ -42,13 +42,13 @@ def read_name_cursor(text: str, count: int) -> tuple[str, ...]:
 
 
 def read_number_cursor(text: str) -> int:
-    """Return the number of a cursor that names one thing by its number; raises UserError for what is none."""
+    """Return the number of a cursor that names an item by its number; raises UserError if the text is not one."""
     (number,) = read_number_cursors(text, 1)
     return number
 
 
 def read_number_cursors(text: str, count: int) -> tuple[int, ...]:
-    """Return the numbers of a cursor, so many; raises UserError for what is none."""
+    """Return the `count` numbers of a cursor; raises UserError if the text is not one."""
     names = read_name_cursor(text, count)
     if not all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
         raise _no_cursor(text)
@@ -56,7 +56,7 @@ def read_number_cursors(text: str, count: int) -> tuple[int, ...]:
 
 
 def read_time_cursor(text: str) -> datetime:
-    """Return the time of a cursor that names one thing by its time; raises UserError for what is none."""
+    """Return the time of a cursor that names an item by its time; raises UserError if the text is not one."""
     (name,) = read_name_cursor(text, 1)
     try:
         return datetime.fromisoformat(name).astimezone(UTC)
@@ -65,7 +65,7 @@ def read_time_cursor(text: str) -> datetime:
 
 
 def read_cursor(text: str) -> Place:
-    """Return the place of a cursor; raises UserError for what is none."""
+    """Return the place of a cursor; raises UserError if the text is not one."""
     return _decoded(text, Place)
 
 

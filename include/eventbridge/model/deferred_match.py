@@ -11,11 +11,12 @@ from eventbridge.model.place import Span
 
 @dataclass(frozen=True)
 class DeferredMatch:
-    """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern let through.
+    """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern matches.
 
-    Named by (batch_id, rule, reason). State `scheduled`: may be taken once `due_at` has come; `on_hold`: waits for a
-    person, since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first deferred.
-    `order_spans` says where its events lie, of a rule that had an ordered target when it was made; else it is empty.
+    Named by (batch_id, rule, reason). State `scheduled`: may be taken from `due_at` on; `on_hold`: waits for a person,
+    since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first deferred.
+    `order_spans` holds the positions of its events if its rule had an ordered target when it was made; else it is
+    empty.
     """
 
     batch_id: str
@@ -28,9 +29,9 @@ class DeferredMatch:
     made_at: datetime
     expires_at: datetime | None = None
     state: PendingState = "scheduled"
-    tries: int = 0  # batches that took it, or what it was part of, up for nothing
-    on_hold_seconds: float = 0.0  # that do not count towards its age
+    tries: int = 0  # batches that took it, or the match it was part of, without success
+    on_hold_seconds: float = 0.0  # they do not count towards its age
     taken_by: str | None = None
     closed_by: str | None = None
     order_spans: tuple[Span, ...] = ()
-    deferred_match_id: int | None = None  # given by the ledger
+    deferred_match_id: int | None = None  # assigned by the ledger

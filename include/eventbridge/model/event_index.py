@@ -1,4 +1,4 @@
-"""The index of event ids: a file of it, and where it says that a message with an id may lie."""
+"""The index of event ids: its files, and the archive files in which a message with an id may lie."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class IndexFile:
-    """A file of the index: of batches planned on `day`, by its beginning in UTC, so many `rows`."""
+    """A file of the index with `rows` rows, for batches planned on `day` (its beginning in UTC)."""
 
     path: str
     day: datetime
@@ -17,7 +17,7 @@ class IndexFile:
 
 
 class IndexedFile(NamedTuple):
-    """An archive file that the index speaks of, and its batch."""
+    """An archive file to which the index refers, and its batch."""
 
     batch_id: str
     path: str
@@ -25,7 +25,7 @@ class IndexedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ArchivedBatches:
-    """Normal batches of a time: how many, how many of them without their archive, and when first and last were."""
+    """Normal batches of a period: their number, the number without an archive, and when the first and last were."""
 
     batches: int
     pruned: int

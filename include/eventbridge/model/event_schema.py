@@ -1,4 +1,4 @@
-"""What is known of the events of a type on a bus: their fields, learned from a sample of those that are landed."""
+"""The schema of the events of a type on a bus: their fields, learned from a sample of landed events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SchemaChangeKind = Literal["discovered", "field_lost", "field_changed"]
 
 
 class FieldSample(Struct, frozen=True, array_like=True):
-    """In how many sampled events a field is there, in how many of those null, its types, and one value as JSON."""
+    """How many sampled events have a field, in how many of those it is null, its types, and one value as JSON."""
 
     seen: int
     null: int
@@ -22,17 +22,17 @@ class FieldSample(Struct, frozen=True, array_like=True):
 
 
 class TypeSample(Struct, frozen=True, array_like=True):
-    """Sampled events of a type: how many, and their fields by path; what Spark's workers return beside files."""
+    """Sampled events of a type: their number, and their fields by path; Spark's workers return it beside files."""
 
     events: int
     fields: dict[str, FieldSample]
 
 
 class KnownField(Struct, frozen=True, omit_defaults=True):
-    """A field of a type: counts of sampled events since it was first found, `missing` of those at the end without it.
+    """A field of a type: counts of sampled events since it was first found; the last `missing` of them lack it.
 
-    `breaks` counts batches that had it in some sampled events only, or again after it was missing.
-    `lost`: it was told that it is not there any more.
+    `breaks` counts batches that had it only in some sampled events, or again after it was missing.
+    `lost`: its loss was reported.
     """
 
     seen: int
@@ -46,7 +46,7 @@ class KnownField(Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class EventSchema:
-    """The fields of a type by path, learned from `sampled` events between two batches' plans.
+    """The fields of a type by path, learned from `sampled` events between the planning times of two batches.
 
     `version` counts the changes of the record; 0: it is not recorded yet.
     """
@@ -62,7 +62,7 @@ class EventSchema:
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """What is worth telling of a type; `path` and types are of a field, "" and () where the type itself is new."""
+    """A reportable change of a type; `path` and types describe a field, "" and () if the type itself is new."""
 
     kind: SchemaChangeKind
     bus: str
@@ -74,10 +74,10 @@ class SchemaChange:
 
 
 def encode_fields(fields: Mapping[str, KnownField]) -> str:
-    """Return fields as JSON, in their order."""
+    """Return fields as JSON, in order."""
     return json.encode(fields).decode()
 
 
 def decode_fields(text: str) -> dict[str, KnownField]:
-    """Read what `encode_fields` wrote; raises msgspec.DecodeError for anything else."""
+    """Read the text of `encode_fields`; raises msgspec.DecodeError for any other text."""
     return json.decode(text, type=dict[str, KnownField])

@@ -1,4 +1,4 @@
-"""The detail of a stage's file as JSON: one encoder and one decoder for what the ledger keeps and Spark hands over."""
+"""The detail of a stage's file as JSON: one encoder and one decoder for the ledger and for Spark's results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.routed import RoutedShare, RoutedSlice, SplitSlice, UnroutableEvent
 from eventbridge.model.spent import Spent
 
-#: What is known of a file beside its path and rows, told apart by its member `record`; None where nothing is.
+#: The detail of a file beside its path and rows; its member `record` names the type. None: there is none.
 FileDetail = LandedRange | RoutedSlice | RoutedShare | SplitSlice | UnroutableEvent | Spent | None
 
 _ENCODER = msgspec.json.Encoder()
@@ -21,5 +21,5 @@ def encode_detail(detail: FileDetail) -> str:
 
 
 def decode_detail(text: str) -> FileDetail:
-    """Read what `encode_detail` wrote; raises msgspec.DecodeError for anything else."""
+    """Read the text of `encode_detail`; raises msgspec.DecodeError for any other text."""
     return _DECODER.decode(text)

@@ -1,4 +1,4 @@
-"""A valid event on its way from its bus through memory, where it lies in no file yet."""
+"""A valid event in memory, read from its bus and not yet in any file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why deliveries or deferred matches are on hold: each reason ends by a person, a rule file or a pool."""
+"""Why deliveries or deferred matches are on hold: a person, a rule file or a pool ends each reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger knows of a file of the inbox."""
+"""The ledger's record of a file of the inbox."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class InboxFile:
-    """Messages `start` (included) to `end` (excluded) of a topic, which a queue handed out, in one file of the store.
+    """One file of the store with messages `start` (included) to `end` (excluded) of a topic, which a queue handed out.
 
-    Not `acknowledged`: the queue may hand them out again; `again` counts messages that it did.
+    Not `acknowledged`: the queue may hand them out again; `again` counts messages that it handed out again.
     """
 
     bus: str

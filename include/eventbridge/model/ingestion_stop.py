@@ -1,4 +1,4 @@
-"""That no new events are taken, as there is no room for what they come to."""
+"""A stop of ingestion: no new events are taken, because there is no room for their data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-#: What there is too little room in: the disk that the store lies on, or the store's own quota.
+#: Where room is short: the disk of the store, or the store's quota.
 StopCause = Literal["disk", "quota"]
 
 

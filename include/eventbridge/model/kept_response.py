@@ -1,4 +1,4 @@
-"""What the API responded to a call with an idempotency key, kept so that the same call gets the same response."""
+"""The stored response of the API to a call with an idempotency key, so that the same call gets the same response."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class KeptResponse:
-    """A response by the caller's token and key; `call_hash` is of what was called, content included.
+    """A response by the caller's token and key; `call_hash` is the hash of the call, including its content.
 
-    `status` is that of HTTP, `body` JSON text, `made_at` aware.
+    `status` is the HTTP status, `body` is JSON text, `made_at` is aware.
     """
 
     caller: str

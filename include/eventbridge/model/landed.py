@@ -1,4 +1,4 @@
-"""What buffer records of a sub-range that it landed."""
+"""The record of the buffer stage about a landed sub-range."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.model.partition import Partition
 
 
 class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="range"):
-    """Offsets `start` (included) to `end` (excluded) of one partition, landed in one buffer file: read or a gap."""
+    """Offsets `start` (included) to `end` (excluded) of one partition in one buffer file; each was read or is a gap."""
 
     partition: Partition
     start: int
@@ -20,5 +20,5 @@ class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     malformed: int = 0
     tombstone: int = 0
     size: int = 0  # body bytes
-    gaps: tuple[tuple[int, int], ...] = ()  # offsets that the log does not hold: first (included), last (excluded)
+    gaps: tuple[tuple[int, int], ...] = ()  # offsets that are not in the log: first (included), last (excluded)
     last: LastMessage | None = None

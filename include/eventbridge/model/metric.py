@@ -1,4 +1,4 @@
-"""Metrics: families of samples, whatever they are written as."""
+"""Metrics: families of samples, independent of the output format."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a family; `labels` in the order of the family's. Of a histogram `value` is the sum of all times.
+    """One value of a family; `labels` are in the family's order. For a histogram, `value` is the sum of all times.
 
-    `buckets`: pairs of upper bound in seconds, the last one infinite, and how many are not above it.
+    `buckets`: pairs of an upper bound in seconds, the last one infinite, and how many values are not above it.
     """
 
     labels: tuple[str, ...]
@@ -22,7 +22,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What has one name: `counter`s only grow; units are in the name, seconds and bytes."""
+    """The samples of one name: a `counter` only grows; the name contains the unit, seconds or bytes."""
 
     name: str
     kind: MetricKind

@@ -1,4 +1,4 @@
-"""The ledger at one moment, as far as metrics tell of it."""
+"""The values of the ledger at one moment that metrics need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.model.target_state import TargetStatus
 
 @dataclass(frozen=True, slots=True)
 class PendingSum:
-    """Deliveries of a rule's target that wait, those of committed batches: what state they are in, and how many."""
+    """Waiting deliveries of a rule's target from committed batches: their state and number."""
 
     rule: str
     target: str
@@ -23,9 +23,9 @@ class PendingSum:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What one transaction read. `stats`: sums since ever, of buses and, if asked for, of targets.
+    """The values that one transaction read. `stats`: all-time sums of buses and, if requested, of targets.
 
-    `now` is the ledger's time, `host_now` that of the host which read it, just after.
+    `now` is the ledger's time, `host_now` the time of the reading host just after.
     """
 
     now: datetime
@@ -34,6 +34,6 @@ class Moment:
     pending: tuple[PendingSum, ...]
     offsets: tuple[ConsumerOffset, ...]
     open_batches: tuple[Batch, ...]
-    ranges: tuple[tuple[str, Range], ...]  # of normal batches that are not committed, with their runners
+    ranges: tuple[tuple[str, Range], ...]  # of uncommitted normal batches, with their runners
     targets: tuple[TargetStatus, ...]
     ingestion_stopped: bool

@@ -1,4 +1,4 @@
-"""What one committed batch moved of one partition: by it the speed of a runner is measured."""
+"""The offsets of one partition that a committed batch moved; the speed of a runner is computed from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.model.partition import Partition
 
 
 class Move(NamedTuple):
-    """Offsets that a committed batch moved of a partition; `is_full`: the batch took all that it was allowed."""
+    """Offsets of a partition that a committed batch moved; `is_full`: the batch took all that it was allowed to."""
 
     partition: Partition
     events: int

@@ -1,4 +1,4 @@
-"""What somebody asked for by the HTTP API, the page or the command line that changes something."""
+"""A requested change, made through the HTTP API, the page or the command line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class OperatorAction:
-    """One call: who made it, what it asked for (cut, without payloads), and what response it got.
+    """One call: its caller, its request (truncated, without payloads), and the response.
 
-    It is noted before it is done. `status`: that of HTTP, of a command its exit code; None: a form of the page, or a
-    call that ended without a response.
+    It is recorded before it is carried out. `status`: the HTTP status, or the exit code of a command; None: a form of
+    the page, or a call that ended without a response.
     """
 
     action_id: int

@@ -1,4 +1,4 @@
-"""What an attempt came to, and the verdicts that outcomes are frozen into."""
+"""The outcome of an attempt, and the verdicts into which outcomes are frozen."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ StatusName = Literal["delivered", "dead_lettered", "retry_scheduled", "unknown"]
 STATUS_RANK: tuple[StatusName, ...] = ("delivered", "dead_lettered", "retry_scheduled", "unknown")
 
 
-#: Why a delivery is deferred that may not be sent yet.
+#: The reason of a deferral: the delivery may not be sent yet.
 NOT_BEFORE = "not_before"
 
 
-#: Why a delivery is tried again that was sent and has no response, because the push stopped listening.
+#: The reason of a retry: the delivery was sent, but the push stopped listening before a response came.
 INTERRUPTED = "Interrupted"
 
 
-#: Why a delivery of a shadow counts as dealt with that its target has not: it could not be made, or its batch was over.
+#: Why a shadow's delivery counts as settled although its target does not have it: it could not be made, or its batch
+#: was over.
 SHADOW_FAILED = "shadow_failed"
 SHADOW_NOT_SENT = "shadow_not_sent"
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """The target has it."""
+    """The target has accepted the delivery."""
 
     status: ClassVar[StatusName] = "delivered"
 
 
 @dataclass(frozen=True)
 class RetryAt:
-    """It is to be tried again, not before `due_at`; `reason` has few values (`HTTP 503`, `Timeout`), to group by."""
+    """The delivery is retried, not before `due_at`; `reason` has few values (`HTTP 503`, `Timeout`), for grouping."""
 
     status: ClassVar[StatusName] = "retry_scheduled"
 
@@ -44,7 +45,7 @@ class RetryAt:
 
 @dataclass(frozen=True)
 class DeadLettered:
-    """It is dead-lettered; `disable_target` where the target said that it is gone (410)."""
+    """The delivery is dead-lettered; `disable_target` if the target responded that it is gone (410)."""
 
     status: ClassVar[StatusName] = "dead_lettered"
 
@@ -55,7 +56,7 @@ class DeadLettered:
 
 Outcome = Delivered | RetryAt | DeadLettered
 
-#: The outcome of every response that is accepted, whatever else is known of its delivery.
+#: The outcome of every accepted response.
 DELIVERED = Delivered()
-#: Why a delivery is deferred whose target asked for a pause.
+#: The reason of a deferral: the target asked for a pause.
 TARGET_PAUSED = "target_paused"

@@ -1,4 +1,4 @@
-"""Overrides of rules and targets beside the rule files, and what follows from them for one."""
+"""Overrides of rules and targets beside the rule files, and their effect on each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OverrideKind = Literal["paused", "disabled", "priority", "rate"]
 
 @dataclass(frozen=True)
 class OperatorOverride:
-    """One override: who set it and since when; it holds until it is cleared.
+    """One override: who set it, and since when; it holds until it is cleared.
 
     `target` "" = of the rule. `value` is a priority's name, or deliveries a second as text; else "".
     """
@@ -28,10 +28,10 @@ class OperatorOverride:
 
 
 class OperatorOverrides:
-    """All overrides, at one moment, and which rules are on hold until an operator releases them."""
+    """All overrides at one moment, and the rules that are on hold until an operator releases them."""
 
     def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, held: Collection[str] = ()) -> None:
-        """Take values by (rule, target, kind), and the rules of which an expectation failed."""
+        """Take values by (rule, target, kind), and the rules with a failed expectation."""
         self._values = dict(values or {})
         self._held = frozenset(held)
 
@@ -41,7 +41,7 @@ class OperatorOverrides:
 
     @property
     def holds(self) -> bool:
-        """Whether anything is paused or on hold."""
+        """Return whether anything is paused or on hold."""
         return bool(self._held) or any(kind == "paused" for _, _, kind in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
@@ -53,14 +53,14 @@ class OperatorOverrides:
         return EXPECTATION_FAILED if rule in self._held else ""
 
     def disabled_rules(self) -> set[str]:
-        """Return the rules that are matched against nothing."""
+        """Return the rules that match no event because they are disabled."""
         return {rule for rule, _, kind in self._values if kind == "disabled"}
 
     def priorities(self) -> dict[str, str]:
-        """Return the priority that rules have instead of their file's."""
+        """Return, by rule, the priority that replaces that of its file."""
         return {rule: value for (rule, _, kind), value in self._values.items() if kind == "priority"}
 
     def rate(self, rule: str, target: str, of_file: float | None) -> float | None:
-        """Return how many deliveries a second a target may get: its override, else what its file says."""
+        """Return how many deliveries a second a target may get: by its override, else by its file."""
         value = self._values.get((rule, target, "rate"))
         return of_file if value is None else float(value)

@@ -1,4 +1,4 @@
-"""Where a message lies on a bus: topic, broker, partition."""
+"""The place of a message on a bus: topic, broker, partition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Partition(NamedTuple):
-    """One partition of a topic of a bus; `broker` is empty where a bus has no brokers."""
+    """One partition of a topic of a bus; `broker` is empty if the bus has no brokers."""
 
     topic: str
     broker: str

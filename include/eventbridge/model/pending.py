@@ -1,4 +1,4 @@
-"""Deliveries that wait in the ledger for another batch, row by row and in sum."""
+"""Deliveries that wait in the ledger for another batch: rows and totals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.model.place import Span
 
 PendingState = Literal["scheduled", "on_hold", "closed"]
 
-#: The chunk of what was in none: part of a pending row's name, which a database compares, so never null.
+#: The chunk id of deliveries without a chunk: part of a pending row's name, which a database compares, so never null.
 NO_CHUNK = -1
 
 
@@ -18,10 +18,10 @@ NO_CHUNK = -1
 class PendingDeliveries:
     """Deliveries of one batch, chunk and target that wait for another batch.
 
-    Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and held it was
-    added with): to add the same name again with the same files is to add nothing.
-    State `scheduled`: may be taken once `due_at` has come; `on_hold`: waits for a person; `closed`: a committed batch
-    took it.
+    Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and held with which
+    it was added): adding the same name again with the same files adds nothing.
+    State `scheduled`: may be taken from `due_at` on; `on_hold`: waits for a person; `closed`: a committed batch took
+    it.
     """
 
     batch_id: str
@@ -41,21 +41,21 @@ class PendingDeliveries:
     lineage: tuple[tuple[str, int], ...] = ()
     expires_at: datetime | None = None
     order_shard: int | None = None  # of an ordered target
-    order_spans: tuple[Span, ...] = ()  # where in their partitions its deliveries lie
+    order_spans: tuple[Span, ...] = ()  # positions of its deliveries in their partitions
     state: PendingState = "scheduled"
     pending_at: datetime | None = None
     on_hold_since: datetime | None = None
     taken_by: str | None = None
     closed_by: str | None = None
-    settlement: int = 0  # the settlement that said so: 0, or the number of a supplement
-    published_at: datetime | None = None  # of the youngest, where its target has `deliver_within`
-    late_reported_at: datetime | None = None  # that its time runs out
-    pending_id: int | None = None  # given by the ledger
+    settlement: int = 0  # the settlement that left it pending: 0, or the number of a supplement
+    published_at: datetime | None = None  # of the youngest event, if its target has `deliver_within`
+    late_reported_at: datetime | None = None  # when it was reported as running late
+    pending_id: int | None = None  # assigned by the ledger
 
 
 @dataclass(frozen=True)
 class RunningLate:
-    """Deliveries of one target that wait though most of their time is over: how many, since when and for what."""
+    """Deliveries of one target that wait although most of their time is over: how many, since when and why."""
 
     count: int
     published_at: datetime  # of the oldest row
@@ -67,7 +67,7 @@ class DueTarget(NamedTuple):
 
     rule: str
     target: str
-    first_due_at: datetime  # of what has been due the longest
+    first_due_at: datetime  # of the row that has been due the longest
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class PendingCount:
 
 @dataclass(frozen=True)
 class WaitingTarget:
-    """What of one target waits in one state for one reason (`held`), none of it taken by a batch."""
+    """Deliveries of one target that wait in one state for one reason (`held`); no batch has taken them."""
 
     rule: str
     target: str
     state: PendingState
     held: str
-    newest_on_hold_since: datetime | None  # when the last of it was on hold; None = it is not on hold
+    newest_on_hold_since: datetime | None  # when the last row was put on hold; None = they are not on hold

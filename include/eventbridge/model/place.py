@@ -1,4 +1,4 @@
-"""Where deliveries lie on their bus: the place of one, the span of many."""
+"""Positions of deliveries on their bus: the place of one, the span of many."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from eventbridge.model.partition import Partition
 
 
 class Place(NamedTuple):
-    """Where a delivery's event lies on its bus: bus order is the order of offsets within a partition."""
+    """The place of a delivery's event on its bus; bus order is the order of offsets within a partition."""
 
     partition: Partition
     offset: int
 
 
 class Span(NamedTuple):
-    """The first and the last offset that a pending row has of a partition."""
+    """The first and the last offset of a pending row in a partition."""
 
     partition: Partition
     first: int

@@ -1,4 +1,4 @@
-"""The check of an hour: what was measured, within which bounds, and what failed."""
+"""The check of an hour: its measures, their bounds, and the failures."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-#: What a measure is about: a bus, a target of a rule, or a field that a rule expects something of.
+#: The kinds of subjects of a measure: a bus, a target of a rule, or a field about which a rule has an expectation.
 SubjectKind = Literal["bus", "target", "field"]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a measure is about; `name` is a bus or a rule, `part` a target or a path, "" of a bus."""
+    """The subject of a measure; `name` is a bus or a rule, `part` a target or a path, "" for a bus."""
 
     kind: SubjectKind
     name: str
@@ -24,7 +24,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of an hour; a bound that is None is not tested, and `note` says why not where that is no choice."""
+    """One number of an hour; a bound of None is not tested, and `note` gives the reason if it could not be."""
 
     subject: Subject
     name: str
@@ -36,7 +36,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class QualityCheck:
-    """That an hour was checked: when, how many measures it has, how many failed, and where the record lies."""
+    """The check of an hour: when it ran, the number of measures and of failures, and the path of the record."""
 
     hour: datetime
     checked_at: datetime
@@ -46,16 +46,16 @@ class QualityCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
+        """Return whether no measure failed."""
         return self.failures == 0
 
 
 @dataclass(frozen=True)
 class QualityRecord:
-    """What a check found; `open_batches` of the hour were not committed then, and are not in its measures.
+    """The findings of a check; `open_batches` of the hour were not committed then and are not in its measures.
 
-    `dead_letters` counts them by `<rule>/<target>` and reason. `page` is where the Data Docs page lies in the store, ""
-    where there was nothing to measure.
+    `dead_letters` counts them by `<rule>/<target>` and reason. `page` is the path of the Data Docs page in the store,
+    "" if there was nothing to measure.
     """
 
     hour: datetime

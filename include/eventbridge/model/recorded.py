@@ -1,8 +1,8 @@
-"""How redrives and replays are named that a server recorded which has no Airflow to deliver them."""
+"""Names of redrives and replays that a server without Airflow recorded."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: What their `run` begins with: nobody has triggered a DAG for them, so the watcher has it done.
+#: The prefix of their `run`: no DAG was triggered for them, so the watcher starts it.
 RECORDED: Final = "recorded, "

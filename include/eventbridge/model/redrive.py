@@ -1,4 +1,4 @@
-"""A request to deliver dead letters again, and what of them a batch took up."""
+"""A request to deliver dead letters again, and the rows of them that a batch took."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ RedriveState = Literal["running", "done", "cancelled"]
 class Redrive:
     """A request to deliver dead letters again, carried out by batches in turn.
 
-    `run` names who asked: to ask again under the same name is to ask for the same redrive. `selection` is JSON.
-    `rate` is in dead letters a second, None: as fast as it goes; before `next_at` no further batch is planned.
+    `run` names the requester: a second request with the same name is the same redrive. `selection` is JSON.
+    `rate` is in dead letters a second, None: unlimited; no further batch is planned before `next_at`.
     """
 
     redrive_id: str
@@ -25,14 +25,14 @@ class Redrive:
     next_at: datetime
     rate: float | None = None
     retransform: bool = False
-    again: bool = False  # also what was redriven before
+    again: bool = False  # include dead letters that were redriven before
     state: RedriveState = "running"
     ended_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Redriven:
-    """Rows of a dead letter file that a batch took up; `turn` counts the batches that took of this file, from 0."""
+    """Rows of a dead letter file that a batch took; `turn` counts the batches that took rows of this file, from 0."""
 
     file: str
     turn: int

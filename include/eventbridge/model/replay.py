@@ -1,4 +1,4 @@
-"""A request to deliver archived events again, and what of the archive a batch took up."""
+"""A request to deliver archived events again, and the rows of the archive that a batch took."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ReplayState = Literal["running", "paused", "done", "cancelled"]
 
 
 class ReplayPart(Struct, frozen=True, omit_defaults=True):
-    """What a replay goes through the archive for once: the rules of one runner or, with `target`, one target of a rule.
+    """The part of a replay for one pass over the archive: the rules of one runner or, with `target`, one rule's target.
 
-    `rule_set` is the frozen one that routes it, "": each batch's own, as it was pinned then. `alone`: only the archive
-    of `runner` is read; else that of others too, where it holds what the runner's own does not.
+    `rule_set` is the frozen rule set that routes it, "": the one to which each batch was pinned. `alone`: only the
+    archive of `runner` is read; otherwise also that of other runners, for events that the runner's own lacks.
     """
 
     runner: str
@@ -32,7 +32,7 @@ class ReplayPart(Struct, frozen=True, omit_defaults=True):
 
 
 class ReplayPosition(Struct, frozen=True, omit_defaults=True):
-    """How far a replay has come: in which part, to which row of which archive file, and that file's place in time."""
+    """The position of a replay: its part, the archive file and row, and the place of that file in time."""
 
     part: int = 0
     file: str = ""
@@ -44,9 +44,9 @@ class ReplayPosition(Struct, frozen=True, omit_defaults=True):
 class Replay:
     """A request to deliver archived events again, carried out by batches in turn.
 
-    `run` names who asked: to ask again under the same name is to ask for the same replay. Events are those of batches
+    `run` names the requester: a second request with the same name is the same replay. Its events are those of batches
     planned from `since` (included) to `until` (excluded) and committed before `started_at`. `selection` is JSON.
-    `rate` is in deliveries a second, None: as fast as it goes; before `next_at` no further batch is planned.
+    `rate` is in deliveries a second, None: unlimited; no further batch is planned before `next_at`.
     `turn` counts the moves of `position`.
     """
 
@@ -70,9 +70,9 @@ class Replay:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Rows `first_row` to `end_row` (excluded) of an archive file that a replay looked through for one of its parts.
+    """Rows `first_row` to `end_row` (excluded) of an archive file that a replay searched for one of its parts.
 
-    `rows`, made by `eventbridge.model.rowset.encode`, are those that a batch took up; without any there is no batch.
+    `rows`, made by `eventbridge.model.rowset.encode`, are those that a batch took; without any there is no batch.
     """
 
     replay_id: str
@@ -88,9 +88,9 @@ class Replayed:
 
 @dataclass(frozen=True)
 class ArchiveFile:
-    """A file of the archive: what of it was landed, by which runner's batch, and the rule set that batch is pinned to.
+    """A file of the archive: its landed offsets, the runner's batch that landed it, and the batch's pinned rule set.
 
-    `start` and `end` are the offsets of `partition` that the file was landed for.
+    `start` and `end` are the offsets of `partition` for which the file was landed.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""What retention has left of a batch, and what still needs it."""
+"""What retention has kept of a batch, and why it is still needed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-#: What of a batch is kept, from everything to nothing: each step lacks what the step before it names.
+#: What is kept of a batch, from everything to nothing: each step lacks the records that the step before it names.
 #: `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch. `dead_letters`.
-#: `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row goes as soon as the files have.
+#: `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after the files.
 Kept = Literal["all", "archive", "dead_letters", "manifest", "nothing"]
 
 STEPS: Final[tuple[Kept, ...]] = ("all", "archive", "dead_letters", "manifest", "nothing")
 
 
 def is_kept(kept: Kept, what: Kept) -> bool:
-    """Return whether a batch of which `kept` is left still has `what`, such as its `dead_letters`."""
+    """Return whether a batch of which `kept` is kept still has `what`, such as its `dead_letters`."""
     return STEPS.index(kept) <= STEPS.index(what)
 
 
@@ -29,7 +29,7 @@ class Need:
 
 @dataclass(frozen=True)
 class BatchGroup:
-    """Batches of one runner and bus ("": of none) of which the same is kept."""
+    """Batches of one runner and bus ("": of none) of which the same records are kept."""
 
     runner: str
     bus: str
@@ -37,12 +37,12 @@ class BatchGroup:
 
 @dataclass(frozen=True)
 class BatchPlace:
-    """Where a batch stands among others in order of planning."""
+    """The place of a batch among others in order of planning."""
 
     planned_at: datetime
     batch_id: str
 
 
-#: The times that a day of the store is listed for files that nobody names: `lost` once their writers cannot come back,
-#: `expired` once retention has taken what was named.
+#: The sweeps that list a day of the store for files that nothing names: `lost` once their writers must have ended,
+#: `expired` once retention has removed the named files.
 SweepName = Literal["lost", "expired"]

@@ -1,4 +1,4 @@
-"""What route records of a batch: slices, budgeted rules' shares, split slices, events that cannot be routed."""
+"""The records of route about a batch: slices, budgeted rules' shares, split slices, events that cannot be routed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from eventbridge.event.ids import Fingerprint
 
 
 class RoutedPiece(Struct, frozen=True, array_like=True, gc=False):
-    """Rows of a delivery file, all of one rule and target, with where they want to go; never larger than a chunk.
+    """Rows of a delivery file, all of one rule and target, with their pool and weight; never larger than a chunk.
 
-    The file is that of the record that holds the piece. A `chunk.Piece` is what becomes of it: rows that a chunk has,
-    with their file, and with what earlier batches know of them.
+    The record that holds the piece names its file. The piece becomes a `chunk.Piece`: rows of a chunk, with their file
+    and their history in earlier batches.
     """
 
     pool: str
@@ -22,55 +22,55 @@ class RoutedPiece(Struct, frozen=True, array_like=True, gc=False):
     count: int
     size: int  # payload bytes
     shard: int | None = None  # of an ordered target
-    not_before: int | None = None  # the earliest time that its rows wait for, in microseconds since 1970
+    not_before: int | None = None  # the earliest time for which its rows wait, in microseconds since 1970
 
 
 class Routed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record"):
-    """What route says of the deliveries of one file; keys are `<rule>/<target>`."""
+    """The record of route about the deliveries of one file; keys are `<rule>/<target>`."""
 
-    matched: dict[str, Fingerprint] = {}  # of all its deliveries, those that failed included
+    matched: dict[str, Fingerprint] = {}  # of all its deliveries, including failed ones
     failed: dict[str, int] = {}  # how many could not be rendered
     failed_rows: str = ""  # these, as a row set; they are in no piece
     pieces: tuple[RoutedPiece, ...] = ()
-    cpu: int = 0  # microseconds that it took
+    cpu: int = 0  # CPU time in microseconds
 
 
 class RoutedSlice(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="slice"):
-    """A slice that was routed: rows `row_from` (included) to `row_to` (excluded) of the buffer file `file`."""
+    """A routed slice: rows `row_from` (included) to `row_to` (excluded) of the buffer file `file`."""
 
     file: str
     row_from: int
     row_to: int
     rows_in: int = 0  # valid rows read
-    reference_matched: int = 0  # events, and pairs of event and rule, that the reference matcher decided
+    reference_matched: int = 0  # events, and pairs of event and rule, decided by the reference matcher
     reference_rendered: int = 0  # deliveries that compiled code handed back to their renderers
-    clears: int = 0  # how often the matcher's table of classes was full and dropped
+    clears: int = 0  # how often the matcher's table of classes was full and was dropped
     candidate_events: dict[str, str] = field(
         default_factory=dict
-    )  # per budgeted rule, the rows of the buffer file that its pattern let through
+    )  # per budgeted rule, the rows of the buffer file that its pattern matches
 
 
 class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="share"):
-    """A budgeted rule's share of a batch, as far as it was routed; pairs are buffer file and row set."""
+    """The routed part of a budgeted rule's share of a batch; pairs are buffer file and row set."""
 
     rule: str
     done: tuple[tuple[str, str], ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()  # those of `done` that `where` does not admit
     left: tuple[tuple[str, str], ...] = ()  # becomes a deferred match
     reason: str = ""  # why some are left
-    rendered: int = 0  # events rendered for a target at least, or rejected
-    failure_reasons: dict[str, str] = {}  # rows that failed otherwise than as transform_failed, by reason
-    error: str = ""  # its rule is to be put on hold, and why
+    rendered: int = 0  # events rendered for at least one target, or rejected
+    failure_reasons: dict[str, str] = {}  # rows that failed for a reason other than transform_failed, by reason
+    error: str = ""  # why its rule is to be put on hold
 
 
 class SplitSlice(Struct, frozen=True, tag_field="record", tag="split"):
-    """A slice that is routed as its parts: pairs of first row (included) and last (excluded)."""
+    """A slice that is routed in parts: pairs of first row (included) and last row (excluded)."""
 
     parts: tuple[tuple[int, int], ...]
 
 
 class UnroutableEvent(Struct, frozen=True, tag_field="record", tag="unroutable"):
-    """The one event of a slice that cannot be routed: it becomes a dead letter route_failed."""
+    """The single event of a slice that cannot be routed; it becomes a dead letter with reason route_failed."""
 
     file: str  # buffer file
     row: int

@@ -1,4 +1,4 @@
-"""Sets of row numbers of one file as short text: what a piece, a pending row or a slice names of a delivery file."""
+"""Sets of row numbers of one file as short text: the rows of a piece, a pending row or a slice in a delivery file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 def encode(rows: Iterable[int]) -> str:
     """Return row numbers as sorted runs, both ends included: `{0, 1, 2, 7}` is `"0-2,7"`.
 
-    Raises ValueError for a negative number: it would vanish from the text in silence.
+    Raises ValueError for a negative number, which the text would lose silently.
     """
     runs: list[str] = []
     start = last = -2
@@ -40,12 +40,12 @@ def decode(text: str) -> Iterator[int]:
 
 
 def count(text: str) -> int:
-    """Return how many rows the text names, without listing them."""
+    """Return the number of rows in the text, without listing them."""
     return sum(map(len, runs(text)))
 
 
 def joined_run(text: str, following: str) -> str | None:
-    """Return the run that the rows of both texts are; None if they are not, in this order, one run."""
+    """Return the one run that the rows of both texts form, in this order; None if they do not form one."""
     if "," in text or "," in following:
         return None
     (first,), (second,) = runs(text), runs(following)

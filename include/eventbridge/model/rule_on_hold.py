@@ -1,4 +1,4 @@
-"""A rule that waits for a person."""
+"""A rule that is on hold until a person acts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class RuleOnHold:
-    """A rule that is not routed, or is on hold at a delivery: this version of it, why, and since when."""
+    """A rule that is not routed, or is on hold at a delivery: its version, the reason, and since when."""
 
     rule: str
     version: str

@@ -1,4 +1,4 @@
-"""Which rule set new batches take, and how rules came to be as they are."""
+"""The rule set that new batches take, and the changes of rules."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class RulesInForce:
-    """The last rule files without an error: their hash, each runner's bus, and since when they are in force.
+    """The last rule set without an error: its hash, each runner's bus, and since when it is in force.
 
-    `streaming_task_seconds` are the seconds of a streaming task, of the runners in streaming mode. `errors` are those
-    of newer files, as they are told to people; () = today's files are in force.
+    `streaming_task_seconds`: the seconds of a streaming task, by runner in streaming mode. `errors`: the messages about
+    errors of newer files; () = the current files are in force.
     """
 
     rule_set: str
@@ -24,7 +24,7 @@ class RulesInForce:
 
 @dataclass(frozen=True)
 class RuleChange:
-    """A rule that came, changed or went with a rule set; `version` "" = it went."""
+    """A rule that a rule set added, changed or removed; `version` "" = it was removed."""
 
     rule: str
     version: str

@@ -1,4 +1,4 @@
-"""What a segment of a streaming task says beside its outcomes."""
+"""The record of a streaming task's segment beside its outcomes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from msgspec import Struct
 
 
 class Spent(Struct, frozen=True, tag_field="record", tag="spent"):
-    """The CPU time, in microseconds, that a streaming task took for its outcomes: how many there are by
-    `<rule>/<target>`.
-    """
+    """The CPU time, in microseconds, of a streaming task for its outcomes, and their number by `<rule>/<target>`."""
 
     cpu: int
     outcomes: dict[str, int]

@@ -1,4 +1,4 @@
-"""How much the store holds, as the ledger counts it: by batch, and in sum by runner, bus and area."""
+"""The size of the store as counted by the ledger: by batch, and in total by runner, bus and area."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Literal
 
 from eventbridge.model.retention import Kept
 
-#: What retention removes at a time; `other` is all that is counted with no batch: manifests, rule sets, indexes, what
-#: attempts left that died, and what was there before anybody counted.
+#: Areas that retention removes at a time; `other` is everything that is counted with no batch: manifests, rule sets,
+#: indexes, files of attempts that died, and files from before the counting began.
 Area = Literal["deliveries", "archive", "dead_letters", "other"]
 
-#: The area that goes with what a batch loses.
+#: The area that is removed with each step of `Kept`.
 AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_letters": "dead_letters"}
 
 
 @dataclass(frozen=True)
 class BatchSize:
-    """The bytes of what a batch left in the store, by area."""
+    """The bytes of a batch in the store, by area."""
 
     deliveries: int
     archive: int
@@ -28,7 +28,7 @@ class BatchSize:
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """The bytes that batches of a runner and bus left in an area, less what retention took; both empty for `other`."""
+    """The bytes of a runner and bus in an area, less those that retention removed; both names are "" for `other`."""
 
     runner: str
     bus: str
@@ -38,7 +38,7 @@ class StoredBytes:
 
 @dataclass(frozen=True)
 class StoreQuota:
-    """How much of its quota the store takes, in bytes; `counted_at`: when everything was measured last."""
+    """The used bytes of the store, its quota and where ingestion resumes; `counted_at`: when everything was last measured."""
 
     held: int
     quota: int
@@ -48,12 +48,12 @@ class StoreQuota:
 
 @dataclass(frozen=True)
 class StoreCount:
-    """What the store holds by area, and when all of it was counted last; None: never, so that nothing is known."""
+    """The size of the store by area, and when everything was last measured; None: never, so the size is unknown."""
 
     sizes: tuple[StoredBytes, ...]
     counted_at: datetime | None
 
     @property
     def total(self) -> int:
-        """All bytes; never less than none."""
+        """Return the total bytes, at least 0."""
         return max(0, sum(each.size for each in self.sizes))

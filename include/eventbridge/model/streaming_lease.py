@@ -1,4 +1,4 @@
-"""A streaming task: a process delivers a runner's events as they come, for as long as it has the lease."""
+"""The lease of a streaming task: a process delivers a runner's events as they arrive while it has the lease."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class StreamingLease:
-    """Who delivers a runner's events as they come, and until when nobody else may.
+    """The process that delivers a runner's events as they arrive, and until when no other process may.
 
-    `batch_id`: the batch that was opened last. `wants_next`: the streaming task ends soon, and a standby is wanted;
-    `next_holder` does, until `next_until` unless it says so again.
+    `batch_id`: the batch that was opened last. `wants_next`: the streaming task ends soon and requests a standby.
+    `next_holder`: the standby, registered until `next_until` unless it registers again.
     """
 
     runner: str
@@ -23,5 +23,5 @@ class StreamingLease:
     next_until: datetime | None = None
 
     def standby(self, now: datetime) -> str | None:
-        """Return the standby, None if there is none."""
+        """Return the standby; None if there is none."""
         return self.next_holder if self.next_until is not None and self.next_until > now else None

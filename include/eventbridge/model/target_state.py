@@ -1,4 +1,4 @@
-"""How a target stands, and since when."""
+"""The status of a target, and since when it has its state."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from datetime import datetime
 from typing import Literal
 
 TargetState = Literal["ok", "degraded", "half-open", "disabled"]
-#: What people and programs are shown: also `paused`, of a target that is ok and asked for a pause by 429, or whose
-#: deliveries an operator or a pool without slots holds.
+#: The states that are shown: also `paused`, for a target that is ok and asked for a pause by 429, or whose deliveries
+#: are on hold by an operator or a pool without slots.
 ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
 
 
 @dataclass(frozen=True)
 class TargetStatus:
-    """How a target stands, and since when.
+    """The status of a target, and since when it has its state.
 
-    `ok`; `degraded`: its breaker is open, or it was too slow: nothing is sent before `until`, then probes are;
-    `half-open`: its last probes were good; `disabled`: it said that it is gone, or failed for too long: its deliveries
-    are on hold. `since` is kept while it goes from degraded to half-open and back. `until` of one that is ok is the end
-    of its ramp. `good` counts probes. `slow`: its responses are slow, or a request had none in time: it gets its
-    deliveries apart from the others, in the slow lane; `good` then counts its quick chunks. `failing_since`: the first
-    of its attempts that failed without one that did not since then.
-    `paused_until`: it asked for a pause (429), however it stands otherwise; nothing is sent before.
+    `ok`; `degraded`: its breaker is open, or it was too slow: nothing is sent before `until`, then probes are sent;
+    `half-open`: its last probes were good; `disabled`: it responded that it is gone, or failed for too long: its
+    deliveries are on hold. `since` stays the same between degraded and half-open. `until` of an ok target is the end of
+    its ramp. `good` counts probes. `slow`: its responses are slow, or a request had none in time: its deliveries are
+    sent apart from the others, in the slow lane; `good` then counts its quick chunks. `failing_since`: the time of its
+    first failed attempt since the last successful one.
+    `paused_until`: it asked for a pause (429), in any state; nothing is sent before then.
     """
 
     rule: str

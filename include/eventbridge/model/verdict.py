@@ -10,7 +10,7 @@ from eventbridge.model.outcome import StatusName
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a batch came to with a delivery; `eventbridge.store.schemas.SETTLEMENT` says what the fields are."""
+    """A batch's verdict on a delivery; `eventbridge.store.schemas.SETTLEMENT` describes the fields."""
 
     delivery_id: bytes
     rule: str

@@ -1,4 +1,4 @@
-"""What is known of one event: where it lies, what each rule says to it, and all that was done with it."""
+"""The history of one event: its positions, the result of each rule, and all steps of its deliveries."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Literal
 
 EventStatus = Literal["valid", "duplicate", "malformed"]
-#: How a rule of then stands to that of today.
+#: How a rule of a past batch compares to the current rule.
 ComparedToday = Literal["same", "changed", "removed", "added", "unknown"]
-#: `shadow`: a shadow did not accept it, or was not sent it, and nothing more becomes of it.
+#: `shadow`: a shadow did not accept it, or was not sent it, and it is not retried.
 DeliveryState = Literal["delivered", "dead_lettered", "shadow", "scheduled", "on_hold", "under way"]
 StepName = Literal[
     "published",
@@ -27,7 +27,7 @@ StepName = Literal[
 
 @dataclass(frozen=True)
 class EventPlace:
-    """Where an event lies on its bus."""
+    """The place of an event on its bus."""
 
     bus: str
     topic: str
@@ -41,9 +41,9 @@ class EventPlace:
 
 @dataclass(frozen=True)
 class EventName:
-    """What the ids of an event's deliveries are made of, and where it lies; without an id if it has none.
+    """The values from which the ids of an event's deliveries are made, and its place; without an id if it has none.
 
-    `rule`: only deliveries of this one are meant.
+    `rule`: only deliveries of this rule are meant.
     """
 
     place: EventPlace
@@ -54,7 +54,7 @@ class EventName:
 
 @dataclass(frozen=True)
 class Landing:
-    """Where one runner's batch put an event in the archive; `archived`: it is there still."""
+    """The place in the archive where a runner's batch put an event; `archived`: it is still there."""
 
     batch_id: str
     runner: str
@@ -69,7 +69,7 @@ class Landing:
 
 @dataclass(frozen=True)
 class SeenCondition:
-    """One condition of a pattern, whether an event meets it, and what the event holds there, each value as JSON."""
+    """One condition of a pattern, whether an event meets it, and the event's values there, each as JSON."""
 
     met: bool
     path: str
@@ -80,11 +80,11 @@ class SeenCondition:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """What a rule, as the batch had it, says to an event.
+    """The result of a rule, in the version of the batch, for an event.
 
-    `matched` is the pattern's result (None: the event cannot be read any more). `where_met` is what Spark said to
-    `where`, told by what was routed; None: there is no `where`, or it was not asked. `matches_today` is the response of
-    today's pattern where that differs from the one of then.
+    `matched` is the pattern's result (None: the event can no longer be read). `where_met` is Spark's result of `where`,
+    derived from what was routed; None: there is no `where`, or it was not evaluated. `matches_today` is the result of
+    the current pattern if that differs from the batch's pattern.
     """
 
     rule: str
@@ -101,9 +101,9 @@ class RuleResult:
 
 @dataclass(frozen=True)
 class DeliveryResult:
-    """How one delivery of an event stands; `replay_id` "": it is not of a replay with ids of its own.
+    """The status of one delivery of an event; `replay_id` "": it does not belong to a replay with ids of its own.
 
-    `file` and `row` are where its request lies in the store, once its batch is settled.
+    `file` and `row` are the place of its request in the store, once its batch is settled.
     """
 
     rule: str
@@ -122,9 +122,9 @@ class DeliveryResult:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that was done with an event; what does not apply is None.
+    """One step in the history of an event; fields that do not apply are None.
 
-    Of an attempt are `duration_ms` and `response_head`, the beginning of the response.
+    `duration_ms` and `response_head`, the beginning of the response, belong to an attempt.
     """
 
     at: datetime | None
@@ -144,7 +144,7 @@ class Step:
 
 @dataclass(frozen=True)
 class EventResult:
-    """All that is known of one message with the id; `duplicate_of`: the message that its batch kept instead."""
+    """The history of one message with the id; `duplicate_of`: the message that its batch kept instead."""
 
     place: EventPlace
     status: EventStatus | None
@@ -161,9 +161,9 @@ class EventResult:
 
 @dataclass(frozen=True)
 class Looked:
-    """How far the archive was searched: batches, and of them those without an archive any more, and files read.
+    """The extent of the archive search: batches, how many of them no longer have an archive, and files read.
 
-    `oldest` and `newest` are when the first and the last of the batches were planned.
+    `oldest` and `newest` are the planning times of the first and the last of the batches.
     """
 
     batches: int
@@ -175,7 +175,7 @@ class Looked:
 
 @dataclass(frozen=True)
 class RunnerStart:
-    """At which offset of a partition a runner begins: with the oldest of its batches that is on record."""
+    """The offset of a partition at which a runner begins: that of its oldest recorded batch."""
 
     runner: str
     offset: int
@@ -183,7 +183,7 @@ class RunnerStart:
 
 @dataclass(frozen=True)
 class BeforeStart:
-    """A message on its bus that no runner took: each runner of the bus begins behind it."""
+    """A message on its bus that no runner took, because each runner of the bus begins after it."""
 
     place: EventPlace
     runners: tuple[RunnerStart, ...]
@@ -195,11 +195,11 @@ class BeforeStart:
 
 @dataclass(frozen=True)
 class Why:
-    """What became of an event: of every message with its id.
+    """The history of an event: of every message with its id.
 
-    `not_landed`: those that lie on their bus, and no batch has landed yet. `before_start`: those that lie there and are
-    never taken; looked for where nothing else has the id. `notes` say how the search was limited, `unreadable` which
-    files that may speak of the event could not be read.
+    `not_landed`: messages on their bus that no batch has landed yet. `before_start`: messages on their bus that are
+    never taken; they are searched only if nothing else has the id. `notes` describe the limits of the search,
+    `unreadable` names the files that may concern the event and could not be read.
     """
 
     event_id: str
