@@ -1,1 +1,1 @@
-"""Decisions that lose or save data: pure functions, the clock passed in."""
+"""Decisions on which data safety depends: pure functions; the clock is passed in."""

@@ -1,4 +1,4 @@
-"""Which offsets of which archive file a replay takes, where several runners landed the same events of one bus."""
+"""Chooses the offsets of archive files that a replay takes if several runners landed the same events of a bus."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Span = tuple[int, int]
 
 
 def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFile, tuple[Span, ...]]]:
-    """Return the files that give every event once, in order of partition and offset, and the offsets to take of each.
+    """Return the files that hold every event once, in order of partition and offset, and the offsets to take from each.
 
-    What `runner` landed itself comes first; files of others give what its own do not have. A file that gives nothing
-    is left out.
+    Files that `runner` landed come first; files of other runners add the events that its own files lack. A file that
+    adds nothing is left out.
     """
     taken: dict[Partition, list[Span]] = defaultdict(list)
     found = []
@@ -29,7 +29,7 @@ def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFi
 
 
 def _without(span: Span, taken: Sequence[Span]) -> list[Span]:
-    """Return the parts of a span that none of the others has."""
+    """Return the parts of a span that no taken span covers."""
     left = [span]
     for start, end in taken:
         left = [

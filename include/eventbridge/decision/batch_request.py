@@ -1,4 +1,4 @@
-"""Which deliveries of a target travel together, and under which id: batch requests. Pure."""
+"""Batch requests: which deliveries of a target are sent together, and under which id. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final, Literal, NamedTuple
 
 from eventbridge.event.ids import delivery_id_text
 
-#: What can be put into one JSON array: whole events, or other JSON values; never the two together.
+#: The kinds of items of a JSON array: whole events, or other JSON values; one array never has both.
 Kind = Literal["events", "values"]
 
-#: As what an array travels (CloudEvents HTTP binding 1.0.2, 3.3).
+#: The content type of an array, by kind (CloudEvents HTTP binding 1.0.2, 3.3).
 MEDIA_TYPES: Final[dict[Kind, str]] = {"events": "application/cloudevents-batch+json", "values": "application/json"}
 
 _EVENT = "application/cloudevents+json"
@@ -23,14 +23,14 @@ _UTF8 = re.compile(r'charset="?utf-?8"?', re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Limits:
-    """How many deliveries a batch request has at most, and how many bytes; one delivery alone may be larger."""
+    """The most deliveries and bytes of a batch request; a single delivery may be larger."""
 
     count: int
     size_bytes: int
 
 
 class Candidate(NamedTuple):
-    """A delivery that is next: `kind` None goes alone, `most` is in how large a batch request it may go."""
+    """A delivery that is next: with `kind` None it is sent alone; `most` limits the size of its batch request."""
 
     kind: Kind | None
     size_bytes: int
@@ -38,9 +38,9 @@ class Candidate(NamedTuple):
 
 
 def kind_of(content_type: str) -> Kind | None:
-    """Return what a payload of this content type can be put into an array as, if it is what it says; None: it cannot.
+    """Return the kind of item that a payload of this content type is, if the payload conforms; None: it is not an item.
 
-    Parameters but for `charset=utf-8` would be lost with the array's own content type: a delivery with some goes alone.
+    Parameters other than `charset=utf-8` would be lost in the array's content type: a delivery with any is sent alone.
     """
     media_type, *parameters = (part.strip() for part in content_type.split(";"))
     if not _JSON.fullmatch(media_type) or not all(_UTF8.fullmatch(each) for each in parameters):
@@ -49,14 +49,14 @@ def kind_of(content_type: str) -> Kind | None:
 
 
 def together(candidates: Iterable[Candidate], limits: Limits) -> int:
-    """Return how many of the deliveries that are next, in their order, go in one request: at least one.
+    """Return how many of the next deliveries, in order, are sent in one request: at least one.
 
-    No more are asked for than that and one; 0 if there is none.
+    At most one more candidate than that is consumed. Returns 0 if there is none.
     """
     count, size_bytes, most = 0, 1, limits.count
     first: Kind | None = None
     for candidate in candidates:
-        size_bytes += candidate.size_bytes + 1  # with the comma before it, or the brackets
+        size_bytes += candidate.size_bytes + 1  # including the comma before it, or the brackets
         if count == 0:
             first = candidate.kind
             if first is None:
@@ -73,7 +73,7 @@ def together(candidates: Iterable[Candidate], limits: Limits) -> int:
 def after_refusal(limits: Limits, code: int | None, count: int, size_bytes: int) -> Limits:
     """Return the limits after a batch request of `count` deliveries and a body of `size_bytes` was refused with `code`.
 
-    413: what follows is at most half as large; 431 (its ids are too many for a header): half as many.
+    413: the next requests have at most half the bytes; 431 (too many ids for a header): half the deliveries.
     """
     if count > 1 and code == 413:
         return Limits(limits.count, min(limits.size_bytes, size_bytes // 2))
@@ -88,15 +88,15 @@ def joined(payloads: Sequence[bytes]) -> bytes:
 
 
 def ids_text(ids: Sequence[str]) -> str:
-    """Return delivery ids as the header `webhook-ids` lists them: in the order of the items, separated by commas."""
+    """Return delivery ids as the value of header `webhook-ids`: in the order of the items, separated by commas."""
     return ",".join(ids)
 
 
 def batch_request_id(ids: Sequence[str]) -> str:
-    """Return the `webhook-id` of a batch request: of one delivery its id, else a UUIDv8 of 16 bytes of SHA-256.
+    """Return the `webhook-id` of a batch request: the id of a single delivery, else a UUIDv8 of 16 bytes of SHA-256.
 
-    It is the hash of `ids_text`: the same deliveries in the same order have the same one, and a signature, which
-    covers `webhook-id`, covers the list too.
+    It is the hash of `ids_text`: the same deliveries in the same order have the same id, and a signature, which covers
+    `webhook-id`, covers the list too.
     """
     if len(ids) == 1:
         return ids[0]

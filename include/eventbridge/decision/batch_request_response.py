@@ -1,7 +1,7 @@
-"""What the response to a batch request means for each of its deliveries. Pure.
+"""Interprets the response to a batch request for each of its deliveries. Pure.
 
-A response that cannot be read counts for nothing: what a target meant is never guessed, as a delivery that was taken
-and comes again carries its id, and one that is taken for delivered and is not is lost.
+A malformed response is ignored and never guessed at: a delivery that was accepted and is sent again carries its id,
+but one that is wrongly counted as delivered is lost.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from eventbridge.model.response import Response
 
-#: The members of a response's body by which it says what became of each delivery. No other body of a 2xx matters.
+#: The members of a response's body with the result of each delivery. No other body of a 2xx matters.
 RESULTS: Final = "delivery_results"
 INDEX: Final = "acknowledge_index"
 
-#: Statuses that may be the fault of one delivery, or of the size: a batch request that gets one is sent again in
-#: halves.
+#: Statuses that one delivery, or the size, may cause: a batch request that gets one is sent again in halves.
 DIVISIBLE: Final = frozenset({400, 413, 422, 431})
 
 _JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
-#: The error of an item in place of the target's own text, which may quote the event: readers without the right to
+#: The error of an item in place of the target's text, which may quote the event: readers without the scope for
 #: payloads see errors, but no recorded responses.
 _SAYS_WHY = "the recorded response has the target's error text"
 
 
 class ResponseContent(NamedTuple):
-    """What a 2xx says beside its status: the body, whole, and two headers as they came."""
+    """The content of a 2xx beside its status: the complete body, and two headers as received."""
 
     body: bytes
     content_type: str = ""
@@ -36,10 +35,10 @@ class ResponseContent(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The response to each delivery of a batch request, in their order.
+    """The response to each delivery of a batch request, in order.
 
-    None: the target has not looked at it, so it is sent again as if it had not been; `most` says in how large a
-    batch request, None: in any.
+    None: the target has not processed the delivery, so it is sent again as if for the first time; `most` limits the
+    size of its next batch request, None: no limit.
     """
 
     responses: tuple[Response | None, ...]
@@ -47,14 +46,14 @@ class Reading(NamedTuple):
 
 
 class _Unclear(Exception):
-    """A body that is none of those that we know; the message says why."""
+    """The body has no known form; the message says why."""
 
 
 def read_response(response: Response, said: ResponseContent, ids: Sequence[str]) -> Reading:
-    """Return what a response means for the deliveries of a batch request, whose ids are given in their order.
+    """Return the meaning of a response for the deliveries of a batch request, with `ids` in their order.
 
-    2xx: all have it, unless its body tells their results or an acknowledge index. Any other response is that to each of
-    them; but with a status that may be the fault of one of several, all of them are sent again in halves.
+    2xx: it applies to all, unless its body has results or an acknowledge index. Any other response applies to each of
+    them; but with a status that one of several may cause, all of them are sent again in halves.
     """
     count = len(ids)
     if not response.accepted:
@@ -76,9 +75,9 @@ def read_response(response: Response, said: ResponseContent, ids: Sequence[str])
 
 
 def _told(said: ResponseContent, code: int | None) -> dict[str, Any] | None:
-    """Return the body if it tells results or an index; None: the status is all there is. Raises _Unclear."""
+    """Return the body if it has results or an index; None: only the status counts. Raises _Unclear."""
     declared = _JSON_TYPE.fullmatch(said.content_type) is not None
-    named = RESULTS.encode() in said.body or INDEX.encode() in said.body  # whatever type it is declared as
+    named = RESULTS.encode() in said.body or INDEX.encode() in said.body  # whatever content type it declares
     value = None
     if said.body.strip() and (declared or named or code == 207):
         try:
@@ -98,7 +97,7 @@ def _by_index(response: Response, said: ResponseContent, index: Any, count: int)
     if index == count:
         return (response,) * count
     refused = _refused(response, said, "NotAcknowledged", f"the target acknowledged {index} of {count}")
-    # Those behind the first that was not taken have no blame in it; a target that asks for time gets it for all.
+    # Deliveries after the first that was not accepted did not fail; a target that asks for a pause gets it for all.
     behind = None if said.retry_after is None else refused
     return ((response,) * index) + (refused,) + (behind,) * (count - index - 1)
 

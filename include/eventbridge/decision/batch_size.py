@@ -1,4 +1,4 @@
-"""How much a batch takes from a bus: in all, and of each partition. Pure; called by listen."""
+"""Decides how many events a batch takes from a bus, in total and from each partition. Pure; called by listen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.rule.types import ChunkSize
 
 
 class Waiting(NamedTuple):
-    """What one partition holds for a group: next offset `start`, first offset still held, and the end."""
+    """The state of one partition for a group: next offset `start`, first offset still in the log, and the end."""
 
     partition: Partition
     start: int
@@ -24,7 +24,7 @@ class Waiting(NamedTuple):
 
     @property
     def readable_from(self) -> int:
-        """The first offset that can still be read; what lies before it is a gap."""
+        """Return the first offset that can still be read; offsets before it are a gap."""
         return min(max(self.start, self.earliest), self.end)
 
 
@@ -37,16 +37,16 @@ class Take(NamedTuple):
 
 
 def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[str, int] | None = None) -> list[Take]:
-    """Return how much to take of each partition: at most `max_events` in all, the same of every topic, then of every
-    partition.
+    """Return how much to take from each partition: at most `max_events` in total, in equal shares of topics, then of
+    their partitions.
 
-    `weights`: a topic of weight 3 gives three times as much as one of weight 1, which is that of one not named.
-    What one has less of than its share goes to the others, so that `max_events` are taken if there are as many. So a
-    quiet topic beside a backlog waits for none of it. A partition that holds something gives at least one event, if
-    `max_events` are enough for that. Offsets that a log no longer holds cost nothing and are taken with the rest, to be
-    recorded as a gap. Partitions that give nothing are left out.
+    `weights`: a topic of weight 3 gives three times as much as one of weight 1, the default. An unused part of a share
+    goes to the others, so that `max_events` are taken if that many exist. So a quiet topic does not wait for the
+    backlog of another. A partition with events gives at least one, if `max_events` suffices. Offsets that a log no
+    longer holds do not count; they are taken with the rest and recorded as a gap. Partitions that give nothing are
+    left out.
     """
-    # What is odd goes to the first: another partition each time, or with few events a batch the last ones would starve.
+    # The remainder goes to the first: another partition each time, or the last ones would starve in small batches.
     turn = sum(each.start for each in waiting) % max(1, len(waiting))
     waiting = [*waiting[turn:], *waiting[:turn]]
     held = [partition.end - partition.readable_from for partition in waiting]
@@ -59,7 +59,7 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[st
 
 
 def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int, weights: Mapping[str, int]) -> list[int]:
-    shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # a partition with one event is never starved
+    shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # a partition with one event never starves
     left = limit - sum(shares)
     partitions: dict[str, list[int]] = defaultdict(list)
     for index, topic in enumerate(topics):
@@ -74,36 +74,37 @@ def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int, weights: 
 
 
 def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> int:
-    """Return how many events a batch may take so that `max_bytes` holds as far as is known; at least 1.
+    """Return how many events a batch may take to stay within `max_bytes`, by estimate; at least 1.
 
-    `mean_bytes` is what an event of the bus came to in the last batch, None before the first.
+    `mean_bytes` is the mean size of an event in the last batch of the bus, None before the first.
     """
     if not mean_bytes:
         return max_events
     return max(1, min(max_events, int(max_bytes / mean_bytes)))
 
 
-#: The most events of a replay or redrive batch: its planner has them in memory, unlike listen.
+#: The most events of a replay or redrive batch: its planner holds them in memory, unlike listen.
 HELD_EVENTS = 50_000
 HELD_BYTES = 64 << 20
 
-#: What a runner's first batch takes at most, and the least that a slow one is brought down to.
+#: The most events of a runner's first batch, and the least to which a slow runner's batches shrink.
 FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-#: How much larger the next one is at most, and in a backlog. What a batch costs whatever its size is in its time, so
-#: that a small one foretells too little of a large one; with 2, a backlog took seven batches to where five do.
+#: The most by which the next batch grows, and in a backlog. The fixed cost of a batch is part of its time, so a small
+#: batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead of five.
 _GROWTH, _BACKLOG_GROWTH = 4, 8
-#: In a backlog that takes longer than the target duration a batch may take so many times that one: its events have
-#: waited for longer, and each batch costs some seconds whatever its size is.
+#: In a backlog that takes longer than the target duration, a batch may take this multiple of that duration: its events
+#: have waited longer, and each batch has a fixed cost of some seconds.
 _BACKLOG_TIMES = 2.0
 
 
 def paced_events(events: int, seconds: float, target_seconds: float, *, is_full: bool, backlog: int = 0) -> int | None:
-    """Return how many events a batch may take so that it takes `target_seconds`, as one of `events` took `seconds`.
+    """Return how many events a batch may take to last `target_seconds`, given that one of `events` took `seconds`.
 
-    Of a `backlog`, in events, that takes longer it may take up to twice as long. From one batch to the next it is at
-    most four times as many, of a backlog eight times, or half. None: that batch says nothing, as it was not full and
-    quick enough. A slow one of few events says that tasks start slowly: as few again would let a backlog grow for ever.
+    In a `backlog` (in events) that takes longer, it may last up to twice as long. From one batch to the next the number
+    grows at most four times, in a backlog eight times, or halves. None: that batch allows no conclusion, because it was
+    not full and was quick enough. A slow batch of few events means that tasks start slowly: as few events again would
+    let a backlog grow for ever.
     """
     is_slow = seconds > target_seconds
     if not events or not (is_full or is_slow):
@@ -118,7 +119,7 @@ def paced_events(events: int, seconds: float, target_seconds: float, *, is_full:
 
 
 class Part(NamedTuple):
-    """What of a batch is for one pool: deliveries, and how many chunks they fill."""
+    """The part of a batch for one pool: its deliveries, and how many chunks they fill."""
 
     pool: str
     deliveries: int
@@ -126,17 +127,17 @@ class Part(NamedTuple):
 
 
 def part_of_chunks(total: ChunkTotal, small: ChunkSize) -> Part:
-    """Return what the chunks of a batch that are handed out to a pool come to.
+    """Return the deliveries of a batch that are handed out to a pool, and how many full chunks they are.
 
-    Several count as full: each but the last has no room for what came next. One alone counts as no more than it would
-    if each of its targets had small chunks, as what else is in it is not looked at.
+    Several chunks count as full: each except the last has no room for the next piece. A single chunk counts as no more
+    than if each of its targets had small chunks, because its other content is not examined.
     """
     return Part(total.pool, total.rows, min(total.chunks, max(total.rows / small.deliveries, total.size / small.size)))
 
 
 @dataclass(frozen=True)
 class FanOut:
-    """What so many events came to: deliveries, and the chunks they filled in each pool."""
+    """The deliveries of a number of events, and the chunks that they filled in each pool."""
 
     events: int
     deliveries: int
@@ -144,7 +145,7 @@ class FanOut:
 
     @classmethod
     def of(cls, events: int, parts: Iterable[Part]) -> FanOut:
-        """Return what `events` in all came to, in one batch or several."""
+        """Return the fan-out of `events` in total, in one batch or several."""
         chunks: dict[str, float] = defaultdict(float)
         deliveries = 0
         for part in parts:
@@ -154,10 +155,10 @@ class FanOut:
 
 
 def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int, max_deliveries: int) -> int | None:
-    """Return how many events a batch may take so that all its deliveries are handed out, by what others came to.
+    """Return how many events a batch may take so that all its deliveries are handed out, given the fan-out of others.
 
-    At least 1; None: any number, as nothing is known or nothing matched. `room` is for how many chunks there is room
-    in a pool; what is for other pools counts only towards `max_chunks`, which is for all together.
+    At least 1; None: any number, because nothing is known or nothing matched. `room`: for how many chunks each pool has
+    room; chunks for other pools count only towards `max_chunks`, the limit of all pools together.
     """
     shares = [(max_chunks, sum(fan_out.chunks.values())), (max_deliveries, fan_out.deliveries)]
     shares += [(room[pool], chunks) for pool, chunks in fan_out.chunks.items() if pool in room]

@@ -1,4 +1,4 @@
-"""The breaker of a target: attempts within a time + how it stood + now -> how it stands. Pure; no clock of its own."""
+"""The breaker of a target: attempts within a window + old status + now -> new status. Pure; the clock is passed in."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from eventbridge.model.target_state import ShownState, TargetStatus
 
 Admission = Literal["all", "apart", "probes", "none"]
 
-#: Over how long attempts are counted.
+#: The window over which attempts are counted.
 WINDOW = timedelta(seconds=30)
-#: The breaker opens when so many attempts, and this share of them, failed within the window.
+#: The breaker opens if there were at least so many attempts within the window and this share of them failed.
 LEAST_ATTEMPTS = 10
 FAILED_SHARE = 0.7
 #: How long it stays open before the next probe.
 OPEN = timedelta(seconds=30)
-#: So many probes must be good before it closes.
+#: The number of good probes after which it closes.
 GOOD_PROBES = 5
-#: For how long after that the target's rate is ramped.
+#: How long the target's rate is ramped after that.
 RAMP = timedelta(seconds=30)
-#: A target is slow when this share of LEAST_ATTEMPTS or more attempts within the window was slow.
+#: A target is slow if this share of LEAST_ATTEMPTS or more attempts within the window was slow.
 SLOW_SHARE = 0.5
-#: So many of its chunks in a row must be quick, and OPEN must have passed, before it is with the others again.
+#: So many of its chunks in a row must be quick, and OPEN must have passed, before it leaves the slow lane.
 QUICK_CHUNKS = 5
 
 
 class Count(NamedTuple):
-    """Attempts, how many of them failed, and how many had a slow response or none."""
+    """The number of attempts, of failed ones, and of those with a slow response or none."""
 
     attempts: int = 0
     failed: int = 0
@@ -42,10 +42,10 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a push of a target ended: `settled` of the `allowed` deliveries that only the target itself kept from ending.
+    """How a push of a target ended: it settled `settled` of `allowed`, the deliveries that only the target could delay.
 
     `spent`: the target's responses took at least half of the budget, and the budget ended before the work did.
-    `apart`: the push was one of the slow lane. `contacted` False: nothing was sent, so nothing is known of the target.
+    `apart`: the push was in the slow lane. `contacted` False: nothing was sent, so nothing was learned of the target.
     `quick`: every request had a response, and less than half of the responses were slow.
     """
 
@@ -59,17 +59,17 @@ class Ended:
 
     @property
     def half(self) -> bool:
-        """Whether at least half was settled."""
+        """Return whether at least half was settled."""
         return 2 * self.settled >= self.allowed
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What a push tells of one target: attempts by second since 1970, probes in their order, and how it ended.
+    """The report of a push on one target: attempts by second since 1970, probes in order, and how it ended.
 
     `disable_after_seconds`: a target that failed for so long is disabled; None: never. `opens` False: failures do not
     open its breaker (of an ordered target, whose deliveries wait by key). `paused_until`: it asked for a pause.
-    `no_response`: so many requests of new deliveries had no response at all.
+    `no_response`: the number of requests with new deliveries that had no response at all.
     """
 
     rule: str
@@ -84,12 +84,12 @@ class Tally:
 
     @property
     def total(self) -> Count:
-        """All its attempts."""
+        """Return the sum of its attempts."""
         return total(self.counts.values())
 
     @property
     def is_word_against(self) -> bool:
-        """Whether there is anything in it that a target which only ever does well never has."""
+        """Return whether it holds anything that a healthy target never has."""
         spent = self.ended is not None and self.ended.contacted and self.ended.spent and not self.ended.half
         bad = self.total.failed > 0 or self.total.slow > 0 or self.no_response > 0
         return spent or bad or self.paused_until is not None
@@ -104,24 +104,24 @@ def total(counts: Iterable[Count]) -> Count:
 
 
 def first_second(now: datetime) -> int:
-    """Return the first second since 1970 that is within the window at `now`."""
+    """Return the first second (since 1970) of the window at `now`."""
     return int((now - WINDOW).timestamp()) + 1
 
 
 def trips(window: Count) -> bool:
-    """Return whether so many attempts within the window failed that the breaker opens."""
+    """Return whether enough attempts within the window failed to open the breaker."""
     return window.attempts >= LEAST_ATTEMPTS and window.failed >= FAILED_SHARE * window.attempts
 
 
 def is_slow(window: Count) -> bool:
-    """Return whether so many attempts within the window were slow that the target is delivered to apart from others."""
+    """Return whether enough attempts within the window were slow to move the target to the slow lane."""
     return window.attempts >= LEAST_ATTEMPTS and window.slow >= SLOW_SHARE * window.attempts
 
 
 def admits(status: TargetStatus | None, now: datetime) -> Admission:
-    """Return what of a target's deliveries may be sent now; `status` None: it was never anything but ok.
+    """Return which of a target's deliveries may be sent now; `status` None: it was always ok.
 
-    `apart`: all, but not beside those of other targets: in the slow lane.
+    `apart`: all, but in the slow lane, apart from those of other targets.
     """
     if status is None or status.state == "ok":
         return "all"
@@ -131,7 +131,7 @@ def admits(status: TargetStatus | None, now: datetime) -> Admission:
 
 
 def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> TargetStatus:
-    """Return how a target stands after what a push tells of it; `window` holds all pushes' attempts of the last 30 s.
+    """Return the status of a target after the report of a push; `window` holds the attempts of all pushes in 30 s.
 
     A disabled target stays so until a person acts.
     """
@@ -144,7 +144,7 @@ def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> T
         return disabled(status, f"every attempt failed for {days:.1f} days", now)
     for good in tally.probes:
         status = _probed(status, now) if good else _reopened(status, now)
-    # not one that has just recovered: the window is of before
+    # not one that has just recovered: the window is from before
     if tally.opens and (was_ok or status.slow) and trips(window):
         reason = f"{window.failed} of {window.attempts} attempts failed within {WINDOW.seconds} s"
         status = _degraded(status, reason, now, now + OPEN)
@@ -165,26 +165,26 @@ def _why_slow(no_response: int, window: Count) -> str | None:
 
 
 def disabled(status: TargetStatus, reason: str, now: datetime) -> TargetStatus:
-    """Return the status of a target that gets nothing until a person acts."""
+    """Return the status of a disabled target, which gets nothing until a person acts."""
     since = status.since if status.state == "disabled" else now
     return replace(status, state="disabled", reason=reason, since=since, until=None, good=0, slow=False)
 
 
 def recovered(status: TargetStatus, reason: str, now: datetime) -> TargetStatus:
-    """Return the status of a target that is well again and whose rate is ramped."""
+    """Return the status of a recovered target, whose rate is ramped."""
     return replace(
         status, state="ok", reason=reason, since=now, until=now + RAMP, good=0, slow=False, failing_since=None
     )
 
 
 def pause_of(status: TargetStatus | None, now: datetime) -> datetime | None:
-    """Return until when a target is paused; None: it is not."""
+    """Return until when a target is paused; None: it is not paused."""
     until = status.paused_until if status is not None else None
     return until if until is not None and until > now else None
 
 
 def shown_state(status: TargetStatus, now: datetime) -> ShownState:
-    """Return the state to show of a target: `paused` for one that is ok and asked for a pause that is not over."""
+    """Return the state to show for a target: `paused` for one that is ok and asked for a pause that is not over."""
     return "paused" if status.state == "ok" and pause_of(status, now) is not None else status.state
 
 
@@ -228,31 +228,31 @@ def _degraded(status: TargetStatus, reason: str, now: datetime, until: datetime,
 
 def _ended(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     if not ended.contacted:
-        return replace(status, until=now) if status.state == "half-open" else status  # the next may probe
+        return replace(status, until=now) if status.state == "half-open" else status  # the next push may probe
     reason = f"settled {ended.settled} of {ended.allowed} deliveries within the push budget"
     if ended.spent and not ended.half:
-        # one that delivers, if slowly, need not be left alone: its next chunk may go at once
+        # a target that delivers, even slowly, needs no rest: its next chunk may be sent at once
         slow = ended.delivered > 0
         return _degraded(status, reason, now, now if slow else now + OPEN, slow=slow)
     if status.slow and status.state != "ok":
         return _apart(status, ended, now) if ended.apart else status
     if status.state == "half-open":
-        return replace(status, until=now)  # there was nothing left to probe with: the next may
+        return replace(status, until=now)  # this push had nothing to probe with: the next may probe
     return status
 
 
 def _ended_in_turn(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
-    """Return how an ordered target stands after a push: it has no breaker, and what it did not settle waits by key."""
+    """Return the status of an ordered target after a push: it has no breaker, and unsettled deliveries wait by key."""
     heals = status.slow and status.state != "ok" and ended.apart and ended.contacted
     return _apart(status, ended, now) if heals else status
 
 
 def _apart(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
-    """Return how a slow target stands after a chunk of it in the slow lane."""
+    """Return the status of a slow target after one of its chunks in the slow lane."""
     if not (ended.quick and ended.settled and ended.half):
         return replace(status, good=0)
     good = status.good + 1
     if good < QUICK_CHUNKS or now - status.since < OPEN:
         return replace(status, good=good)
-    # no ramp: it was sent to all the time, as fast as it would
+    # no ramp: it got deliveries all the time, as fast as it accepted them
     return replace(recovered(status, f"{good} chunks in a row were quick", now), until=None)

@@ -1,4 +1,4 @@
-"""Whether a bus takes more events now, by the room on its disk and in the store, and by what waits on it. Pure."""
+"""Decides whether a bus accepts more events now, by free space on its disk and in the store, and by backlog. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from eventbridge.decision.watermarks import Room, Watermarks, quota_room, short_
 from eventbridge.model.ingestion_stop import StopCause
 from eventbridge.model.store_size import StoreQuota
 
-#: When a program may try again; a backlog goes sooner than a disk is made room on.
+#: When a publisher may retry; a backlog shrinks sooner than disk space is freed.
 DISK_RETRY_SECONDS = 60
 BACKLOG_RETRY_SECONDS = 10
 
 
 @dataclass(frozen=True)
 class BusLook:
-    """A bus as it was seen: `free_bytes` of its disk and `backlog` in events, None where it has no such thing.
+    """The observed state of a bus: `free_bytes` of its disk and `backlog` in events, None if it has no such thing.
 
-    `store`: how the store stands to its quota; while it is full no runner takes events off the bus. `owner_full`: why
-    none takes any for a quota of the bus's owner, "": they do.
+    `store`: the store's use of its quota; while it is full, no runner takes events from the bus. `owner_full`: why no
+    runner takes events because of a quota of the bus's owner, "": runners take them.
     """
 
     free_bytes: int | None
@@ -30,7 +30,7 @@ class BusLook:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a bus takes nothing now, and after how many seconds somebody may try again."""
+    """Why a bus accepts nothing now, and after how many seconds a publisher may retry."""
 
     reason: str
     retry_seconds: int
@@ -38,7 +38,7 @@ class Refusal:
 
 
 def refusal(look: BusLook, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
-    """Return why a bus takes nothing now, None if it does; `before`: what was said at the look before."""
+    """Return why a bus accepts nothing now, None if it accepts events; `before`: the result of the previous check."""
     rooms = [Room("disk", look.free_bytes, watermarks)]
     if look.store is not None:
         rooms.append(quota_room(look.store.held, look.store.quota, look.store.resume))

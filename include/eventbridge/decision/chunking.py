@@ -1,4 +1,4 @@
-"""How what a batch matched is cut into chunks, and which of them are handed out. Pure; called by route."""
+"""Cuts the matches of a batch into chunks, and decides which of them are handed out. Pure; called by route."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_OVERRIDES = OperatorOverrides()
 
 
 class PoolSlots(NamedTuple):
-    """An Airflow pool as it stands: slots in all, and those free now."""
+    """The slots of an Airflow pool: all, and those free now."""
 
     slots: int
     free: int
@@ -26,11 +26,11 @@ class PoolSlots(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedPiece:
-    """A routed piece on its way into a chunk: with its file, and the pool and weight of the lane that it takes.
+    """A routed piece before it is in a chunk: with its file, and the pool and weight of its lane.
 
-    `chunk` is how large a chunk of its target may be, None: no larger than `ChunkLimits` says.
+    `chunk` limits the size of a chunk of its target, None: the limit of `ChunkLimits` applies.
     Slices sorted by their ids follow the order of partition and offset. Files do not: each lies in a folder of the try
-    that routed it, and a batch may have been routed in several.
+    that routed it, and a batch may have been routed in several tries.
     """
 
     pool: str
@@ -49,9 +49,9 @@ class PlannedPiece:
 
 @dataclass(frozen=True)
 class ChunkLimits:
-    """What bounds the chunks of a batch; `pools` holds the pools that are known, others are not bounded.
+    """The limits of the chunks of a batch; `pools` holds the known pools, other pools are not bounded.
 
-    `small` is how large a chunk is at least allowed to be: of what is not handed out, always, as it waits together.
+    `small` is the smallest limit of a chunk; it always applies to pieces that are not handed out, which wait together.
     """
 
     small: ChunkSize
@@ -61,7 +61,7 @@ class ChunkLimits:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """One chunk: what a push task delivers, or, not handed out, what is pending (`on_hold`: until a person acts)."""
+    """One chunk: the work of a push task or, if not handed out, pending pieces (`on_hold`: until a person acts)."""
 
     pool: str
     weight: int
@@ -71,12 +71,12 @@ class ChunkPlan:
 
     @property
     def count(self) -> int:
-        """Deliveries in the chunk."""
+        """Return the number of deliveries in the chunk."""
         return sum(piece.count for piece in self.pieces)
 
     @property
     def size(self) -> int:
-        """Payload bytes in the chunk."""
+        """Return the payload bytes in the chunk."""
         return sum(piece.size for piece in self.pieces)
 
 
@@ -86,17 +86,18 @@ def cut_chunks(
     statuses: Mapping[tuple[str, str], str],
     overrides: OperatorOverrides = NO_OVERRIDES,
 ) -> list[ChunkPlan]:
-    """Return the chunks of a batch, those handed out first and by falling weight; the same for any order of `pieces`.
+    """Return the chunks of a batch, first those handed out, by falling weight; independent of the order of `pieces`.
 
-    Topics take turns in what a target gets, so that few events of one are not behind all of another, nor left over.
-    A chunk is of one pool and one weight, and as large as its targets may have it: where they differ each takes its
-    share of the room. Rows of a target stay together, so that a target that hangs touches few chunks; small ones share.
-    `statuses` is how targets stand (`breaker.TargetState`) by (rule, target), absent = ok.
-    Not handed out: a disabled target, what operators paused and a pool of 0 slots (all on hold), what must not be sent
-    yet (due then), a target whose breaker is not closed, what exceeds twice a pool's free slots, and what exceeds
-    `max_handed_out` once every pool had its turn (due at once). An order shard is never split over chunks that are
-    handed out: its last rows are not, from the first on that must not be sent yet or is too much for one chunk. An
-    ordered target has no breaker: its retries wait by key.
+    Topics alternate within a target, so that few events of one topic do not wait for all of another and are not
+    withheld. A chunk has one pool and one weight, and the largest size that its targets allow: if their limits differ,
+    each takes a proportional share of the room. Rows of a target stay together, so that a hanging target affects few
+    chunks; small targets share chunks.
+    `statuses` holds the state of targets (`breaker.TargetState`) by (rule, target), absent = ok.
+    These are not handed out: deliveries of a disabled target, paused by operators or in a pool of 0 slots (all on
+    hold); deliveries that must not be sent yet (due then); deliveries of a target whose breaker is not closed, in
+    excess of twice a pool's free slots, or in excess of `max_handed_out` once every pool had its turn (due at once).
+    An order shard is never split over chunks that are handed out: from the first row that must not be sent yet or does
+    not fit into one chunk, its rows are not handed out. An ordered target has no breaker: its retries wait by key.
     """
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)
@@ -119,7 +120,7 @@ def cut_chunks(
 def _held(
     piece: PlannedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, str], str], overrides: OperatorOverrides
 ) -> str | None:
-    """Return why a piece is kept back: held text, "" for not held but not handed out, None for ready."""
+    """Return why a piece is kept back: the reason of a hold, "" for not on hold but not handed out, None for ready."""
     status = statuses.get((piece.rule, piece.target), "ok")
     if status == "disabled":
         return TARGET_DISABLED
@@ -128,7 +129,7 @@ def _held(
     if limits.pools is not None and piece.pool in limits.pools and limits.pools[piece.pool].slots == 0:
         return POOL_CLOSED
     if piece.shard is not None:
-        return None  # what of a shard must wait keeps all that lies behind it back: see _shards_within
+        return None  # a waiting row of a shard keeps all later rows back: see _shards_within
     return "" if piece.early or status != "ok" else None
 
 
@@ -139,7 +140,7 @@ def _order(piece: PlannedPiece) -> tuple[int, str, str, str, int, str, int]:
 
 
 def _interleaved(pieces: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
-    """Yield sorted pieces so that topics take turns within a target; those of an order shard stay as they are."""
+    """Yield sorted pieces so that topics alternate within a target; pieces of an order shard keep their order."""
     for key, group in groupby(pieces, key=lambda each: (each.pool, each.weight, each.rule, each.target, each.shard)):
         if key[-1] is not None:
             yield from group
@@ -147,7 +148,7 @@ def _interleaved(pieces: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
         turns: dict[str, int] = defaultdict(int)
         numbered = []
         for number, piece in enumerate(group):
-            topic = piece.slice_id.partition("/")[0]  # that of its buffer file's key
+            topic = piece.slice_id.partition("/")[0]  # the topic in the key of its buffer file
             numbered.append((turns[topic], number, piece))
             turns[topic] += 1
         yield from (piece for *_, piece in (sorted(numbered, key=itemgetter(0, 1)) if len(turns) > 1 else numbered))
@@ -156,7 +157,7 @@ def _interleaved(pieces: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
 def _shards_within(
     pieces: Iterable[PlannedPiece], limits: ChunkLimits
 ) -> tuple[list[PlannedPiece], list[PlannedPiece]]:
-    """Return what of sorted pieces may be handed out, and the last ones of shards: too early, or too many."""
+    """Return the sorted pieces that may be handed out, and last ones of shards that may not: too early, too many."""
     kept: list[PlannedPiece] = []
     rest: list[PlannedPiece] = []
     for unit in _units(pieces):
@@ -166,14 +167,14 @@ def _shards_within(
             count += piece.count
             size += piece.size
             if piece.early or (number and (count > most.deliveries or size > most.size)):
-                rest += unit[number:]  # all that follows: what is sent of a shard is always its first rows
+                rest += unit[number:]  # all that follow: only the first rows of a shard are sent
                 break
             kept.append(piece)
     return kept, rest
 
 
 def _units(pieces: Iterable[PlannedPiece]) -> Iterator[list[PlannedPiece]]:
-    """Yield what of sorted pieces must share a chunk: the pieces of an order shard, any other piece by itself."""
+    """Yield the sorted pieces that must share a chunk: all pieces of an order shard, any other piece by itself."""
     for _, unit in groupby(enumerate(pieces), _unit):
         yield [piece for _, piece in unit]
 
@@ -198,33 +199,33 @@ def _pack(units: Iterable[list[PlannedPiece]], limits: ChunkLimits) -> list[Chun
 
 
 class _Room:
-    """What is in a chunk: deliveries and bytes, by how large a chunk of their target may be."""
+    """The used room of a chunk: deliveries and bytes, by the chunk limit of their target."""
 
     def __init__(self) -> None:
         self._taken: dict[ChunkSize, tuple[int, int]] = {}
 
     def take(self, most: ChunkSize, count: int, size: int) -> bool:
-        """Take so much of a target, if what is there, each in proportion to what its own chunk may be, leaves room."""
+        """Take rows of a target if the used shares, each relative to its chunk limit, leave room; return whether."""
         deliveries, taken_bytes = self._taken.get(most, (0, 0))
         taken = self._taken | {most: (deliveries + count, taken_bytes + size)}
         by_count = sum(count / of.deliveries for of, (count, _) in taken.items())
         by_size = sum(size / of.size for of, (_, size) in taken.items())
         fits = by_count <= 1 and by_size <= 1
-        if fits or not self._taken:  # a chunk has something, however large
+        if fits or not self._taken:  # a chunk takes its first piece, however large
             self._taken = taken
         return fits
 
 
 def chunks_for(pool: PoolSlots | None, most: int) -> int:
-    """Return how many chunks a batch may hand out to a pool, `most` at the most: twice its free slots, if it is known.
+    """Return how many chunks a batch may hand out to a pool: twice its free slots if it is known, at most `most`.
 
-    So many come to be pushed before the deadline although each takes its whole budget.
+    That many are pushed before the deadline even if each takes its whole budget.
     """
     return most if pool is None else min(most, 2 * pool.free)
 
 
 def joined(pieces: Iterable[PlannedPiece]) -> list[PlannedPiece]:
-    """Return a chunk's pieces, those as one whose rows are one run of a file: it is read once for each piece."""
+    """Return a chunk's pieces, merging those whose rows form one run of a file: each piece costs one read."""
     whole: list[PlannedPiece] = []
     for piece in pieces:
         before = whole[-1] if whole else None
@@ -241,7 +242,7 @@ def _is_beside(before: PlannedPiece, piece: PlannedPiece) -> bool:
 
 
 def _hand_out(chunks: Sequence[ChunkPlan], limits: ChunkLimits) -> list[ChunkPlan]:
-    """Mark what exceeds the limits; pools take turns, so that a large one cannot use up the batch's whole limit."""
+    """Mark chunks in excess of the limits; pools alternate, so that a large one cannot use up the batch's limit."""
     room = {name: chunks_for(pool, len(chunks)) for name, pool in (limits.pools or {}).items()}
     turns: dict[str, int] = defaultdict(int)
     fitting: list[tuple[int, int]] = []
@@ -257,6 +258,6 @@ def _hand_out(chunks: Sequence[ChunkPlan], limits: ChunkLimits) -> list[ChunkPla
 
 
 def _withheld(pieces: Iterable[PlannedPiece], limits: ChunkLimits, held: str = "") -> list[ChunkPlan]:
-    """Return what is not handed out in small chunks: the batch that takes it up again may take little of it, or all."""
+    """Return pieces that are not handed out in small chunks, so that the next batch may take few of them, or all."""
     chunks = _pack(([replace(piece, chunk=None)] for piece in pieces), limits)
     return [replace(chunk, handed_out=False, held=held) for chunk in chunks]

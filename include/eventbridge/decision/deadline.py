@@ -1,7 +1,7 @@
-"""What `deliver_within` of a target comes to: until when a delivery may be sent, and what becomes of one past it. Pure.
+"""Applies `deliver_within` of a target: until when a delivery may be sent, and its end after that time. Pure.
 
-All wall time counts, from when the bus took the event: time on hold, paused or outside the hours counts too.
-A redrive or replay publishes its events again, so that their time counts from its batch.
+All wall time counts from when the bus accepted the event, including time on hold, paused or outside the delivery
+window. A redrive or replay publishes its events again, so their time counts from its batch.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from datetime import datetime, timedelta
 
 from eventbridge.model.outcome import DeadLettered, Outcome, RetryAt
 
-#: Why a delivery is dead-lettered that was not made in time.
+#: The reason of a dead letter that was not delivered in time.
 DEADLINE_MISSED = "deadline_missed"
-#: After which share of its time a delivery is told of that still waits.
+#: The share of its time after which a waiting delivery is reported as running late.
 REPORTED_AT = 0.8
 
 
 def deadline_of(published_at: datetime, within_seconds: float | None) -> datetime | None:
-    """Return from when on a delivery is too late to be sent; None: never."""
+    """Return the time from which a delivery is too late to be sent; None: never."""
     return None if within_seconds is None else published_at + timedelta(seconds=within_seconds)
 
 
 def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
-    """Return the end of a delivery whose time is over at `now`; None: it may be sent, or has all time."""
+    """Return the end of a delivery whose time is over at `now`; None: it may be sent, or has no deadline."""
     if deadline_at is None or now < deadline_at:
         return None
     return DeadLettered(DEADLINE_MISSED, f"it was to be delivered by {_text(deadline_at)}")
@@ -31,7 +31,7 @@ def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
 def in_time(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
     """Return an outcome, or the end of a delivery whose next attempt would come too late.
 
-    It ends at once and not at its deadline: it cannot succeed any more, and its owner is notified earlier.
+    It ends at once and not at its deadline: it can no longer succeed, and its owner is notified earlier.
     """
     if deadline_at is None or not isinstance(outcome, RetryAt) or outcome.due_at < deadline_at:
         return outcome
@@ -40,12 +40,12 @@ def in_time(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
 
 
 def missed_before(within_seconds: float, now: datetime) -> datetime:
-    """Return the time before which an event was published if its deliveries are too late at `now`."""
+    """Return the publish time before which an event's deliveries are too late at `now`."""
     return now - timedelta(seconds=within_seconds)
 
 
 def late_reported_before(within_seconds: float, now: datetime) -> datetime:
-    """Return the time before which an event was published if its deliveries must be reported as late at `now`."""
+    """Return the publish time before which an event's deliveries must be reported as running late at `now`."""
     return now - timedelta(seconds=within_seconds * REPORTED_AT)
 
 

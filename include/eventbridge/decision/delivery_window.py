@@ -1,8 +1,8 @@
-"""When a target may be sent to, by the clock on the wall of its time zone. Pure; the time is passed in.
+"""Decides when deliveries to a target may be sent, by the wall clock of its time zone. Pure; the time is passed in.
 
-A moment is inside a window if the wall clock of its zone then shows an hour of the window, on one of its weekdays and
-on no blackout date. So where clocks are put back an hour is there twice, and where they are put forward a window that
-lies within the hour that is left out does not open that day.
+A moment is inside a window if the wall clock of its zone shows an hour of the window, on one of its weekdays and not on
+a blackout date. So when clocks are set back, an hour occurs twice; when they are set forward, a window within the
+skipped hour does not open that day.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def windows_of(rules: RuleSet) -> dict[tuple[str, str], DeliverBetween]:
 
 
 def next_opening(window: DeliverBetween, now: datetime) -> datetime:
-    """Return the first time from `now` on, in UTC, at which the window is open: `now` itself if it is.
+    """Return the first time from `now` on, in UTC, at which the window is open: `now` itself if it is open.
 
-    Raises ValueError for a window that never opens; the loader of rule files lets none through.
+    Raises ValueError for a window that never opens; the loader of rule files rejects such windows.
     """
     hours = _hours(window)
     if hours.open_at(now):
         return now
     today = now.astimezone(hours.zone).date() - _DAY
-    # each blackout date, and a change of clocks, can cost a window of one weekday at most a week
+    # each blackout date and each clock change delays a window on one weekday by at most a week
     for number in range(7 * (len(hours.blackout_dates) + 3)):
         found = [at for at in hours.changes(today + number * _DAY) if at > now and hours.open_at(at)]
         if found:
@@ -43,14 +43,14 @@ def next_opening(window: DeliverBetween, now: datetime) -> datetime:
 
 
 def first_opening(window: DeliverBetween | None, at: datetime, not_before: datetime | None = None) -> datetime:
-    """Return the first time from `at`, and from `not_before`, on at which a delivery may be sent; None: no limit."""
+    """Return the first time, not before `at` and `not_before`, at which a delivery may be sent; None: no limit."""
     at = at if not_before is None else max(at, not_before)
     return at if window is None else next_opening(window, at)
 
 
 @dataclass(frozen=True)
 class _Hours:
-    """A window, read: minutes of the day, `closes` before `opens` for one over midnight; weekdays from Monday, 0."""
+    """A parsed window: minutes of the day, `closes` before `opens` if it spans midnight; weekdays from Monday = 0."""
 
     opens: int
     closes: int
@@ -65,7 +65,7 @@ class _Hours:
         minute = wall.hour * 60 + wall.minute
         if self.opens < self.closes:
             return self.opens <= minute < self.closes and wall.weekday() in self.weekdays
-        # the hours after midnight belong to the weekday before
+        # the hours after midnight belong to the previous weekday
         return (minute >= self.opens and wall.weekday() in self.weekdays) or (
             minute < self.closes and (wall.weekday() - 1) % 7 in self.weekdays
         )

@@ -1,4 +1,4 @@
-"""Decides whether a batch met what its rules expect of it. Pure: counts in, failures out."""
+"""Decides whether a batch met the expectations of its rules. Pure: counts in, failures out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOTHING = Fingerprint()
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """What a batch did for one rule: events that it matched, and deliveries by what became of them."""
+    """The counts of a batch for one rule: matched events, and deliveries by outcome."""
 
     matches: int
     deliveries: int
@@ -25,9 +25,9 @@ class RuleCounts:
 
 
 def failed_expectations(rules: RuleSet, reconciliation: Reconciliation) -> dict[str, str]:
-    """Return what failed of each rule's `expect` in a batch that routed new events, by rule.
+    """Return the failures of each rule's `expect` in a batch that routed new events, by rule.
 
-    A rule of which a part of the batch is routed later is not judged: its counts are not whole.
+    A rule with a deferred part of the batch is not checked: its counts are incomplete.
     """
     failed = {}
     for rule in rules.with_field("expect"):
@@ -39,10 +39,9 @@ def failed_expectations(rules: RuleSet, reconciliation: Reconciliation) -> dict[
 
 
 def counts_of(reconciliation: Reconciliation, rule: str, targets: Mapping[str, Target]) -> RuleCounts:
-    """Return a rule's counts in the reconciliation of a batch; each event that it matched has a delivery for each
-    target.
+    """Return a rule's counts in the reconciliation of a batch; each matched event has one delivery for each target.
 
-    A shadow does not count: all of its deliveries are settled, whatever its target responds.
+    A shadow does not count: its deliveries are settled whatever its target responds.
     """
     keys = [f"{rule}/{name}" for name, target in targets.items() if target.shadow_of is None]
     matched = [reconciliation.matched.get(key, _NOTHING).count for key in keys]
@@ -56,7 +55,7 @@ def counts_of(reconciliation: Reconciliation, rule: str, targets: Mapping[str, T
 
 
 def rate(part: int, whole: int) -> float:
-    """Return the share of `whole` that `part` is; 0 of nothing."""
+    """Return `part` as a share of `whole`; 0 if `whole` is 0."""
     return part / whole if whole else 0.0
 
 
@@ -72,7 +71,7 @@ def _failures(expect: Expect, counts: RuleCounts) -> Iterator[str]:
 
 
 def broken(name: str, bounds: Bounds, value: float) -> str:
-    """Return one failed expectation as people are told of it, such as `matches is 12, expected at most 10`."""
+    """Return the message of a failed expectation, such as `matches is 12, expected at most 10`."""
     ends = (("at least", bounds.at_least), ("at most", bounds.at_most))
     expected = " and ".join(f"{word} {number_text(end)}" for word, end in ends if end is not None)
     return f"{name} is {number_text(value)}, expected {expected}"

@@ -10,19 +10,19 @@ Each = TypeVar("Each")
 
 
 def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:
-    """Return what waits since some time in the order in which it is to be served: a backlog has one turn a round.
+    """Return waiting work in the order in which to serve it: a backlog gets one turn a round.
 
-    What was never served comes first, what was served last comes last (`served`: by which batch, their ids sort by
-    time); of two that were served together the one that waits longer comes first.
+    Work that was never served comes first, the most recently served comes last (`served`: by which batch; their ids
+    sort by time). If two were served together, the one that has waited longer comes first.
     """
     return sorted(waiting, key=lambda each: (served.get(each, ""), waiting[each]))
 
 
 def fair_shares(room: int, wants: Sequence[int], weights: Sequence[int] | None = None) -> list[int]:
-    """Return how much of `room` each gets: nobody more than it wants, nor more than another that wants as much.
+    """Return the share of `room` for each: never more than it wants, and equal shares for equal wants.
 
-    With `weights`, whole numbers from 1 on, one that has twice another's gets twice as much. What does not come out
-    even goes to the first ones, by one each.
+    With `weights`, whole numbers from 1 on, twice the weight gets twice the share. The remainder goes to the first
+    ones, one each.
     """
     shares = [0] * len(wants)
     hungry = [index for index, want in enumerate(wants) if want > 0]

@@ -1,4 +1,4 @@
-"""Which rules use a field of an event, or take events of a type: named where a schema changes. Pure."""
+"""Finds the rules that use a field of an event, or take events of a type, to name them in schema changes. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.model import Target, Transform
 from eventbridge.transform.jsonpath import parse_path
 
-#: Forms whose paths can be read; expressions are searched for the name of a field.
+#: Forms whose paths can be parsed; expressions are searched for the name of a field.
 _BY_PATHS = ("JSONPATH", "TEMPLATE", "FIELDS")
 _EXPRESSIONS = ("JSONATA", "SQL")
 
@@ -23,15 +23,15 @@ _EXPRESSIONS = ("JSONATA", "SQL")
 def rules_using(rules: RuleSet, change: SchemaChange) -> list[str]:
     """Return the names of the bus's rules whose patterns or transforms use what changed, sorted.
 
-    Of a new type those whose patterns ask for the type, and take it. Of a field those that take the type and name the
-    field, or what it lies in, in the pattern, `where`, `ordering_key`, `not_before`, `expect` or a transform; of an
-    expression, those that have its name as a word. A rule that hands on whole events does not count for that.
+    For a new type: rules whose patterns test the type and accept it. For a field: rules that accept the type and name
+    the field or its parent in the pattern, `where`, `ordering_key`, `not_before`, `expect` or a transform; in an
+    expression, the field's name must occur as a word. Passing on whole events does not count as a use.
     """
     return sorted(rule.name for rule in rules.rules.values() if rule.bus == change.bus and _uses(rule, change))
 
 
 def users_of_fields(rules: Iterable[Rule], type_: str, paths: Sequence[str]) -> dict[str, list[str]]:
-    """Return for fields of a type the names of the rules, all of one bus, that take the type and use the field."""
+    """Return, for each field of a type, the names of rules (all of one bus) that accept the type and use the field."""
     found: dict[str, list[str]] = {path: [] for path in paths}
     for rule in rules:
         try:
@@ -49,7 +49,7 @@ def users_of_fields(rules: Iterable[Rule], type_: str, paths: Sequence[str]) -> 
 def _uses(rule: Rule, change: SchemaChange) -> bool:
     try:
         pattern = parse_pattern(rule.pattern)
-    except PatternError:  # of a version that knew more of the language
+    except PatternError:  # from a version with more features of the pattern language
         return False
     asked = _takes(pattern, change.type)
     if not change.path:
@@ -58,7 +58,7 @@ def _uses(rule: Rule, change: SchemaChange) -> bool:
 
 
 def _names(used: Iterable[str], expressions: Iterable[str], path: str) -> bool:
-    """Return whether a field is among the paths that a rule names, or a word of its expressions."""
+    """Return whether a field is among the paths of a rule, or a word of its expressions."""
     if any(_concerns(each, path) for each in used):
         return True
     word = re.compile(rf"\b{re.escape(path.rpartition('.')[2].strip(chr(34)))}\b")
@@ -66,7 +66,7 @@ def _names(used: Iterable[str], expressions: Iterable[str], path: str) -> bool:
 
 
 def _takes(pattern: Pattern, type_: str) -> bool | None:
-    """Return whether a pattern's conditions on the type, outside `$or`, take a type; None: there is none."""
+    """Return whether a pattern's conditions on the type, outside `$or`, accept a type; None: there are none."""
     asked = [each for each in pattern.where.clauses if isinstance(each, Field) and each.path == ("type",)]
     if not asked:
         return None
@@ -74,12 +74,12 @@ def _takes(pattern: Pattern, type_: str) -> bool | None:
 
 
 def _concerns(used: str, changed: str) -> bool:
-    """Return whether a rule that names a path is concerned by a change of one: it, or what lies around or below it."""
+    """Return whether a change of one path concerns a rule that uses another: the same, a parent or a child path."""
     return used == changed or changed.startswith(f"{used}.") or used.startswith(f"{changed}.")
 
 
 def _paths(rule: Rule, pattern: Pattern) -> Iterator[str]:
-    """Yield the paths that a rule names, but for the whole of the data."""
+    """Yield the paths that a rule names, except the path of all data."""
     fields = _fields((pattern.where, pattern.unless.pattern) if pattern.unless else (pattern.where,))
     yield from (path_of(each.path) for each in fields)
     texts = [text for target in rule.targets.values() for text in _texts(target)]

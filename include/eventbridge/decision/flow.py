@@ -1,4 +1,4 @@
-"""How fast a partition is published to and settled, what its runner can settle, and when its lag is gone. Pure."""
+"""Publish and settle rates of a partition, its runner's capacity, and when its lag is gone. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from statistics import median
 
 from eventbridge.model.move import Move
 
-#: Speeds are those of so long: longer than a batch, short enough to tell of now.
+#: The window of the rates: longer than a batch, short enough to be current.
 WINDOW = timedelta(minutes=5)
-#: A capacity is the median of so many full batches: one that a slow target delayed does not decide it.
+#: The capacity is the median of so many full batches, so that one batch delayed by a slow target does not decide it.
 FULL_BATCHES = 10
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Speeds of one partition in events a second, over the last five minutes.
+    """Rates of one partition in events a second, over the last five minutes.
 
-    `capacity` is the median of the last ten batches that took all they were allowed; None: there was none, so that
-    nobody knows. `drains_in_seconds` is when the lag is gone if both speeds stay; None: never, or nobody knows.
+    `capacity` is the median of the last ten batches that took all they were allowed to; None: there was none, so it is
+    unknown. `drains_in_seconds`: when the lag is gone if both rates stay the same; None: never, or unknown.
     """
 
     published: float
@@ -30,14 +30,14 @@ class Flow:
 
     @property
     def grows(self) -> bool:
-        """Whether more is published than can be settled, so that the lag never ends."""
+        """Return whether more is published than can be settled, so that the lag never ends."""
         return self.capacity is not None and self.drains_in_seconds is None
 
 
 def flow(moves: Sequence[Move], published: int, lag: int, now: datetime) -> Flow:
-    """Return the flow of a partition of which so many events were published in the window and so many wait.
+    """Return the flow of a partition with `published` events in the window and `lag` waiting events.
 
-    `moves` are those of committed batches of this partition, the newest first.
+    `moves` are those of committed batches of this partition, newest first.
     """
     settled = sum(move.events for move in moves if move.committed_at > now - WINDOW)
     seconds = WINDOW.total_seconds()

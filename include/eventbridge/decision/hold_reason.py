@@ -1,4 +1,4 @@
-"""Decides what keeps pending deliveries, or deferred matches, from being taken up beside their due time."""
+"""Decides why pending deliveries or deferred matches cannot be taken, apart from their due time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def delivery_hold_reason(
     rule_name: str,
     target: str,
 ) -> str:
-    """Return why deliveries of a target must not be sent now, or "" if they may be when they are due.
+    """Return why deliveries of a target must not be sent now, or "" if they may be sent when they are due.
 
     `overrides`: those of operators.
     """
@@ -44,7 +44,7 @@ def deferred_match_hold_reason(
     overrides: OperatorOverrides,
     rule_name: str,
 ) -> str:
-    """Return why deferred matches of a rule must not be routed now, or "" if they may be when they are due."""
+    """Return why deferred matches of a rule must not be routed now, or "" if they may be routed when they are due."""
     rule = rules.rules.get(rule_name)
     if rule is None:
         return RULE_REMOVED

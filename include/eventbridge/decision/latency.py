@@ -1,4 +1,4 @@
-"""Reads a quantile out of latency buckets. Pure."""
+"""Estimates a quantile from latency buckets. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def quantile_seconds(buckets: Sequence[int], part: float, total_seconds: float) 
     """Return an estimate of the time that a part (0 to 1) of the counted deliveries does not exceed; None without any.
 
     `buckets` counts them by `BOUNDS_MS`, `total_seconds` is the sum of their times. The estimate lies in the bucket of
-    the exact quantile, between its bounds. How full buckets are is read from the sum: the times of each are taken as
-    even over the same share of its width, at its lower end if they are short in all. A bucket from 300 to 1,800 s with
-    times of 360 s on average thus ends at 420 s. What is later than the last bound counts as that bound.
+    the exact quantile, between its bounds. The sum determines the spread within buckets: the times of each bucket are
+    taken as even over the same share of its width, at its lower end if they are short overall. A bucket from 300 to
+    1,800 s with times of 360 s on average thus ends at 420 s. Times above the last bound count as that bound.
     """
     wanted, below, lower = part * sum(buckets), 0, 0
     if not wanted:
@@ -30,11 +30,11 @@ def quantile_seconds(buckets: Sequence[int], part: float, total_seconds: float) 
 
 
 def _mean_share(buckets: Sequence[int], total_ms: float) -> float:
-    """Return where in its bucket a time lies on average, from 0 (the lower bound) to 1 (the upper one)."""
+    """Return the mean position of times in their buckets, from 0 (the lower bound) to 1 (the upper bound)."""
     lowers = (0, *BOUNDS_MS)
     excess = total_ms - sum(lower * count for lower, count in zip(lowers, buckets, strict=True))
     widths = zip(lowers, BOUNDS_MS, buckets, strict=False)
     room = sum((bound - lower) * count for lower, bound, count in widths)
-    if not room or buckets[-1]:  # the last bucket has no width: nothing is known of the others
+    if not room or buckets[-1]:  # the last bucket has no width, so the spread in the others is unknown
         return 0.5
     return min(1.0, max(0.0, excess / room))

@@ -1,6 +1,6 @@
-"""Operational events: what happened to targets, deliveries and rules, as CloudEvents for the bus `eventbridge`. Pure.
+"""Operational events about targets, deliveries and rules, as CloudEvents for the bus `eventbridge`. Pure.
 
-Their ids are hashes of their subject, so that an event that is published again has the same id.
+Their ids are hashes of their subject, so an event that is published again has the same id.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _OF_SCHEMAS: Mapping[SchemaChangeKind, OperationType] = {
     "field_changed": "schema.field_changed",
 }
 
-#: Names of rules that one event of a schema names.
+#: The most rules that one event about a schema names.
 _RULES_NAMED = 50
 
-#: Delivery ids that one event of dead letters names.
+#: The most delivery ids that one event about dead letters names.
 _IDS_NAMED = 10
 
 _UNWELL: tuple[TargetState, ...] = ("degraded", "half-open")
@@ -81,7 +81,7 @@ class OperationalEvent:
 
 
 def of_target(old: TargetStatus, new: TargetStatus) -> OperationalEvent | None:
-    """Return what a change of a target's standing is worth telling; None for what only its breaker cares about."""
+    """Return the event for a change of a target's status; None for a change that concerns only its breaker."""
     kind: OperationType | None = None
     if new.state == "disabled" and old.state != "disabled":
         kind = "target.disabled"
@@ -93,7 +93,7 @@ def of_target(old: TargetStatus, new: TargetStatus) -> OperationalEvent | None:
         return None
     data = {"rule": new.rule, "target": new.target, "reason": new.reason, "before": old.state}
     if kind == "target.recovered":
-        data["since"] = old.since.isoformat()  # when it became unwell
+        data["since"] = old.since.isoformat()  # when it became unhealthy
     event_id = _id(kind, new.rule, new.target, new.since.isoformat())
     return OperationalEvent(event_id, kind, f"{new.rule}/{new.target}", new.since, data)
 
@@ -101,9 +101,9 @@ def of_target(old: TargetStatus, new: TargetStatus) -> OperationalEvent | None:
 def of_dead_letters(
     batch_id: str, bus: str, rule: str | None, target: str | None, reason: str, names: Sequence[str], time: datetime
 ) -> OperationalEvent:
-    """Return the event for all that a batch dead-lettered of one rule and target (None: no delivery) for one reason.
+    """Return the event for the dead letters of a batch of one rule and target (None: no delivery) with one reason.
 
-    `names` are their delivery ids, or the places of events that never became deliveries; the first few are told.
+    `names` are their delivery ids, or the places of events that never became deliveries; the event names the first few.
     """
     data = {
         "rule": rule,
@@ -122,7 +122,7 @@ def of_dead_letters(
 def of_running_late(
     rule: str, target: str, within_seconds: float, late: RunningLate, time: datetime
 ) -> OperationalEvent:
-    """Return the event for deliveries that wait though 80 % of the time in which they must be made is over."""
+    """Return the event for deliveries that still wait when 80 % of their `deliver_within` has passed."""
     data = {
         "rule": rule,
         "target": target,
@@ -136,7 +136,7 @@ def of_running_late(
 
 
 def of_late_batch(batch: Batch, seconds: float) -> OperationalEvent:
-    """Return the event for a batch that is not committed so long after it was planned."""
+    """Return the event for a batch that is not committed `seconds` after it was planned."""
     data = {
         "batch_id": batch.batch_id,
         "kind": batch.kind,
@@ -150,20 +150,20 @@ def of_late_batch(batch: Batch, seconds: float) -> OperationalEvent:
 
 
 def of_rule_on_hold_in_version(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:
-    """Return the event for a rule that is not routed in a version of it; on hold again, it is another."""
+    """Return the event for a rule version that is not routed; each new hold is another event."""
     data = {"rule": rule, "reason": reason, "on_hold_at": version}
     return OperationalEvent(_id("rule.on_hold", rule, version, time.isoformat()), "rule.on_hold", rule, time, data)
 
 
 def of_rule_on_hold_by_expectation(hold: ExpectationHold) -> OperationalEvent:
-    """Return the event for a rule whose matched events were not what it expects; on hold again, it is another."""
+    """Return the event for a rule whose matched events violated its expectation; each new hold is another event."""
     data = {"rule": hold.rule, "reason": hold.reason, "on_hold_at": hold.found_in}
     event_id = _id("rule.on_hold", hold.rule, EXPECTATION_FAILED, hold.found_in, hold.since.isoformat())
     return OperationalEvent(event_id, "rule.on_hold", hold.rule, hold.since, data)
 
 
 def of_quality_check(record: QualityRecord) -> OperationalEvent:
-    """Return the one event of the check of an hour: `quality.failed` if a measure of it failed, else `quality.checked`.
+    """Return the event for the check of an hour: `quality.failed` if any measure failed, else `quality.checked`.
 
     Its subject is the hour.
     """
@@ -184,9 +184,9 @@ def of_quality_check(record: QualityRecord) -> OperationalEvent:
 def of_rule_on_hold_at_delivery(
     rule: str, target: str, delivery: str, place: str, reason: str, time: datetime, batch_id: str
 ) -> OperationalEvent:
-    """Return the event for a rule that is on hold at a delivery, since a batch found at `time` that it cannot be made.
+    """Return the event for a rule on hold at a delivery that, as a batch found at `time`, cannot be made.
 
-    `place` is where its event lies on the bus, `<topic>/<partition>/<offset>`.
+    `place` is the place of its event on the bus, `<topic>/<partition>/<offset>`.
     """
     data = {
         "rule": rule,
@@ -200,7 +200,7 @@ def of_rule_on_hold_at_delivery(
 
 
 def of_rule_errors(errors: Sequence[str], rule_set: str, time: datetime) -> OperationalEvent:
-    """Return the event for rule files with errors, as they are told to people; `rule_set` goes on instead."""
+    """Return the event for rule files with these error messages; `rule_set` stays in force."""
     data = {"count": len(errors), "first": list(errors[:_IDS_NAMED]), "in_force": rule_set}
     return OperationalEvent(_id("rules.invalid", time.isoformat(), *errors), "rules.invalid", "rules", time, data)
 
@@ -222,16 +222,16 @@ def of_ingestion_resumed(stop: IngestionStop, time: datetime) -> OperationalEven
 
 
 def of_schema(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent:
-    """Return the event for a type that is new, or for a field of one that is lost or has a new type.
+    """Return the event for a new type, or for a field of a type that is lost or has a new type.
 
-    `rules` are those that use it, of which the first are named; its subject is the type.
+    `rules` are those that use it; the event names the first ones. Its subject is the type.
     """
     data: dict[str, Any] = {"bus": change.bus, "type": change.type}
     if change.path:
         data |= {"field": change.path, "before": list(change.before), "now": list(change.now)}
     data |= {"rules": list(rules[:_RULES_NAMED]), "rules_count": len(rules)}
     kind = _OF_SCHEMAS[change.kind]
-    # A type is new once. A field may be lost again: then it is another event, as its batch was planned later.
+    # A type is new once. A field may be lost again: that is another event, because its batch was planned later.
     when = () if change.kind == "discovered" else (change.path, change.at.isoformat())
     return OperationalEvent(_id(kind, change.bus, change.type, *when), kind, change.type, change.at, data)
 

@@ -1,6 +1,6 @@
-"""What may go of an ordered target: order keys and their shards, what a key waits for, leases. Pure.
+"""Decides which deliveries of an ordered target may be sent: order keys and shards, waits, leases. Pure.
 
-Called by route (keys and shards), push (what may go), the planning of retries, and by what releases a rule on hold.
+Called by route (keys and shards), push (what may be sent), the planning of retries, and the release of a rule on hold.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from typing import Any, Final, Generic, TypeVar
 from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place, Span
 
-#: Shards of an ordered target. Never another number: the ledger holds what it left pending.
+#: Shards of an ordered target. It never changes: pending rows in the ledger depend on it.
 SHARDS: Final = 16
 
-#: The one key of a target with `errors_tolerance: none`, and that of events without a value to be ordered by.
+#: The only key of a target with `errors_tolerance: none`, and the key of events without an ordering value.
 SINGLE_KEY: Final = ""
 
-#: Why a delivery was not sent: an earlier one of its key is open; events of its rule wait to be routed.
+#: Why a delivery was not sent: an earlier one of its key is open; events of its rule still wait to be routed.
 BLOCKED: Final = "blocked"
 DEFERRED_MATCH_FIRST: Final = "deferred_match_first"
 
-#: Why a pending row is on hold: behind its key; at a delivery that may not be dead-lettered; and what a person said to
-#: it then.
+#: Why a pending row is on hold: behind its key; at a delivery that may not be dead-lettered; and a person's decision
+#: about that.
 BEHIND_ITS_KEY: Final = "order"
 _ON_HOLD_AT: Final = "on hold at "
 RELEASED: Final = "released"
 SKIPPED: Final = "skipped"
 
-#: Where a row says that its event lay.
+#: The columns of a row with the place of its event.
 PLACE_COLUMNS: Final = ["topic", "broker", "partition_id", "offset"]
 
-#: How much longer than two time-outs a lease is taken for; so often it is renewed.
+#: How much longer than two time-outs a lease lasts, and how often it is renewed.
 _LEASE_SECONDS: Final = 10.0
 
 
 def place_of(row: Mapping[str, Any]) -> Place:
-    """Return where the event of a row with PLACE_COLUMNS lay on its bus."""
+    """Return the place on its bus of the event of a row with PLACE_COLUMNS."""
     return Place(Partition(row["topic"], row["broker"], row["partition_id"]), row["offset"])
 
 
 def shard_of(key: str) -> int:
-    """Return the shard of an order key, 0 to 15; that of SINGLE_KEY is 0, and so are other keys'."""
+    """Return the shard of an order key, 0 to 15; the shard of SINGLE_KEY is 0, which other keys share."""
     if key == SINGLE_KEY:
         return 0
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4).digest()) % SHARDS
 
 
 def spans_of(places: Iterable[Place]) -> tuple[Span, ...]:
-    """Return the spans of some places, by partition."""
+    """Return the spans of places, by partition."""
     found: dict[Partition, tuple[int, int]] = {}
     for partition, offset in places:
         first, last = found.get(partition, (offset, offset))
@@ -60,17 +60,17 @@ def spans_of(places: Iterable[Place]) -> tuple[Span, ...]:
 
 
 def may_block(waiting: Iterable[Span], going: Iterable[Span]) -> bool:
-    """Return whether something that waits could lie before something that is to go; if not, it need not be read."""
+    """Return whether a waiting delivery could precede one to be sent; if not, the waiting ones need not be read."""
     last = {span.partition: span.last for span in going}
     return any(span.partition in last and span.first < last[span.partition] for span in waiting)
 
 
 class Open:
-    """What is open of the deliveries of a target, beside those that are to go: it says which of these must wait.
+    """The open deliveries of a target beside those to be sent; it decides which of the latter must wait.
 
-    A delivery waits for an earlier one of its key in its partition, and for a `head` of its key in any partition: one
-    that was tried, or is on hold, which is always the first of its key. Beyond that, order over partitions is not
-    promised.
+    A delivery waits for an earlier one of its key in its partition, and for a `head` of its key in any partition. A
+    head was tried or is on hold, and is always the first of its key. Beyond that, order across partitions is not
+    guaranteed.
     """
 
     def __init__(self) -> None:
@@ -80,22 +80,22 @@ class Open:
         self._closed: set[int] = set()
 
     def add(self, key: str, place: Place, *, head: bool) -> None:
-        """Note an open delivery."""
+        """Add an open delivery."""
         first = self._first[key]
         first[place.partition] = min(first.get(place.partition, place.offset), place.offset)
         if head:
             self._heads[key].add(place.partition)
 
     def add_deferred_match(self, place: Place) -> None:
-        """Note the first event of a partition that is not routed yet: whatever its key is."""
+        """Add the first event of a partition that is not routed yet; its key does not matter."""
         self._referred[place.partition] = min(self._referred.get(place.partition, place.offset), place.offset)
 
     def close_shard(self, shard: int) -> None:
-        """Let nothing of a shard go: more is open than is worth reading, and all of it may be earlier."""
+        """Block a shard: it has too many open deliveries to read, and all of them may be earlier."""
         self._closed.add(shard)
 
     def reason_to_wait(self, key: str, place: Place) -> str:
-        """Return BLOCKED, DEFERRED_MATCH_FIRST, or "" for a delivery that may go after those before it in hand."""
+        """Return BLOCKED, DEFERRED_MATCH_FIRST, or "" if a delivery may be sent after earlier ones of this push."""
         if self._referred.get(place.partition, place.offset) < place.offset:
             return DEFERRED_MATCH_FIRST
         if shard_of(key) in self._closed:
@@ -109,7 +109,7 @@ Each = TypeVar("Each", bound=Hashable)
 
 
 class Turns(Generic[Each]):
-    """Deliveries in hand, those of one key one after the other in bus order; other keys do not wait for it."""
+    """The deliveries of a push: those of one key go one after the other in bus order; other keys do not wait."""
 
     def __init__(self, deliveries: Iterable[tuple[str, Place, Each]]) -> None:
         self._waiting: dict[str, deque[Each]] = defaultdict(deque)
@@ -125,54 +125,54 @@ class Turns(Generic[Each]):
             yield key, waiting[0]
 
     def head(self, key: str) -> Each | None:
-        """Return a key's next delivery, None if nothing is left of it."""
+        """Return a key's next delivery; None if it has no more."""
         return self._waiting[key][0] if key in self._waiting else None
 
     def next(self, key: str) -> None:
-        """Take a key's next delivery out: it has its verdict, or can have none in this push."""
+        """Remove a key's next delivery: it has its verdict, or cannot get one in this push."""
         self._waiting[key].popleft()
         if not self._waiting[key]:
             del self._waiting[key]
 
     def put_back(self, key: str, each: Each) -> None:
-        """Replace a key's next delivery by itself as it is after an attempt: nothing of its key goes before it."""
+        """Replace a key's next delivery by its state after an attempt: it stays the first of its key."""
         self._waiting[key][0] = each
 
     def close(self, key: str) -> list[Each]:
-        """Take all that is left of a key out and return it, in order."""
+        """Remove the remaining deliveries of a key and return them in order."""
         return list(self._waiting.pop(key, ()))
 
 
 def lease_until(now: datetime, timeout_seconds: float) -> datetime:
-    """Return until when a lease is taken: so that sends may start for 10 s, one time-out and the length of another."""
+    """Return the end of a lease: sends may start for 10 s and one time-out, and each may last another time-out."""
     return now + timedelta(seconds=2 * timeout_seconds + _LEASE_SECONDS)
 
 
 def last_start(until: datetime, timeout_seconds: float) -> datetime:
-    """Return when the last send under a lease may start: the lease outlasts its time-out."""
+    """Return when the last send under a lease may start, so that the lease outlasts its time-out."""
     return until - timedelta(seconds=timeout_seconds)
 
 
 def is_due_for_renewal(until: datetime, now: datetime, timeout_seconds: float) -> bool:
-    """Return whether a lease is too short for a send that starts now to be let run for its whole time-out."""
+    """Return whether a lease is too short for a send that starts now and lasts its whole time-out."""
     return until - now < timedelta(seconds=2 * timeout_seconds + _LEASE_SECONDS / 2)
 
 
 def on_hold_at(delivery_id: str) -> str:
-    """Return why a row is on hold whose delivery may not be dead-lettered: it names it, so that a person can."""
+    """Return the hold reason of a row whose delivery may not be dead-lettered; it names the delivery for operators."""
     return _ON_HOLD_AT + delivery_id
 
 
 def delivery_on_hold_at(held: str) -> str | None:
-    """Return the id of the delivery that `on_hold_at` named, None if a row is on hold for another reason or none."""
+    """Return the delivery id in a reason of `on_hold_at`; None if a row is on hold for another reason or not at all."""
     return held.removeprefix(_ON_HOLD_AT) if held.startswith(_ON_HOLD_AT) else None
 
 
 def waits_for_order(held: str) -> bool:
-    """Return whether a pending row is on hold, or marked, for the sake of order: nothing but order lets it go."""
+    """Return whether a pending row is on hold, or marked, because of order, so that only ordering can release it."""
     return held in (BEHIND_ITS_KEY, RELEASED, SKIPPED) or delivery_on_hold_at(held) is not None
 
 
 def is_marked(held: str) -> bool:
-    """Return whether a person has said what becomes of a delivery that its rule was on hold at."""
+    """Return whether a person has decided about the delivery at which its rule was on hold."""
     return held in (RELEASED, SKIPPED)

@@ -1,6 +1,4 @@
-"""Which targets of a streaming task are sent to at a time: of those of an Airflow pool as many as it has slots.
-Pure.
-"""
+"""Decides which targets of a streaming task get deliveries at a time: as many of a pool as it has slots. Pure."""
 
 from __future__ import annotations
 
@@ -14,21 +12,21 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Waits(NamedTuple):
-    """A target that waits for its turn: the pool of its rule, and the rule's weight."""
+    """A target that waits for its turn, with the pool and the weight of its rule."""
 
     pool: str
     weight: int
 
 
 def closed_pools(pools: Mapping[str, PoolSlots] | None) -> frozenset[str]:
-    """Return the pools whose rules' deliveries are on hold; `pools` None: nobody knows any."""
+    """Return the pools whose rules' deliveries are on hold; `pools` None: no pools are known."""
     return frozenset(name for name, pool in (pools or {}).items() if pool.slots == 0)
 
 
 def bounding_slots(pools: Mapping[str, PoolSlots] | None) -> dict[str, int]:
-    """Return the slots of the pools that bound a streaming task: those that rules name, or have of their own.
+    """Return the slots of the pools that bound a streaming task: those that rules name, or their own pools.
 
-    The shared ones share out Airflow's workers, of which a streaming task has one.
+    Shared pools distribute Airflow's workers, of which a streaming task uses one.
     """
     return {name: pool.slots for name, pool in (pools or {}).items() if name not in PRIORITY_POOLS}
 
@@ -36,10 +34,10 @@ def bounding_slots(pools: Mapping[str, PoolSlots] | None) -> dict[str, int]:
 def may_begin(
     waiting: Mapping[Key, Waits], at_work: Mapping[str, int], slots: Mapping[str, int]
 ) -> tuple[Sequence[Key], frozenset[str]]:
-    """Return which of the targets that wait may begin, and the pools that others wait for.
+    """Return which of the waiting targets may begin, and the pools for which others wait.
 
-    The heaviest come first, then who waits longest: that is the order of `waiting`. `at_work`: how many targets of a
-    pool are sent to. A pool that is not in `slots` bounds nothing.
+    The highest weight comes first, then the longest wait, which is the order of `waiting`. `at_work`: how many targets
+    of each pool are active. A pool that is not in `slots` is unbounded.
     """
     free = {pool: count - at_work.get(pool, 0) for pool, count in slots.items()}
     begun: list[Key] = []

@@ -1,4 +1,4 @@
-"""How many events a second an owner may publish: a balance that fills, and that a call may overdraw once. Pure."""
+"""Limits the events a second that an owner may publish: a balance that fills and that a call may overdraw. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-#: For how long, at its rate, one server may count by itself before it asks again.
+#: For how long, at its rate, a server may count locally before it requests the next grant.
 AHEAD_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Balance:
-    """What an owner may publish at once, at a time; below nothing: a call took more than there was."""
+    """How many events an owner may publish at once, at a time; negative: a call took more than the balance held."""
 
     events: float
     at: datetime
@@ -20,9 +20,9 @@ class Balance:
 
 @dataclass(frozen=True)
 class Grant:
-    """Whether a call may publish: `wait_seconds` 0 if it may, else when one may again; and the balance after it.
+    """The result for a call: `wait_seconds` is 0 if it may publish, else the time until one may; the balance after it.
 
-    `events` are those of the call, and those that the server may let in afterwards without asking.
+    `events` are those of the call, and those that the server may accept afterwards without another grant.
     """
 
     wait_seconds: float
@@ -31,11 +31,11 @@ class Grant:
 
 
 def grant(before: Balance | None, per_second: float, events: int, now: datetime) -> Grant:
-    """Return whether a call of so many events may be taken; before None: the owner has not published yet.
+    """Return whether a call of `events` events may be accepted; `before` None: the owner has not published yet.
 
-    A call is taken whole while there is a balance, however small, so that none is too large for ever. What is granted
-    is in any t seconds at most `per_second * (t + 1)` events, and one call more; what servers let in is at most
-    `per_second * AHEAD_SECONDS` more for each. A clock that goes back fills nothing.
+    A call is accepted as a whole while the balance is positive, however small, so that no call is too large for ever.
+    In any t seconds at most `per_second * (t + 1)` events and one more call are granted; servers accept at most
+    `per_second * AHEAD_SECONDS` more each. A clock that goes back fills nothing.
     """
     most = max(1.0, per_second)
     passed = 0.0 if before is None else max(0.0, (now - before.at).total_seconds())

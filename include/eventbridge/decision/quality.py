@@ -1,4 +1,4 @@
-"""What the check of an hour measures, and within which bounds: from counts and from earlier checks. Pure."""
+"""The measures of the check of an hour and their bounds, from counts and earlier checks. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from eventbridge.decision.expectation import broken, rate
 from eventbridge.model.quality import Measure, Subject
 from eventbridge.rule.expect import Bounds, FieldExpectation
 
-#: The measures whose bounds are those of the same hour of other days.
+#: The measures whose bounds come from the same hour of other days.
 VOLUMES = ("events", "deliveries")
 
 
 @dataclass(frozen=True)
 class QualityLimits:
-    """How much of an hour may be malformed, duplicate, dead-lettered or pending, each a share from 0 to 1.
+    """The largest malformed, duplicate, dead-lettered and pending shares of an hour, each from 0 to 1.
 
-    A volume may lie `volume_tolerance` (a share) below the least and above the most of the same hour of the days
-    before, once at least `volume_days` of those were checked.
+    A volume may lie `volume_tolerance` (a share) below the least and above the most of the same hour on earlier days,
+    once at least `volume_days` of those were checked.
     """
 
     malformed_rate: float
@@ -31,7 +31,7 @@ class QualityLimits:
 
 @dataclass
 class BusCounts:
-    """What was read of a bus in an hour."""
+    """The counts of messages read from a bus in an hour."""
 
     events: int = 0
     malformed: int = 0
@@ -40,9 +40,9 @@ class BusCounts:
 
 @dataclass
 class TargetCounts:
-    """What became of the deliveries of a target in an hour; `dead_letters` by reason.
+    """The outcomes of the deliveries of a target in an hour; `dead_letters` by reason.
 
-    `matched` and `pending` are of new events; delivered and dead letters also of what was tried again.
+    `matched` and `pending` count new events; delivered and dead letters also count retries.
     """
 
     matched: int = 0
@@ -53,7 +53,7 @@ class TargetCounts:
 
 @dataclass
 class FieldCounts:
-    """What an hour's matched events have at one path; `least` and `most` are of the numbers, None without any."""
+    """The counts of values at one path of an hour's matched events; `least` and `most` of the numbers, None if none."""
 
     events: int = 0
     nulls: int = 0
@@ -62,7 +62,7 @@ class FieldCounts:
     most: float | None = None
 
     def add(self, other: FieldCounts) -> None:
-        """Take further events into account."""
+        """Add the counts of further events."""
         self.events += other.events
         self.nulls += other.nulls
         self.numbers += other.numbers
@@ -70,7 +70,7 @@ class FieldCounts:
         self.most = max((each for each in (self.most, other.most) if each is not None), default=None)
 
 
-#: The volumes of a subject in the same hour of the days before that were checked, by (subject, measure).
+#: The volumes of a subject in the same hour of earlier, checked days, by (subject, measure).
 History = Mapping[tuple[Subject, str], Sequence[float]]
 
 
@@ -81,7 +81,7 @@ def measures_of(
     history: History,
     limits: QualityLimits,
 ) -> list[Measure]:
-    """Return the measures of an hour: of each bus, of each (rule, target), of each (rule, path)."""
+    """Return the measures of an hour: for each bus, each (rule, target), each (rule, path)."""
     found: list[Measure] = []
     for bus, counts in sorted(buses.items()):
         found += _of_bus(Subject("bus", bus), counts, history, limits)
@@ -127,12 +127,12 @@ def _volume(subject: Subject, name: str, count: int, history: History, limits: Q
     return Measure(subject, name, float(count), at_least, max(before) * (1.0 + limits.volume_tolerance))
 
 
-#: Measures that are values of events.
+#: Measures of event values.
 VALUE_MEASURES = frozenset({"least_value", "greatest_value"})
 
 
 def failed_rules(failures: Iterable[Measure]) -> dict[str, str]:
-    """Return what failed of each rule's `expect`, by rule: those are on hold; other failures are only told."""
+    """Return the failures of each rule's `expect`, by rule: these go on hold; other failures are only reported."""
     found: dict[str, list[str]] = {}
     for each in failures:
         if each.subject.kind == "field":
@@ -141,7 +141,7 @@ def failed_rules(failures: Iterable[Measure]) -> dict[str, str]:
 
 
 def failure_message(failure: Measure) -> str:
-    """Return a failure as people are told of it, such as `orders: events is 12, expected at least 800`."""
+    """Return the message of a failure, such as `orders: events is 12, expected at least 800`."""
     return f"{failure.subject}: {_message(failure)}"
 
 

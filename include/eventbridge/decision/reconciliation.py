@@ -1,4 +1,4 @@
-"""The reconciliation of a batch: what must hold before its offsets may move. Pure: facts in, differences out.
+"""The reconciliation of a batch: equations that must hold before its offsets move. Pure: facts in, differences out.
 
 The equations are design invariant 1, in every kind of batch:
 
@@ -23,11 +23,11 @@ Fingerprints = Mapping[str, Fingerprint]
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """What the files of one batch say, each number counted from the files themselves.
+    """The contents of the files of one batch; each number is counted from the files themselves.
 
     Mappings are keyed by `<rule>/<target>`; `candidate_events`, `routed`, `admitted`, `rejected` and `deferred`,
-    fingerprints over the places of budgeted rules' events, by rule. In a batch that took up pending deliveries
-    `matched` is what it took, `recorded` what its chunks name, and the event counts are zero.
+    fingerprints over the places of budgeted rules' events, by rule. In a batch that took pending deliveries `matched`
+    holds what it took, `recorded` what its chunks name, and the event counts are zero.
     """
 
     range_total: int = 0
@@ -41,7 +41,7 @@ class Reconciliation:
     unroutable: int = 0
     malformed_records: int = 0
     unroutable_records: int = 0
-    unproven: int = 0  # settled as delivered without an outcome that says so
+    unproven: int = 0  # settled as delivered without an outcome as proof
     matched: Fingerprints = field(default_factory=dict)
     recorded: Fingerprints = field(default_factory=dict)
     candidate_events: Fingerprints = field(default_factory=dict)
@@ -56,12 +56,12 @@ class Reconciliation:
     dead: Fingerprints = field(default_factory=dict)
     copies_due: Fingerprints = field(default_factory=dict)  # for dead letter queues: outside the other sums
     copies: Fingerprints = field(default_factory=dict)
-    transform_failures: Mapping[str, int] = field(default_factory=dict)  # of `dead`, how many for that reason
+    transform_failures: Mapping[str, int] = field(default_factory=dict)  # how many of `dead` have that reason
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One equation that does not hold: what it is about, and both sides."""
+    """One equation that does not hold: its subject and both sides."""
 
     subject: str
     expected: str
@@ -81,13 +81,13 @@ def differences(reconciliation: Reconciliation) -> list[Difference]:
 
 
 def settles_all(reconciliation: Reconciliation) -> bool:
-    """Return whether the settlement gives exactly the deliveries that the batch's files name a verdict each."""
+    """Return whether the settlement gives one verdict to exactly the deliveries that the batch's files name."""
     settled = _sums(reconciliation.delivered, reconciliation.pending_by_settlement, reconciliation.dead_by_settlement)
     return settled in (_sums(reconciliation.matched), _sums(reconciliation.recorded))
 
 
 def _sums(*parts: Fingerprints) -> dict[str, Fingerprint]:
-    """Return the sums of fingerprints with the same key, without those of nothing."""
+    """Return the sums of fingerprints with the same key, without empty ones."""
     keys = {key for part in parts for key in part}
     nothing = Fingerprint()
     sums = {key: sum((part.get(key, nothing) for part in parts), start=nothing) for key in keys}

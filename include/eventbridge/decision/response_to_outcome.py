@@ -1,4 +1,4 @@
-"""What becomes of a delivery: attempt + response + policy + now -> outcome. Pure; clock and dice are passed in."""
+"""Decides the outcome of a delivery: attempt + response + policy + now -> outcome. Pure; clock and jitter are given."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from eventbridge.rule.window import DeliverBetween
 
 #: Longest wait that a target can ask for with `Retry-After` unless a setting says otherwise.
 RETRY_AFTER_MAX = timedelta(days=1)
-#: Longest pause of a target that responds with 429 and does not say how long.
+#: Longest pause of a target that responds with 429 and without a duration.
 PENALTY_MAX = timedelta(seconds=10)
 
 _RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
-#: What happened instead of a response and would happen again.
+#: Permanent errors that occurred instead of a response.
 _PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLarge"})
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
 
 
-#: How long before the end of its age a delivery is tried for the last time, if its target asks for a longer wait: a
-#: retry is sent some seconds after it falls due.
+#: How long before its maximum age a delivery is tried for the last time if its target asks for a longer wait: a retry
+#: is sent some seconds after it falls due.
 LAST_CHANCE = timedelta(minutes=1)
 
 
 class RetryTerms(NamedTuple):
-    """How a target's deliveries are tried again: its policy, its time-out in seconds, and when it may be sent to.
+    """The terms of a target's retries: its policy, its time-out in seconds, and its delivery window.
 
-    `retry_after_max` is the longest wait that it can ask for.
+    `retry_after_max` is the longest wait for which it can ask.
     """
 
     policy: RetryPolicy
@@ -58,15 +58,15 @@ def decide(
     now: datetime,
     draw: float,
 ) -> Outcome:
-    """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) got a response.
+    """Return the outcome of a delivery whose attempt number `attempts` (1 = the first) got a response.
 
-    `arrived_at` is when the event's age began, `on_hold_seconds` what of it does not count, `draw` a random number
-    in [0, 1) for the jitter. A response `Interrupted` is no failure of the target: we stopped listening. The target may
-    have the delivery, so it is sent again once the target's time-out is over.
+    `arrived_at` is when the event's age began, `on_hold_seconds` the part that does not count, `draw` a random number
+    in [0, 1) for the jitter. A response `Interrupted` is not a failure of the target: this process stopped listening.
+    The target may have the delivery, so it is sent again once the target's time-out is over.
     A `Retry-After` defers the retry by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches
-    the policy's maximum age: so a target that asks for a longer wait is tried once more. A retry that would fall due
-    while the target's window is closed falls due when it opens; one that would beyond the maximum age ends the
-    delivery now.
+    the policy's maximum age, so a target that asks for a longer wait is tried once more. A retry that would fall due
+    while the target's window is closed falls due when it opens; if that is beyond the maximum age, the delivery ends
+    now.
     """
     if response.accepted:
         return DELIVERED
@@ -95,25 +95,25 @@ def decide(
 
 
 def is_failure(response: Response) -> bool:
-    """Return whether a response speaks against the target and not against this one delivery; its breaker counts it."""
+    """Return whether a response is a failure of the target and not of this delivery alone; its breaker counts it."""
     if response.accepted or response.abort or response.error_class == INTERRUPTED:
         return False
     return _is_retryable(response)
 
 
 def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
-    """Return from when on a delivery ages: nobody could have sent it before."""
+    """Return when a delivery begins to age: it could not have been sent before."""
     return arrived_at if not_before is None else max(arrived_at, not_before)
 
 
 def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
-    """Return until when a delivery that may not be sent at `now` is deferred (not an attempt); None: it may be sent."""
+    """Return the deferral (not an attempt) of a delivery that may not be sent at `now`; None: it may be sent."""
     at = first_opening(window, now, not_before)
     return None if at <= now else RetryAt(at, NOT_BEFORE)
 
 
 def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, now: datetime) -> DeadLettered | None:
-    """Return the end of a delivery whose age at `now`, time on hold not counted, has reached the policy's maximum."""
+    """Return the end of a delivery whose age at `now`, without time on hold, has reached the policy's maximum."""
     age_seconds = (now - arrived_at).total_seconds() - on_hold_seconds
     if age_seconds < policy.maximum_event_age_seconds:
         return None
@@ -124,8 +124,8 @@ def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, n
 def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float:
     """Return the policy's wait after attempt number `attempts_made` (from 1) failed; `draw` is random in [0, 1).
 
-    BACKOFF_RETRY: 10 s to 20 s. EXPONENTIAL_DECAY_RETRY: 1, 2, 4 ... 512 s, then 512 s. Jitter comes last,
-    so that deliveries at the maximum stay spread.
+    BACKOFF_RETRY: 10 s to 20 s. EXPONENTIAL_DECAY_RETRY: 1, 2, 4 ... 512 s, then 512 s. Jitter is applied last, so that
+    deliveries at the maximum stay spread.
     """
     try:
         grown = policy.initial_delay_seconds * policy.multiplier ** (attempts_made - 1)
@@ -136,9 +136,9 @@ def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float
 
 
 def retry_after(header: str | None, now: datetime, longest: timedelta) -> datetime | None:
-    """Return the time that a `Retry-After` header asks for (RFC 9110, 10.2.3: seconds or an HTTP date).
+    """Return the time in a `Retry-After` header (RFC 9110, 10.2.3: seconds or an HTTP date).
 
-    At most `longest` from `now`; None if there is no header or it is neither form.
+    At most `longest` from `now`; None if there is no header or it has neither form.
     """
     if header is None:
         return None
@@ -154,11 +154,11 @@ def retry_after(header: str | None, now: datetime, longest: timedelta) -> dateti
 
 
 def pause_asked(response: Response, terms: RetryTerms, *, attempts: int, now: datetime, draw: float) -> datetime | None:
-    """Return until when a target wants nothing more at all, which it says by 429; None: it does not, or not any longer.
+    """Return until when a target that responded with 429 is paused; None: it asked for no pause, or the pause is over.
 
-    That is its `Retry-After`, at most `retry_after_max`, else as long as the policy waits after attempt number
+    The pause is its `Retry-After`, at most `retry_after_max`; without one, the policy's wait after attempt number
     `attempts`, at most `PENALTY_MAX`.
-    A 503 with `Retry-After` speaks for its own delivery alone: its target may take the next one.
+    A 503 with `Retry-After` concerns its own delivery only: its target may accept the next one.
     """
     if response.code != 429:
         return None

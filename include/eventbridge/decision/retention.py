@@ -1,4 +1,4 @@
-"""What may go of a committed batch, and when: by age and kind of record, unless somebody still needs it. Pure."""
+"""Decides which records of a committed batch may be removed: by age and kind, unless still needed. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from eventbridge.model.batch import Batch, BatchKind
 from eventbridge.model.replay import Replay
 from eventbridge.model.retention import STEPS, Kept, Need
 
-#: Nothing that is younger goes, whatever rule files and settings say: stages of yesterday may still look at it.
+#: No younger record is removed, whatever rule files and settings say: stages of the previous day may still read it.
 LEAST_AGE = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How long each kind of record is kept after its batch was planned; each at least as long as the one before."""
+    """How long each kind of record is kept after its batch was planned; each at least as long as the previous one."""
 
     deliveries: timedelta  # delivery files, outcomes, settlements
     archive: timedelta
@@ -25,7 +25,7 @@ class Retention:
 
     @classmethod
     def of(cls, archive: timedelta, deliveries: timedelta, dead_letters: timedelta, manifests: timedelta) -> Retention:
-        """Return the retention of a bus: its deliveries go no later than its archive, dead letters no earlier."""
+        """Return the retention of a bus: deliveries are removed no later than the archive, dead letters no earlier."""
         archive = max(archive, LEAST_AGE)
         dead_letters = max(dead_letters, archive)
         return cls(
@@ -36,7 +36,7 @@ class Retention:
         )
 
     def ends(self, what: Kept, kind: BatchKind) -> timedelta:
-        """Return the age at which a batch of a kind loses `what`; the events of other kinds are no archive."""
+        """Return the age at which a batch of a kind loses `what`; only normal batches have an archive."""
         match what:
             case "all":
                 return self.deliveries
@@ -49,22 +49,22 @@ class Retention:
 
     @property
     def shortest(self) -> timedelta:
-        """Return the age before which nothing at all goes."""
+        """Return the age before which nothing is removed."""
         return self.deliveries
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is kept of a batch from now on; `because`: why more is kept than its age asks for, "" = it is not."""
+    """What is kept of a batch from now on; `because`: why more is kept than its age requires, "" = nothing more is."""
 
     kept: Kept
     because: str = ""
 
 
 def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection[Need]) -> Keeping:
-    """Return what is kept of a committed batch at `now`: never more than today, never less than somebody needs.
+    """Return what is kept of a committed batch at `now`: never more than it has, never less than is needed.
 
-    A step is never skipped: what is needed keeps everything that goes after it.
+    A step is never skipped: a needed record keeps everything that is removed after it.
     """
     kept = batch.kept
     for following in STEPS[STEPS.index(kept) + 1 :]:
@@ -78,9 +78,9 @@ def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection
 
 
 def needs_of_requests(batch: Batch, replays: Iterable[Replay], redrives: Collection[str]) -> Iterator[Need]:
-    """Yield what replays that have not ended, and redrives under way (their ids), need of a committed batch.
+    """Yield the needs of open replays, and of redrives under way (`redrives`: their ids), for a committed batch.
 
-    A replay reads the archive of its time. One that chooses by outcome follows deliveries through every batch since.
+    A replay reads the archive of its period. One that selects by outcome follows deliveries through all later batches.
     """
     for replay in replays:
         why = f"replay {replay.replay_id} has not ended"
@@ -93,5 +93,5 @@ def needs_of_requests(batch: Batch, replays: Iterable[Replay], redrives: Collect
 
 
 def by_outcome(replay: Replay) -> bool:
-    """Return whether what became of an event's deliveries decides if a replay takes it."""
+    """Return whether a replay selects events by the outcomes of their deliveries."""
     return replay.skip_delivered or bool(replay.selection.get("sql"))

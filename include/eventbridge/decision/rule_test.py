@@ -1,7 +1,7 @@
-"""What is wrong with a rule by its own tests: the reference matcher and the reference transforms say. Pure.
+"""Runs a rule's own tests with the reference matcher and the reference transforms. Pure.
 
-Called by `eventbridge rules check`. What only Spark can evaluate - `where`, and transforms of the form SQL - is not
-tried: an event that `where` may still reject is not held against a test that expects no match.
+Called by `eventbridge rules check`. `where` and transforms of the form SQL, which only Spark can evaluate, are not
+run: if a test expects no match, an event that `where` may still reject does not fail it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eventbridge.rule.model import Rule, Target
 from eventbridge.rule.read_tests import RuleTest
 from eventbridge.transform import Rendered, Scope, compile_transform
 
-#: What the names `${eb.delivery_id}` and `${eb.ingested_at}` of a template stand for in a test.
+#: The values of `${eb.delivery_id}` and `${eb.ingested_at}` of a template in a test.
 DELIVERY_ID = "00000000-0000-0000-0000-000000000000"
 ARRIVED_AT = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ _SHOWN = 200
 
 
 def failures(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
-    """Yield an error for each thing that the rule does not do as one of its tests says."""
+    """Yield an error for each difference between the rule and one of its tests."""
     document = dict(test.event)
     matched = matches(rule.pattern, document)
     if matched != test.matches and not (matched and rule.where is not None):
@@ -66,7 +66,7 @@ def _rendered(rule: Rule, target: Target, document: dict[str, JsonValue]) -> Ren
 
 
 def _same(rendered: Rendered, wanted: JsonValue) -> bool:
-    """Return whether a payload is what a test says: as JSON, where it is that, or as text."""
+    """Return whether a payload equals the expected one: as JSON if it is JSON, else as text."""
     try:
         return parse_value(rendered.payload) == wanted
     except EventError:

@@ -1,4 +1,4 @@
-"""What a sample adds to what is known of a type, and what of that is worth telling. Pure."""
+"""Merges a sample into the schema of a type, and decides which changes to report. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Final, NamedTuple
 from eventbridge.decision.schema_sample import MOST_FIELDS
 from eventbridge.model.event_schema import EventSchema, FieldSample, KnownField, SchemaChange, TypeSample
 
-#: A field is lost that was always there, in at least so many sampled events, and in none of the last so many.
+#: A field is lost if it was always present in at least so many sampled events, and in none of the last so many.
 LOST_AFTER: Final = 100
-#: It was always there all the same if a batch had it in some events only: that with which it came, that with which
-#: it went.
+#: It still counts as always present if a batch had it only in some events: the batch with which it appeared, and the
+#: one with which it disappeared.
 _BREAKS = 2
 
 
 class Learned(NamedTuple):
-    """A type as it is known now, and what is told of it."""
+    """The new schema of a type, and the changes to report."""
 
     schema: EventSchema
     changes: tuple[SchemaChange, ...]
 
 
 def learn(known: EventSchema | None, bus: str, name: str, sample: TypeSample, at: datetime) -> Learned:
-    """Return what is known of the type `name` after a batch that was planned at a time; `known` None: it is new."""
+    """Return the schema of the type `name` after a batch that was planned at `at`; `known` None: the type is new."""
     if known is None:
         fields = {path: _first(found, sample.events) for path, found in sample.fields.items()}
         schema = EventSchema(bus, name, 0, sample.events, at, at, fields)
@@ -67,7 +67,7 @@ def _without(field: KnownField, events: int) -> KnownField:
 
 
 def _is_changed(before: tuple[str, ...], now: tuple[str, ...]) -> bool:
-    """Return whether a type is new to a field; an integer is a number, and null or an empty array says nothing."""
+    """Return whether a type is new to a field; an integer is a number, and null or an empty array does not count."""
     known = {_family(each) for each in before}
     return bool(known) and any(_family(each) not in known for each in now)
 
@@ -77,7 +77,7 @@ def _family(name: str) -> str:
 
 
 def _outermost(changes: list[SchemaChange]) -> tuple[SchemaChange, ...]:
-    """Return changes without those of fields that went with the object that they were in."""
+    """Return the changes without those of fields that disappeared with their parent object."""
     gone = {each.path for each in changes if each.kind == "field_lost"}
     return tuple(
         each

@@ -1,6 +1,6 @@
-"""Samples of events: which rows of a file are looked at, and what fields they have. Pure; Spark's workers run it.
+"""Samples of events: which rows of a file are sampled, and which fields they have. Pure; Spark's workers run it.
 
-All is bounded: the rows of a file, the fields of a type, the depth, the elements of an array, the bytes of an example.
+Everything is bounded: rows of a file, fields of a type, depth, elements of an array, bytes of an example.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import msgspec
 
 from eventbridge.model.event_schema import FieldSample, TypeSample
 
-#: Fields that are kept of a type; those found first stay.
+#: The most fields that are kept of a type; those found first stay.
 MOST_FIELDS: Final = 200
 #: The longest name of a type, and the longest path of a field, that is learned.
 LONGEST_NAME: Final = 255
 _DEEPEST = 16
 _ELEMENTS = 10
 
-#: What every event has and no rule can miss.
+#: Members that every event has, so that no rule can lose them.
 _TOLD_OTHERWISE = frozenset(("specversion", "type"))
-#: Null, and what a number beyond a float's range is read as.
+#: Null, and the value that a number beyond a float's range is read as.
 _UNSHOWN = (None, math.inf, -math.inf)
 _DECODER: Final = msgspec.json.Decoder()
 
 
 def rows_to_sample(types: Sequence[str | None], most: int) -> list[int]:
-    """Return at most so many rows: the first of each type, and others evenly over the file; None is not an event."""
+    """Return at most `most` rows: the first of each type, and others evenly over the file; None is not an event."""
     if most <= 0 or not types:
         return []
     count = len(types)
@@ -44,7 +44,7 @@ def rows_to_sample(types: Sequence[str | None], most: int) -> list[int]:
 
 
 def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, TypeSample]:
-    """Return what some events in structured JSON have, by type; what cannot be decoded here is passed over."""
+    """Return the sample of events in structured JSON, by type; a body that cannot be decoded here is skipped."""
     found: dict[str, _Tally] = {}
     for body in bodies:
         try:
@@ -60,7 +60,7 @@ def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, Type
 def _decoded(body: bytes) -> Any:
     try:
         return _DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # JSON allows half of a surrogate pair, it does not
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # JSON allows half of a surrogate pair, msgspec not
         return json.loads(body)
 
 
@@ -79,9 +79,9 @@ def merged(one: TypeSample, other: TypeSample) -> TypeSample:
 
 
 def path_of(steps: Iterable[str | int]) -> str:
-    """Return the path of a field, arrays being transparent: names joined by dots, quoted where one has a dot or is odd.
+    """Return the path of a field: names joined by dots, quoted if a name has a dot or is unusual; arrays add nothing.
 
-    The same for a pattern's path and a transform's, whose numbers of elements are left out.
+    The path is the same for a pattern and a transform; the transform's element numbers are left out.
     """
     names = [step for step in steps if isinstance(step, str)]
     return ".".join(name if _is_plain(name) else _quoted(name) for name in names)
@@ -92,7 +92,7 @@ def _quoted(name: str) -> str:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name is text that a ledger takes: half of a surrogate pair is not."""
+    """Return whether a ledger accepts a name as text: half of a surrogate pair is rejected."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -106,7 +106,7 @@ def _is_plain(name: str) -> bool:
 
 @dataclass
 class _Tally:
-    """What is counted of the fields of a type."""
+    """The counts of the fields of a type."""
 
     example_bytes: int
     events: int = 0

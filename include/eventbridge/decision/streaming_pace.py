@@ -1,32 +1,32 @@
-"""How long a batch in streaming mode is open, and how often its responses are recorded: seldom if little comes."""
+"""Decides how long a batch in streaming mode stays open, and how often its responses are recorded."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: With fewer events or responses a second than this, little comes.
+#: Traffic is low with fewer events or responses a second than this.
 LITTLE: Final = 10.0
-#: Where little comes, a batch is open and a segment grows so many times as long; an open batch at most so many seconds.
+#: With low traffic, a batch stays open and a segment grows so many times as long; a batch at most so many seconds.
 _BATCHES, _MOST_BATCH_SECONDS = 6.0, 60.0
-#: A segment grows so long at most, also where its usual time is longer, as in a bucket: it is what a crash repeats.
+#: The longest time of a segment, even if its usual time is longer, as in a bucket: a crash repeats a segment.
 _SEGMENTS, _MOST_SEGMENT_SECONDS = 5.0, 5.0
-#: After this share of its time it is begun, as to write it, and to see that it is due, takes some of that.
+#: The write begins after this share of the time, because detecting that it is due and writing take the rest.
 _BEGUN: Final = 0.8
-#: How long to wait between two looks at the bus: a look costs about as much for one event as for ten.
+#: How long to wait between two polls of the bus: a poll costs about as much for one event as for ten.
 _LOOK_SECONDS: Final = 0.003
-#: Where a look found so many events it may bring more at a time; where it found so many, more wait already.
+#: After a poll with so many events, a later poll may return more at once; after one with so many, more already wait.
 _SOME, _SOME_LOOK_SECONDS, _MANY = 16, 0.008, 100
-#: Where nothing has come for so long.
+#: The bus counts as idle after this time without events.
 _QUIET_SECONDS, _QUIET_LOOK_SECONDS = 5.0, 0.008
 
-#: How long after the last look the next one is made of a bus that tells when something comes.
+#: How long after the last poll the next one is made if the bus notifies of new events.
 UNANNOUNCED_SECONDS: Final = 0.05
 
 
 def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
-    """Return whether a batch is to be closed, `age` seconds after its first of so many events.
+    """Return whether to close a batch of `events` events, `age` seconds after the first.
 
-    `waits`: some of them are sent by its close.
+    `waits`: some of them are sent only when it closes.
     """
     if age < usual:
         return False
@@ -34,7 +34,7 @@ def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False)
 
 
 def segment_is_due(age: float, responses: int, usual: float, most: int) -> bool:
-    """Return whether so many responses are to be recorded, `age` seconds after the last record was begun."""
+    """Return whether to record the responses, `age` seconds after the last record was begun."""
     if not responses:
         return False
     if responses >= most:
@@ -44,9 +44,9 @@ def segment_is_due(age: float, responses: int, usual: float, most: int) -> bool:
 
 
 def look_seconds(found: int, since: float) -> float:
-    """Return how long to wait before the next look at the bus.
+    """Return how many seconds to wait before the next poll of the bus.
 
-    The last one found so many events; `since` it last found any so many seconds have passed.
+    `found`: the events of the last poll; `since`: the seconds since a poll last found any.
     """
     if found >= _MANY:
         return 0.0

@@ -1,12 +1,12 @@
-"""Whether streaming tasks can take all that a scheduler's executor runs at a time. Pure."""
+"""Decides whether streaming tasks can occupy all task slots of an executor. Pure."""
 
 from __future__ import annotations
 
 
 def short_of_slots(streaming_runners: int, slots: int) -> str | None:
-    """Return what to say where nothing would be left beside a streaming task of each runner; None: enough is.
+    """Return a warning if streaming tasks of all runners would leave no slot; None: enough slots are left.
 
-    `slots`: tasks that run at a time, 0: any number.
+    `slots`: the tasks that run at a time, 0: any number.
     """
     if not 0 < slots <= streaming_runners:
         return None

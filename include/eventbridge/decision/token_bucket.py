@@ -1,4 +1,4 @@
-"""How fast a target may be sent to: tokens, one a delivery, shared by all pushes of that target. Pure."""
+"""Limits the rate of a target: tokens, one a delivery, shared by all pushes of that target. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 
 from eventbridge.decision.breaker import RAMP
 
-#: A ramp begins with so many deliveries a second, and doubles that every 2.5 s: 20,000 a second at its end.
+#: A ramp begins with so many deliveries a second and doubles every 2.5 s: 20,000 a second at its end.
 _RAMP_START = 5.0
 _RAMP_DOUBLING_SECONDS = 2.5
-#: Sums of fractions of a token end a little below a whole one.
+#: Tolerance: sums of fractions of a token end a little below a whole one.
 _DUST = 1e-6
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """What a target's bucket holds at a time."""
+    """The tokens in a target's bucket at a time."""
 
     count: float
     at: datetime
@@ -25,7 +25,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Lease:
-    """Tokens that one push may use within a second; if there are none, the next one is there in `wait_seconds`."""
+    """Tokens that one push may use within a second; if there are none, the next one is available in `wait_seconds`."""
 
     granted: int
     wait_seconds: float
@@ -33,7 +33,7 @@ class Lease:
 
 
 def per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -> float | None:
-    """Return how many deliveries a second a target may get now: by its own rate, and its ramp; None = any number."""
+    """Return how many deliveries a second a target may get now, by its rate and its ramp; None = any number."""
     if ramp_until is None or now >= ramp_until:
         return rate
     elapsed = max(0.0, (RAMP - (ramp_until - now)).total_seconds())
@@ -42,9 +42,9 @@ def per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -
 
 
 def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime, seconds: float) -> float | None:
-    """Return how many deliveries a target may get in so many seconds from now; None = any number.
+    """Return how many deliveries a target may get within `seconds` from now; None = any number.
 
-    A ramp that ends before bounds nothing: towards its end it lets through what a push can send.
+    A ramp that ends before then sets no bound: towards its end it allows as much as a push can send.
     """
     tokens = None if rate is None else rate * seconds
     if ramp_until is None or ramp_until < now + timedelta(seconds=seconds):
@@ -59,9 +59,9 @@ def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime
 def lease(tokens: Bucket | None, rate: float, wanted: int, now: datetime) -> Lease:
     """Return a lease of up to `wanted` tokens from a bucket (None: never used) that fills at `rate` a second.
 
-    The bucket holds what comes in one second, at least one token, and beside that what comes until a push asks, a
-    second later at most: without it a push that asks 0.25 s late each time would get 48 of 60 a minute. In any t
-    seconds there are at most `rate * (t + 1)` tokens, and one. A clock that goes back fills nothing.
+    The bucket holds the tokens of one second, at least one, plus those that accrue until a push asks, at most a second
+    later: without these a push that asks 0.25 s late each time would get 48 of 60 a minute. In any t seconds there are
+    at most `rate * (t + 1)` tokens, and one. A clock that goes back fills nothing.
     """
     begins = max(1.0, rate)
     capacity = begins + min(1.0, rate)
@@ -76,5 +76,5 @@ def lease(tokens: Bucket | None, rate: float, wanted: int, now: datetime) -> Lea
 
 
 def second_of(rate: float) -> int:
-    """Return how many tokens to lease at a time: a second's, at least one."""
+    """Return how many tokens to lease at a time: those of a second, at least one."""
     return max(1, math.ceil(rate - _DUST))

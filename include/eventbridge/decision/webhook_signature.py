@@ -1,7 +1,7 @@
-"""Whether a webhook is from who it says: the signatures of GitHub, Stripe and Standard Webhooks. Pure.
+"""Verifies the sender of a webhook: the signatures of GitHub, Stripe and Standard Webhooks. Pure.
 
-Compared in constant time. Where a signature has a timestamp, one that is too old or too new is refused, so that a call
-that somebody recorded cannot be sent again later.
+Signatures are compared in constant time. If a signature has a timestamp, one that is too old or too new is refused, so
+that a recorded call cannot be replayed later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 SignatureKind = Literal["github", "stripe", "standard"]
 
-#: How far the time of a signature may be from ours, either way.
+#: How far the time of a signature may differ from the local clock, in either direction.
 TOLERANCE_SECONDS: Final = 300.0
 
 _STANDARD_PREFIX: Final = "whsec_"
@@ -22,17 +22,17 @@ _STANDARD_PREFIX: Final = "whsec_"
 def signature_problem(
     kind: SignatureKind, keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float
 ) -> str:
-    """Return why a webhook is not believed, "" if it is: one of `keys` has signed it, not long ago.
+    """Return why a webhook is rejected, "" if it is accepted: one of `keys` has signed it recently.
 
-    `headers` by names in lower case; `now` in seconds since 1970.
+    `headers` have names in lower case; `now` is in seconds since 1970.
     """
     return _CHECKS[kind](keys, headers, content, now)
 
 
 def keys_of(kind: SignatureKind, secrets: str) -> list[bytes]:
-    """Return the keys in a connection's secrets, which are separated by spaces; raises ValueError, without a secret.
+    """Return the keys in a connection's space-separated secrets; raises ValueError, whose message shows no secret.
 
-    Several count at a time while one is rotated.
+    Several keys are valid at a time during a rotation.
     """
     if kind != "standard":
         return [secret.encode() for secret in secrets.split()]
@@ -87,7 +87,7 @@ def _hex(key: bytes, signed: bytes) -> str:
 
 
 def _among(given: Sequence[str], right: Iterable[str]) -> str:
-    """Return what is wrong if none of the signatures given is a right one; how long it takes tells nothing of them."""
+    """Return the error if no given signature is a right one; the time that it takes reveals nothing about them."""
     if not given:
         return "it has no signature"
     pairs = [

@@ -38,7 +38,7 @@ class StoredBytes:
 
 @dataclass(frozen=True)
 class StoreQuota:
-    """The used bytes of the store, its quota and where ingestion resumes; `counted_at`: when everything was last measured."""
+    """The used bytes of the store, its quota, and the used bytes to resume at; `counted_at`: the last measurement."""
 
     held: int
     quota: int
