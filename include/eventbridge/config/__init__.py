@@ -1,1 +1,1 @@
-"""Configuration: settings, connections, and quantities as people write them."""
+"""Configuration: settings, connections, and quantities in human-readable form."""

@@ -1,4 +1,4 @@
-"""Settings of how much a batch takes, and how long each of its stages may work; a part of `Settings`."""
+"""Settings of the size of a batch and the time limits of its stages; a part of `Settings`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MIB = 1 << 20
 
 
 def _is_s3(data: Mapping[str, Any]) -> bool:
-    return in_bucket(data["store_uri"])  # each file costs a put there: few large ones
+    return in_bucket(data["store_uri"])  # each file costs a put there, so files are few and large
 
 
 class BatchSettings(BaseModel):
-    """How large batches, chunks and files are, and what each stage may take."""
+    """The sizes of batches, chunks and files, and the limits of each stage."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -130,7 +130,7 @@ class BatchSettings(BaseModel):
         ge=1,
     )
     segment_interval: Seconds = _setting(
-        lambda data: 12.0 if _is_s3(data) else 1.0,  # twice in a push budget at most, if responses come soon
+        lambda data: 12.0 if _is_s3(data) else 1.0,  # at most twice in a push budget if responses arrive soon
         "seconds",
         "After so long push writes down its responses and checks its claim: all that a crash sends again. In S3 12s.",
         gt=0,

@@ -1,4 +1,4 @@
-"""Connections: credentials and signing secrets by name; from EVENTBRIDGE_CONN_* where Airflow does not hold them."""
+"""Connections: credentials and signing secrets by name; from EVENTBRIDGE_CONN_* if Airflow does not hold them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.similar_names import similar
 
 PREFIX = "EVENTBRIDGE_CONN_"
 
-#: The types that what speaks HTTP takes. Airflow makes `https` of a connection whose URI begins with https://.
+#: The types that HTTP clients accept. Airflow gives a connection whose URI begins with https:// the type `https`.
 HTTP_TYPES: Final = ("http", "https", "eventbridge_target")
 
 _JSON_FIELDS = {"conn_type", "host", "port", "login", "password", "schema", "extra", "description"}
@@ -36,7 +36,7 @@ class Connection:
     def from_text(cls, connection_id: str, text: str) -> Connection:
         """Read Airflow's URI form (`http://login:password@host:443/schema?key=value`) or its JSON form.
 
-        Raises ConnectionUnusable, without the text: it holds secrets.
+        Raises ConnectionUnusable, whose message does not show the text because it holds secrets.
         """
         try:
             parts = _from_json(text) if text.lstrip().startswith("{") else _from_uri(text)
@@ -49,7 +49,7 @@ class Connection:
 
 
 def require_type(connection: Connection, types: Sequence[str], use: str) -> None:
-    """Refuse a connection of another type than `types`, for `use`, such as "target 'crm' of rule 'orders'".
+    """Reject a connection whose type is not in `types`; `use` names its use, as in "target 'crm' of rule 'orders'".
 
     A connection of another type holds secrets for something else, and a rule file must not send them elsewhere. Raises
     ConnectionUnusable.
@@ -64,14 +64,14 @@ def require_type(connection: Connection, types: Sequence[str], use: str) -> None
 
 @runtime_checkable
 class RemembersConnections(Protocol):
-    """Reads connections by id and keeps what it read for a while."""
+    """Reads connections by id and caches them for a while."""
 
     def __call__(self, connection_id: str) -> Connection:
-        """Return a connection as it is, or was a while ago; raises ConnectionUnusable."""
+        """Return the current or a recently cached connection; raises ConnectionUnusable."""
         ...
 
     def read_again(self, connection_id: str) -> Connection:
-        """Return a connection as it is now, whatever is kept of it; raises ConnectionUnusable."""
+        """Return the current connection without the cache; raises ConnectionUnusable."""
         ...
 
 
@@ -108,7 +108,7 @@ def _from_uri(uri: str) -> dict[str, Any]:
     try:
         parts = urlsplit(f"//{rest}")
         host, port = _host(parts), parts.port
-    except ValueError:  # its message may quote a password that was not escaped
+    except ValueError:  # its message may quote an unescaped password
         raise ValueError("its host or port is malformed (is a / or @ in the password not escaped?)") from None
     return {
         "type": scheme.lower().replace("-", "_"),
@@ -122,7 +122,7 @@ def _from_uri(uri: str) -> dict[str, Any]:
 
 
 def _host(parts: SplitResult) -> str:
-    # not parts.hostname alone: it lowers the case of a path, and an escaped path is a host here too
+    # not parts.hostname alone: it converts a path to lower case, and an escaped path is a host here too
     host = parts.netloc.rpartition("@")[2]
     if host.startswith("["):
         return host[1 : host.index("]")]

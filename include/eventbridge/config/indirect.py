@@ -1,4 +1,4 @@
-"""The ledger's URL, which may hold a password, from a command or a file that a variable beside its own names."""
+"""The ledger's URL, which may hold a password, from a command or a file that another variable names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEDGER_URL = f"{PREFIX}LEDGER_URL"
 BY_COMMAND = f"{LEDGER_URL}_CMD"
 BY_FILE = f"{LEDGER_URL}_FILE"
 
-#: The variables that say where the ledger's URL comes from; one of them at most is set.
+#: The variables that name the source of the ledger's URL; at most one of them is set.
 LEDGER_URL_NAMES = (LEDGER_URL, BY_COMMAND, BY_FILE)
 
 _PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&](password|sslpassword)=", re.IGNORECASE)
@@ -25,9 +25,9 @@ _LIMIT_SECONDS = 30.0
 
 
 def with_ledger_url(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings with the URL that a command prints or a file holds, and what is wrong with that.
+    """Return the settings with the URL that a command prints or a file holds, and the errors.
 
-    What the command printed is kept for the life of the process. Neither URL nor output stands in a message.
+    The command's output is kept for the life of the process. No message shows the URL or the output.
     """
     settings = {name: value for name, value in given.items() if name not in (BY_COMMAND, BY_FILE)}
     named = [name for name in LEDGER_URL_NAMES if given.get(name)]
@@ -44,10 +44,10 @@ def with_ledger_url(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]
 
 
 def named_url(named: str, environ: Mapping[str, str]) -> str:
-    """Return the URL that an argument of a command names: itself, or what a variable of that name gives.
+    """Return the URL that a command argument names: the argument itself, or the value of a variable of that name.
 
-    The variable may be set itself, or by a file or command as the ledger's: <name>_FILE, <name>_CMD. Raises UserError,
-    also for a URL with a password: the arguments of a command can be read by every user of the machine.
+    The variable may be set directly, or by a file or command as for the ledger: <name>_FILE, <name>_CMD. Raises
+    UserError, also for a URL with a password: every user of the machine can read the arguments of a command.
     """
     if "://" in named:
         if _PASSWORD.search(named):
@@ -73,7 +73,7 @@ def _printed_by(command: str) -> str:
     words = shlex.split(command)
     if not words:
         raise ValueError("it names no command")
-    # The command has the whole environment: a client of a secret store needs its token from there
+    # The command gets the whole environment: a client of a secret store needs its token from there
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_LIMIT_SECONDS)
     return _one_line(done.stdout, "the command printed")
 

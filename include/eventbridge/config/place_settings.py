@@ -1,4 +1,4 @@
-"""Settings of where things lie; a part of `Settings`."""
+"""Settings of locations; a part of `Settings`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.config.setting_types import setting as _setting
 
 
 class PlaceSettings(BaseModel):
-    """Where state, data, buses and rule files lie."""
+    """The locations of state, data, buses and rule files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -27,7 +27,7 @@ class PlaceSettings(BaseModel):
         lambda data: f"file://{data['home']}/store",
         "URI",
         "The object store of data: archive, deliveries, audit; a folder, or s3://connection@bucket/prefix.",
-        repr=False,  # somebody may have written a key into it
+        repr=False,  # it may contain a key
     )
     bus_folder: Folder = _setting(
         lambda data: data["home"] / "bus", "folder", "The embedded buses, one SQLite file each; a fast local disk."

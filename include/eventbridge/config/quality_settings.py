@@ -1,4 +1,4 @@
-"""Settings of the hourly check of quality; a part of `Settings`."""
+"""Settings of the hourly quality check; a part of `Settings`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.config.setting_types import setting as _setting
 
 
 class QualitySettings(BaseModel):
-    """What fails the hourly check of a bus and of a target."""
+    """The limits of the hourly check of a bus and of a target."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""Durations, sizes and rates as people write them: `500ms`, `24h`, `64 MiB`, `200/s`; in settings and rule files."""
+"""Durations, sizes and rates of settings and rule files: `500ms`, `24h`, `64 MiB`, `200/s`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([A-Za-z]*)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a number with unit ms, s, m, h or d, e.g. `1.5h`; raises ValueError otherwise."""
+    """Return the seconds of a number with unit ms, s, m, h or d, such as `1.5h`; raises ValueError for other text."""
     parts = _QUANTITY.fullmatch(text)
     if parts is None or parts[2] not in _SECONDS:
         raise ValueError(f"{text!r} is not a duration such as 500ms, 10s, 5m, 24h or 30d")
@@ -19,7 +19,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a number, alone or with unit B, KiB, MiB or GiB; raises ValueError otherwise."""
+    """Return the bytes of a number, alone or with unit B, KiB, MiB or GiB; raises ValueError for other text."""
     parts = _QUANTITY.fullmatch(text)
     if parts is None or parts[2] not in _BYTES:
         raise ValueError(f"{text!r} is not a size such as 1048576, 512KiB, 64MiB or 1GiB")
@@ -30,7 +30,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_rate(text: str) -> float:
-    """Return how many a second a rate such as `200/s` or `10/m` means; raises ValueError otherwise, also for none."""
+    """Return a rate such as `200/s` or `10/m` as a number a second; raises ValueError for other text and for zero."""
     parts = _RATE.fullmatch(text)
     if parts is None or int(parts[1]) == 0:
         raise ValueError(f"{text!r} is not a rate such as 200/s or 10/m")
@@ -38,7 +38,7 @@ def parse_rate(text: str) -> float:
 
 
 def write_size(size: int) -> str:
-    """Return the shortest of the forms that `parse_size` reads, e.g. `256KiB`."""
+    """Return the shortest form that `parse_size` reads, such as `256KiB`."""
     for unit in ("GiB", "MiB", "KiB"):
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"
@@ -46,7 +46,7 @@ def write_size(size: int) -> str:
 
 
 def write_duration(seconds: float) -> str:
-    """Return the shortest of the forms that `parse_duration` reads, e.g. `24h` as `1d`, `0.5` as `500ms`."""
+    """Return the shortest form that `parse_duration` reads, such as `1d` for 24 hours, `500ms` for `0.5`."""
     for unit in ("d", "h", "m", "s"):
         count = seconds / _SECONDS[unit]
         if count >= 1 and count.is_integer():

@@ -1,4 +1,4 @@
-"""Where rule files lie, a folder of this host or a prefix of a bucket, and what new batches go by then."""
+"""The place of rule files, a folder of this host or a prefix of a bucket, and the rules of new batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 
 def in_bucket(place: object) -> TypeGuard[str]:
-    """Return whether a place is a prefix of a bucket, `s3://connection@bucket/prefix`."""
+    """Return whether a place is a bucket prefix, `s3://connection@bucket/prefix`."""
     return isinstance(place, str) and place.startswith("s3://")
 
 

@@ -1,4 +1,4 @@
-"""What is said of settings that are wrong: a name that is none, a value that is none or out of range."""
+"""Messages about wrong settings: an unknown name, an invalid value, or a value out of range."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
 
 
 def is_setting_name(name: str) -> bool:
-    """Return whether a variable is read as a setting, right or wrong."""
+    """Return whether a variable is read as a setting, valid or not."""
     return name.startswith(PREFIX) and not name.startswith(_CONNECTION_PREFIX)
 
 
 def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:
-    """Return what is said of a variable that is not a setting, with the nearest one of `fields`."""
+    """Return the message about a variable that is not a setting, with the nearest one of `fields`."""
     names = [field.upper() for field in fields]
     near = similar(name.removeprefix(PREFIX).upper(), names)
     remedy = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/settings.md lists all settings."
@@ -30,10 +30,10 @@ def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:
 
 
 def setting_errors(error: ValidationError, fields: Mapping[str, FieldInfo]) -> list[str]:
-    """Return what is said of values that are wrong, with the limits of those that are out of range."""
+    """Return the messages about wrong values, with the limits of those that are out of range."""
     found = []
     for item in error.errors(include_url=False):
-        if item["type"] == "default_factory_not_called":  # only because another value is wrong
+        if item["type"] == "default_factory_not_called":  # a consequence of another wrong value
             continue
         limits = _limits(fields[str(item["loc"][0])]) if item["type"] in _OUT_OF_RANGE else ""
         message = f"{item['input']} is out of range: {limits}" if limits else item["msg"].removeprefix("Value error, ")
@@ -43,7 +43,7 @@ def setting_errors(error: ValidationError, fields: Mapping[str, FieldInfo]) -> l
 
 
 def _limits(field: FieldInfo) -> str:
-    """Return what a field may be, e.g. `at least 1 and at most 1024, in push tasks`."""
+    """Return the limits of a field, such as `at least 1 and at most 1024, in push tasks`."""
     unit = field.json_schema_extra["unit"] if isinstance(field.json_schema_extra, dict) else ""
     limits = {kind: getattr(each, kind) for each in field.metadata for kind in _LIMITS if hasattr(each, kind)}
     words = " and ".join(f"{word} {limits[kind]}" for kind, word in _LIMITS.items() if kind in limits)

@@ -1,4 +1,4 @@
-"""What a setting may be, and how it is written: a folder, `60` or `1m`, `1048576` or `1MiB`, address blocks, URIs."""
+"""The types of settings and their text forms: a folder, `60` or `1m`, `1048576` or `1MiB`, address blocks, URIs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.config.quantities import parse_duration, parse_size
 
 
 def setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
-    """Return the field of a setting: its default, or what makes it of the settings before, unit and reason."""
+    """Return the field of a setting: its default, or the function of earlier settings for it, its unit and reason."""
     if callable(default):
         return Field(default_factory=default, description=reason, json_schema_extra={"unit": unit}, **limits)
     return Field(default, description=reason, json_schema_extra={"unit": unit}, validate_default=True, **limits)
@@ -24,7 +24,7 @@ def _absolute(path: Path) -> Path:
     return Path.cwd() / path.expanduser()
 
 
-# A number below 0 is read as one: that it is too small, and what is not, its field's limits say better.
+# A negative number is parsed as a number: the limits of its field give a better message.
 
 
 def _read_size(value: object) -> object:
@@ -56,7 +56,7 @@ def _read_networks(value: object) -> object:
 
 def _with_scheme(uri: str) -> str:
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", uri):
-        raise ValueError("it has no scheme such as file:// or sqlite://")  # not the value: it may hold a password
+        raise ValueError("it has no scheme such as file:// or sqlite://")  # the value may hold a password
     return uri
 
 

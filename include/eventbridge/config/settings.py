@@ -1,6 +1,6 @@
-"""The settings of one installation, from EVENTBRIDGE_* names; built once by an entry point and passed down.
+"""The settings of one installation, from EVENTBRIDGE_* variables; an entry point builds them once and passes them on.
 
-Every field's unit and reason stand in a part of it and, the same, in docs/settings.md.
+Each part defines the unit and reason of its fields; docs/settings.md has the same text.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from eventbridge.errors import SettingsError
 DAY = 86_400.0
 
 
-class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  # who stands behind is read before
-    """Where things lie and how much is taken at a time.
+class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  # later bases are read first
+    """All settings: locations, sizes and limits.
 
     Seconds may be written as `60` or `1m`, bytes as `1048576` or `1MiB`.
     """
@@ -68,7 +68,7 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
 
     @property
     def rule_cache(self) -> Path:
-        """The folder with the cache of parsed rule files; if it is removed, all are parsed again."""
+        """Return the folder of the cache of parsed rule files; if it is removed, all files are parsed again."""
         return self.home / "rule_cache"
 
     @model_validator(mode="after")
@@ -83,9 +83,9 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
 
     @classmethod
     def from_mapping(cls, environ: Mapping[str, str]) -> Settings:
-        """Return the settings that `environ` (usually `os.environ`) gives; an empty value counts as absent.
+        """Return the settings of `environ` (usually `os.environ`); an empty value counts as absent.
 
-        Raises SettingsError listing every error: a value out of range, an unknown name (with the nearest one).
+        Raises SettingsError with all errors: a value out of range, an unknown name (with the nearest one).
         """
         written = {name: value for name, value in environ.items() if is_setting_name(name) and value != ""}
         given, errors = with_ledger_url(written)

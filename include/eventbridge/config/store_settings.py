@@ -1,4 +1,4 @@
-"""Settings of how much is kept, and for how long; a part of `Settings`."""
+"""Settings of watermarks and retention; a part of `Settings`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAY = 86_400.0
 
 
 class StoreSettings(BaseModel):
-    """The disk watermarks of the store, and what retention removes."""
+    """The disk watermarks of the store, and the limits of retention."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,1 +1,1 @@
-"""A CloudEvent, the strict JSON document that it is, and the ids that are made of it."""
+"""CloudEvents, strict JSON documents, and ids that are made from them."""

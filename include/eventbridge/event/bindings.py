@@ -1,6 +1,6 @@
 """Other forms of messages as CloudEvents in structured JSON: the binary binding, and plain JSON by a mapping.
 
-Called by the buffer stage; what it refuses becomes a dead letter `malformed` with the reason given here.
+Called by the buffer stage; a refused message becomes a dead letter `malformed` with the reason given here.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from eventbridge.event.json_document import Number, parse_value
 from eventbridge.event.media_type import charset_of, codec_of, is_json, kind_of, text_of
 
 Headers = Sequence[tuple[str, bytes | None]]
-#: How a message says that it is an event: in its body, in its headers, or not at all.
+#: The form of a message: an event in its body, an event in its headers, or not marked as an event.
 Form = Literal["structured", "binary", "plain"]
 
-#: What the headers of attributes begin with, in Kafka's binding of CloudEvents.
+#: The prefix of attribute headers in Kafka's binding of CloudEvents.
 _PREFIX: Final = "ce_"
 _STRUCTURED: Final = "application/cloudevents"
 
-#: What a mapping says where it means a header of the message.
+#: The prefix by which a mapping refers to a header of the message.
 _OF_HEADER: Final = "$header."
 
 
 class Place(NamedTuple):
-    """Where a message lies and since when: what an event gets of which its body does not say so."""
+    """The place and publish time of a message: defaults for attributes that its body lacks."""
 
     id: str
     published_at: datetime
 
 
 def form_of(headers: Headers) -> Form:
-    """Return how a message with these headers says that it is an event; headers go before what a body looks like."""
+    """Return the form of a message with these headers; headers take precedence over the look of the body."""
     media_type = _media_type(headers)
     if media_type.lower().startswith(_STRUCTURED):
         return "structured"
@@ -45,12 +45,12 @@ def form_of(headers: Headers) -> Form:
 
 
 def of_binary(headers: Headers, body: bytes | None) -> bytes:
-    """Return the event whose attributes are headers `ce_...` and whose data is the body; no body: it has no data.
+    """Return the event with the headers `ce_...` as attributes and the body as data; without a body it has no data.
 
-    A header without a value is not there. Data is JSON where the header `content-type` says so. It is text where the
-    media type begins with `text/` and its charset is known, and bytes otherwise: also without a media type, and where
-    the same text would not be written with the same bytes again. Raises EventError for an attribute that is there
-    twice, for a header that is not UTF-8, and for data that is not what its media type says.
+    A header without a value counts as absent. Data is JSON if the header `content-type` says so. It is text if the
+    media type begins with `text/` and its charset is known. Otherwise it is bytes, also without a media type, and if
+    encoding the text again would give other bytes. Raises EventError for an attribute that occurs twice, for a header
+    that is not UTF-8, and for data that does not match its media type.
     """
     members: dict[str, str] = {}
     for header, value in headers:
@@ -69,12 +69,11 @@ def of_binary(headers: Headers, body: bytes | None) -> bytes:
 
 
 def of_plain(mapping: Mapping[str, str], body: bytes, place: Place, headers: Headers = ()) -> bytes:
-    """Return the event that a mapping makes of a JSON value: attributes as it says, and the value as data.
+    """Return the event that a mapping makes from a JSON value: the mapping gives the attributes, the value is the data.
 
-    An attribute is a text, or, beginning with `$.`, the path of a member of the value, or, with `$header.`, a header.
-    The id is the message's place and the time when it was published unless the mapping says otherwise. Raises
-    EventError for a value that is not JSON, for a path that leads to nothing, an object or an array, and for a header
-    that is not there.
+    An attribute is a text; or, beginning with `$.`, the path of a member of the value; or, with `$header.`, a header.
+    By default the id is made from the message's place and publish time. Raises EventError for a value that is not
+    JSON, for a path that leads to nothing, an object or an array, and for a missing header.
     """
     value = _json(body)
     members = [("specversion", "1.0"), *_mapped(mapping, value, headers)]
@@ -115,7 +114,7 @@ def _found(value: Any, name: str, path: str) -> str:
 
 
 def _scalar(value: Any) -> str | None:
-    """Return a value as the text of an attribute, the same whichever parser read it; None for what has none."""
+    """Return a value as the text of an attribute, independent of the parser; None if it has no such text."""
     match value:
         case bool():
             return str(value).lower()
@@ -141,7 +140,7 @@ def _data(media_type: str, body: bytes | None) -> bytes:
 
 
 def _text_data(media_type: str, body: bytes) -> str | None:
-    """Return data as text; None: it is kept as bytes."""
+    """Return data as text; None: it stays bytes."""
     codec = codec_of(media_type)
     if codec is None:
         return None
@@ -149,13 +148,13 @@ def _text_data(media_type: str, body: bytes) -> str | None:
         return text_of(body, codec)
     except UnicodeDecodeError as error:
         charset = charset_of(media_type)
-        if not charset:  # whose bytes these are is not known
+        if not charset:  # the encoding of these bytes is unknown
             return None
         raise EventError(f"data: it is {media_type}, and not {charset} at byte {error.start}") from None
 
 
 def _json(body: bytes) -> Any:
-    """Return a JSON value; what holds a number that a float does not is read again, strictly."""
+    """Return a JSON value; a body with a number that a float cannot hold is parsed again, strictly."""
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):

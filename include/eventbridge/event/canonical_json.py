@@ -1,4 +1,4 @@
-"""Canonical JSON text: values that are equal, as patterns compare them, have the same text."""
+"""Canonical JSON text: values that patterns compare as equal have the same text."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Final
 
 from eventbridge.event.json_document import EXACT, JsonValue, Number, write_document
 
-#: A number is written without an exponent if its first digit is at most so many places left of the decimal point ...
+#: A number has no exponent if its first digit is at most so many places left of the decimal point ...
 _MOST_WHOLE_DIGITS: Final = 21
 #: ... and at most so many zeros stand between the point and its first digit.
 _MOST_LEADING_ZEROS: Final = 6
 
 
 def canonical_text(value: JsonValue) -> str:
-    """Return the text of a value: numbers by their exact value, members of an object in the order of their names."""
+    """Return the text of a value: numbers by exact value, members of an object in the order of their names."""
     return write_document(_canonical(value))
 
 
 def canonical_number(number: Number) -> str:
-    """Return the one text of all numbers of the same value, as ECMAScript writes numbers; no digit is rounded.
+    """Return the one text of all numbers with the same value, in ECMAScript's number format; no digit is rounded.
 
     7, 7.0 and 7e0 are `7`, -0 is `0`, 0.50 is `0.5`, and 1e400 is `1e+400`. The cost grows with the length of the
-    number's text and not with its value.
+    number's text, not with its value.
     """
     text = number.text
     if len(text) <= _MOST_WHOLE_DIGITS and text.isdecimal():

@@ -1,4 +1,4 @@
-"""The id that a message claims to have, whether it is a CloudEvent or not: by it a person asks what became of it."""
+"""The id that a message claims to have, whether it is a CloudEvent or not; people search for messages by it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def claimed_id(body: bytes) -> str | None:
-    """Return the text that stands as `id` in a message; where that is not a JSON object, behind its first `"id":`.
+    """Return the text of `id` in a message; if the message is not a JSON object, the text after its first `"id":`.
 
     None if there is none.
     """
@@ -30,11 +30,11 @@ def _first_written(body: bytes) -> str | None:
         return None
     try:
         return str(json.loads(found[1]))
-    except ValueError:  # not UTF-8, or an escape that JSON does not know
+    except ValueError:  # not UTF-8, or an unknown escape
         return None
 
 
 def hash_of(event_id: str) -> int:
-    """Return 64 bits, as a signed number, by which the index of event ids finds an id."""
+    """Return the 64-bit hash, as a signed number, by which the index of event ids finds an id."""
     encoded = event_id.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little", signed=True)

@@ -1,6 +1,6 @@
-"""What an event is: strict CloudEvents 1.0 in structured JSON.
+"""Events: strict CloudEvents 1.0 in structured JSON.
 
-Called once per event by the buffer stage; what it refuses becomes a dead letter `malformed` with the reason given here.
+Called once per event by the buffer stage; a refused body becomes a dead letter `malformed` with the reason given here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from eventbridge.event.repeated import repeated_member
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One CloudEvent: the attributes that identify and route it, the parsed whole, and the bytes as they arrived.
+    """One CloudEvent: the attributes that identify and route it, the parsed document, and the bytes as they arrived.
 
-    `document` holds every member as written, `data` or `data_base64` included; an attribute may be null there,
-    which CloudEvents takes as absent.
+    `document` holds every member as written, including `data` or `data_base64`; an attribute may be null there,
+    which means absent in CloudEvents.
     """
 
     id: str
@@ -43,18 +43,18 @@ def parse_event(body: bytes, *, max_bytes: int) -> Event:
     check_event(document)
     if (name := repeated_member(body)) is not None:
         raise EventError(f"$.{name}: the event has it twice, and what reads it may take either. Send it once")
-    # The checks have seen to it that these are strings; str() of a string is the string itself and tells mypy so.
+    # The checks guarantee that these are strings; str() of a string is the string itself and satisfies mypy.
     return Event(str(document["id"]), str(document["source"]), str(document["type"]), document, body)
 
 
 def check_event(document: dict[str, JsonValue]) -> None:
-    """Raise EventError, with the first thing that is wrong and where, if a document is not a CloudEvent 1.0."""
+    """Raise EventError, with the first error and its place, if a document is not a CloudEvent 1.0."""
     for error in errors_in(document):
         raise error
 
 
 def errors_in(document: dict[str, JsonValue]) -> Iterator[EventError]:
-    """Yield, with its place, everything for which a document is not a CloudEvent 1.0."""
+    """Yield, with its place, every reason why a document is not a CloudEvent 1.0."""
     for name, value in document.items():
         check = ATTRIBUTE_CHECKS.get(name)
         try:
@@ -71,7 +71,7 @@ def errors_in(document: dict[str, JsonValue]) -> Iterator[EventError]:
         yield EventError("$.data_base64: an event holds data or data_base64, never both")
 
 
-#: What every event has.
+#: The required attributes.
 REQUIRED = ("id", "source", "type", "specversion")
 
 _NAME = re.compile(r"[a-z0-9]+")
@@ -83,7 +83,7 @@ _FORBIDDEN = re.compile(
     + "]"
 )
 
-# RFC 3986, each part unrolled so that no input can make the search run longer than it is long.
+# RFC 3986, each part unrolled so that the search takes linear time for any input.
 _ESCAPE = r"%[0-9A-Fa-f]{2}"
 _PATH = rf"[\w\-.~!$&'()*+,;=:@/]*(?:{_ESCAPE}[\w\-.~!$&'()*+,;=:@/]*)*"
 _TAIL = rf"[\w\-.~!$&'()*+,;=:@/?]*(?:{_ESCAPE}[\w\-.~!$&'()*+,;=:@/?]*)*"
@@ -97,7 +97,7 @@ _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.\-]*:{_HIERARCHY}{_ENDS}", re.ASCII)
 # A relative reference's first segment has no colon: it would be read as a scheme.
 _RELATIVE = re.compile(rf"(?![^/?#]*:){_HIERARCHY}{_ENDS}", re.ASCII)
 
-# RFC 3339, section 5.6; what the digits may be is checked below.
+# RFC 3339, section 5.6; the ranges of the digits are checked below.
 _TIME = re.compile(
     r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[Tt]([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)(?:\.\d+)?"
     r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
@@ -204,7 +204,7 @@ def _check_base64(value: JsonValue) -> None:
 
 
 def _check_nothing(_: JsonValue) -> None:
-    """Data may be any JSON."""
+    """Accept any JSON as data."""
 
 
 def check_extension(name: str, value: JsonValue) -> None:
@@ -226,7 +226,7 @@ def check_extension(name: str, value: JsonValue) -> None:
             raise EventError(f"$.{name}: an attribute must be a string, boolean or integer, and is {_shown(value)}")
 
 
-#: What is checked of each member that CloudEvents defines, unless it is null; raises EventError.
+#: The check of each member that CloudEvents defines, unless it is null; raises EventError.
 ATTRIBUTE_CHECKS: dict[str, Callable[[JsonValue], None]] = {
     "id": _check_named("id"),
     "source": _check_source,

@@ -1,4 +1,4 @@
-"""Fingerprints of many delivery ids at once, as vectors: what `Fingerprint.of` gives, group by group."""
+"""Fingerprints of many delivery ids at once, with vectors: `Fingerprint.of` group by group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from eventbridge.event.ids import Fingerprint
 
-#: Delivery ids, 16 bytes each: shape (n, 16), rows side by side in memory.
+#: Delivery ids, 16 bytes each: shape (n, 16), contiguous rows.
 Ids = npt.NDArray[np.uint8]
 
 _FACTORS: Final = np.array([0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB], np.uint64)
@@ -35,7 +35,7 @@ def fingerprints_by(groups: npt.NDArray[np.int64], ids: Ids) -> dict[int, Finger
     """Return `Fingerprint.of` by group; `groups` names that of each id."""
     if not len(groups):
         return {}
-    # Those of a target mostly lie side by side: runs are summed first, so that nothing is sorted.
+    # Ids of a target are mostly adjacent: runs are summed first, so that no sort is needed.
     starts = np.concatenate(([0], np.flatnonzero(np.diff(groups)) + 1))
     counts = np.diff(np.append(starts, len(groups)))
     found: dict[int, Fingerprint] = {}

@@ -14,7 +14,7 @@ _MASK64 = (1 << 64) - 1
 
 
 def new_batch_id(now: datetime) -> str:
-    """Return a UUIDv7 (RFC 9562, section 5.7) of the aware time `now`: sorts by time, never reused."""
+    """Return a UUIDv7 (RFC 9562, section 5.7) of the aware time `now`; ids sort by time and are never reused."""
     milliseconds = int(now.timestamp() * 1000) & ((1 << 48) - 1)
     value = (milliseconds << 80) | secrets.randbits(80)
     value = (value & ~(0xF << 76)) | (0x7 << 76)
@@ -23,7 +23,7 @@ def new_batch_id(now: datetime) -> str:
 
 
 def batch_time(batch_id: str) -> datetime:
-    """Return the time, in UTC and whole milliseconds, that `new_batch_id` made a batch's id of."""
+    """Return the time, in UTC and whole milliseconds, from which `new_batch_id` made a batch's id."""
     return datetime.fromtimestamp((uuid.UUID(batch_id).int >> 80) / 1000, UTC)
 
 
@@ -46,7 +46,7 @@ def delivery_id(bus: str, source: str, event_id: str, rule: str, target: str, re
 
 def delivery_id_text(raw: bytes) -> str:
     """Return a delivery id as the UUID text that goes on the wire as `webhook-id`."""
-    digits = raw.hex()  # what uuid.UUID does, in a quarter of its time: once for every delivery of a push
+    digits = raw.hex()  # the result of uuid.UUID in a quarter of its time: it runs once for every delivery of a push
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
@@ -54,7 +54,7 @@ class Fingerprint(Struct, frozen=True, array_like=True, gc=False):
     """Count, sum and xor (64 bit) over the hashes of a set of delivery ids.
 
     Equal sets have equal fingerprints; two sets that differ by a lost, added or doubled id do not
-    (but for a chance of about 2^-64). Order does not matter.
+    (except with a chance of about 2^-64). Order does not matter.
     """
 
     count: int = 0
@@ -81,7 +81,7 @@ class Fingerprint(Struct, frozen=True, array_like=True, gc=False):
 
 
 def _hash64(raw: bytes) -> int:
-    # splitmix64's finaliser over both halves: the id is a hash already, but its version and variant bits are constant
+    # splitmix64's finaliser over both halves: the id is already a hash, but its version and variant bits are constant
     value = int.from_bytes(raw[:8], "big") ^ ((int.from_bytes(raw[8:], "big") * 0x9E3779B97F4A7C15) & _MASK64)
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64

@@ -1,6 +1,6 @@
-"""Strict JSON documents whose numbers keep the text they were written with.
+"""Strict JSON documents whose numbers keep their original text.
 
-Events and patterns are read here; matching, transforms and the stages pass the values on and write them again.
+This module parses events and patterns; matching, transforms and the stages pass the values on and write them again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eventbridge.event.json_fault import json_fault
 MAXIMUM_DEPTH: Final = 128
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-# A string (also one that never ends, so that no text makes the search quadratic), a bracket or a word that is not JSON.
+# A string (also an unterminated one, so that no text makes the search quadratic), a bracket or a word outside JSON.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]|NaN|-?Infinity', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REVERSED_DIGITS = str.maketrans("0123456789", "9876543210")
@@ -27,9 +27,9 @@ _REVERSED_DIGITS = str.maketrans("0123456789", "9876543210")
 class Number:
     """A JSON number: the text as it was written, compared by exact decimal value.
 
-    `Number("1")`, `Number("1.0")` and `Number("1e0")` are equal and hash alike; `text` tells them apart.
-    Digits and exponents have no limit, and comparing costs time and memory by the length of the texts,
-    never by their values (`1e999999999`). `text` must be a number of RFC 8259; `Number.of` takes Python's numbers.
+    `Number("1")`, `Number("1.0")` and `Number("1e0")` are equal and hash alike; their `text` differs.
+    Digits and exponents have no limit; the time and memory of a comparison grow with the length of the texts,
+    never with their values (`1e999999999`). `text` must be a number of RFC 8259; `Number.of` takes Python's numbers.
     """
 
     __slots__ = ("_order", "text")
@@ -54,12 +54,12 @@ class Number:
 
     @classmethod
     def is_number(cls, text: str) -> bool:
-        """Tell whether a text is a number of RFC 8259."""
+        """Return whether a text is a number of RFC 8259."""
         return _NUMBER.fullmatch(text) is not None
 
     @property
     def order(self) -> tuple[int, Any, str]:
-        """A key that sorts, compares and hashes as the number's exact value does."""
+        """Return a key that sorts, compares and hashes like the number's exact value."""
         if self._order is None:
             _set_order(self, _order_of(self.text))
         assert self._order is not None
@@ -104,10 +104,11 @@ Document: TypeAlias = "dict[str, JsonValue]"
 
 
 def _order_of(text: str) -> tuple[int, Any, str]:
-    """Return (sign, position of the first digit, digits) of a JSON number, so arranged that tuples compare as values.
+    """Return (sign, position of the first digit, digits) of a JSON number as a tuple that compares like its value.
 
-    0.d1d2d3... x 10^position with neither leading nor trailing zeros is unique. Of two negative numbers the one
-    with the greater magnitude is the smaller: position negated, digits reversed, closed by a sign above all digits.
+    0.d1d2d3... x 10^position with neither leading nor trailing zeros is unique. For negative
+    numbers the greater magnitude is the smaller value: position negated, digits reversed, closed by a sign above all
+    digits.
     """
     if text.isdecimal():  # no sign, point or exponent
         return (0, 0, "") if text == "0" else (1, len(text), text.rstrip("0"))
@@ -126,15 +127,15 @@ def _order_of(text: str) -> tuple[int, Any, str]:
 
 
 def _sum(integer: str, addend: int) -> Decimal:
-    # Decimal, as an int of a million digits costs the square of their count; exact, as the context rounds nothing
+    # Decimal, because an int of a million digits takes quadratic time; exact, because the context rounds nothing
     return EXACT.add(Decimal(integer), addend)
 
 
 def parse_document(text: bytes | str) -> Document:
-    """Return the one JSON object that `text` is, strictly by RFC 8259; `EventError` says what is wrong and where.
+    """Return the JSON object in `text`, parsed strictly by RFC 8259; raises `EventError` with the error and its place.
 
     Refused: bytes that are not UTF-8, a byte order mark, NaN and infinities, leading zeros, anything but white space
-    after the object, nesting deeper than 128. Of duplicate keys the last counts. Numbers are kept as written.
+    after the object, nesting deeper than 128. The last of duplicate keys counts. Numbers are kept as written.
     """
     document = parse_value(text)
     if not isinstance(document, dict):
@@ -143,14 +144,14 @@ def parse_document(text: bytes | str) -> Document:
 
 
 def parse_value(text: bytes | str) -> JsonValue:
-    """Return the one JSON value that `text` is, as strictly as `parse_document` reads an object."""
+    """Return the JSON value in `text`, parsed as strictly as `parse_document` parses an object."""
     decoded = _decode(text)
     try:
         value: JsonValue = _DECODER.decode(decoded)
     except json.JSONDecodeError as error:
         message, at = json_fault(error)
         deep = _depth_exceeded(decoded)
-        if deep is not None and deep < at:  # how deep Python itself reads depends on its version
+        if deep is not None and deep < at:  # Python's own depth limit depends on its version
             raise _too_deep(decoded) from None
         raise EventError(f"not JSON: {message} at {_place(decoded, at)}") from None
     except _NotJson as error:
@@ -163,7 +164,7 @@ def parse_value(text: bytes | str) -> JsonValue:
 
 
 def as_document(value: Mapping[Any, Any]) -> Document:
-    """Return a mapping of Python values as the document that its JSON text would give; `EventError` if it has none."""
+    """Return a mapping of Python values as the document of its JSON text; raises `EventError` if it has none."""
     if isinstance(document := as_json_value(value, MAXIMUM_DEPTH), dict):
         return document
     raise EventError(f"{type_name(document)}, not a JSON object")
@@ -192,8 +193,8 @@ def as_json_value(value: object, depth: int = MAXIMUM_DEPTH) -> JsonValue:
 def write_document(value: object) -> str:
     """Return compact JSON text that always encodes to UTF-8: numbers as written, only lone surrogates escaped.
 
-    Takes a `JsonValue` of any depth up to Python's own limit, and also Python's numbers, tuples and mappings;
-    `EventError` for what has no JSON form.
+    Accepts a `JsonValue` of any depth up to Python's own limit, and also Python's numbers, tuples and mappings;
+    raises `EventError` for a value without a JSON form.
     """
     pieces: list[str] = []
     write_pieces(value, pieces.append)
@@ -202,7 +203,7 @@ def write_document(value: object) -> str:
 
 
 def type_name(value: object) -> str:
-    """Return what a JSON value is, with its article, for messages: `a string`, `an object`."""
+    """Return the type of a JSON value with its article, for messages: `a string`, `an object`."""
     return next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), f"a {type(value).__name__}")
 
 
@@ -275,7 +276,7 @@ def _as_key(key: object) -> str:
 
 
 def write_pieces(value: object, put: Callable[[str], None]) -> None:
-    """Pass the pieces of a value's JSON text to a function, in order; lone surrogates are as they are."""
+    """Pass the pieces of a value's JSON text to a function, in order; lone surrogates stay unescaped."""
     if isinstance(value, str):
         put(_quote(value))
     elif isinstance(value, Number):

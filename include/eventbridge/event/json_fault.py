@@ -1,4 +1,4 @@
-"""What is wrong in a text that is not JSON, in the same words and at the same place under every Python."""
+"""Describes the error in a text that is not JSON, with the same message and position under every Python version."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _CLOSERS = {"}": "an object", "]": "an array"}
 
 
 def json_fault(error: json.JSONDecodeError) -> tuple[str, int]:
-    """Return a message that begins in lower case, and the position in the text that it is about, from 0.
+    """Return a message that begins in lower case, and the position of the error in the text, from 0.
 
-    Python 3.13 has a message of its own for a comma before a closing bracket, and another place; earlier ones ask for
-    what would have to follow.
+    Python 3.13 has a separate message and position for a comma before a closing bracket; earlier versions name the
+    token that they expect.
     """
     text, at = error.doc, error.pos
     if text[at : at + 1] == ",":

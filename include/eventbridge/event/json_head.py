@@ -1,4 +1,4 @@
-"""Writes the beginning of a JSON text, for messages about values that may be large."""
+"""Writes the beginning of a JSON text, for messages about possibly large values."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from eventbridge.event.json_document import write_pieces
 
 
 class _LongEnough(Exception):
-    """The text is as long as it may be."""
+    """The text has reached its maximum length."""
 
 
 def write_head(value: object, most: int) -> str:
-    """Return compact JSON text, cut to `most` characters if it is longer; the end of a text that was cut is "...".
+    """Return compact JSON text, truncated to `most` characters if it is longer; a truncated text ends with "...".
 
-    No more is written than is returned, so the cost does not depend on the size of the value.
+    Only the returned text is written, so the cost does not depend on the size of the value.
     """
     pieces: list[str] = []
     length = 0

@@ -1,4 +1,4 @@
-"""What a media type says of the data that it describes: its kind, and the codec of its text."""
+"""Parses media types: the kind of data, and the codec of its text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _JSON = re.compile(r"[^/;]+/(?:[^/;]*\+)?json", re.IGNORECASE)
 _PARAMETER = re.compile(r'[ \t]*;[ \t]*(?:([^=;"\s]+)=("(?:[^"\\]|\\.)*"|[^;"\s]*))?[ \t]*', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
-# Python knows more codecs than these: some are no encodings of text (rot13, zlib), some take time that grows with the
-# square of the length (idna, punycode), and any name makes it look for a module.
+# Python has more codecs than these: some are not encodings of text (rot13, zlib), some take quadratic time (idna,
+# punycode), and any name makes it search for a module.
 _CODECS: Final = frozenset(
     re.findall(
         "[a-z0-9_]+",
@@ -32,12 +32,12 @@ _CODECS: Final = frozenset(
 _CODEC_OF: Final = {name: codec for name, codec in aliases.items() if codec in _CODECS} | {
     codec: codec for codec in _CODECS
 }
-#: Decoding and encoding again with these gives the same bytes.
+#: Codecs that give the same bytes after decoding and encoding.
 _REVERSIBLE: Final = frozenset(("ascii", "latin_1", "utf_8"))
 
 
 def kind_of(media_type: str) -> str:
-    """Return a media type in lower case and without its parameters; "" for none."""
+    """Return a media type in lower case and without parameters; "" for none."""
     return media_type.partition(";")[0].strip().lower()
 
 
@@ -47,7 +47,7 @@ def is_json(media_type: str) -> bool:
 
 
 def charset_of(media_type: str) -> str:
-    """Return the parameter `charset` of a media type as it is written; "" without one."""
+    """Return the parameter `charset` of a media type as written; "" without one."""
     position = media_type.find(";")
     while position >= 0 and (found := _PARAMETER.match(media_type, position)):
         if (found[1] or "").lower() == "charset":
@@ -58,7 +58,7 @@ def charset_of(media_type: str) -> str:
 
 
 def codec_of(media_type: str) -> str | None:
-    """Return Python's name of the encoding of text: UTF-8 without a charset, None for a charset that is not known."""
+    """Return Python's name of the text encoding: UTF-8 without a charset, None for an unknown charset."""
     charset = charset_of(media_type)
     return _CODEC_OF.get(re.sub("[^a-z0-9]+", "_", charset.lower())) if charset else "utf_8"
 

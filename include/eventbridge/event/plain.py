@@ -1,4 +1,4 @@
-"""Values of the product as JSON's own types: what the command line prints with `--json`, and the API responds."""
+"""Values as plain JSON types, for the output of the command line with `--json` and the responses of the API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.event.json_document import Number
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON's own types, and `Number` where digits must stay as they are."""
+    """Return a value as plain JSON types, with `Number` where digits must not change."""
     if isinstance(value, str | Number):
         return value
     if isinstance(value, datetime):
@@ -29,7 +29,7 @@ def plain(value: Any) -> Any:
 
 
 def text(value: bytes) -> str:
-    """Return bytes as text if they are UTF-8, else as base64 behind the word `base64:`."""
+    """Return bytes as text if they are UTF-8, else as base64 with the prefix `base64:`."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Whether a JSON object has a member twice: parsers keep one of the two, and not every parser the same one."""
+"""Detects a repeated member of a JSON object: parsers keep one of the two, and differ in which one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 
 
 def has_each_once(body: bytes) -> bool:
-    """Return whether a JSON object surely has no member twice at its top; its members are not looked into.
+    """Return whether a JSON object definitely has no repeated member at its top level; nested objects are not checked.
 
-    A decoder drops one of two members, and with it at least the quotes of its name: then the quotes of what is left
-    are fewer than those of `body`. False also for a name with escaped quotes, and for what the decoder refuses.
+    A decoder drops one of two members, and with it at least the quotes of its name: the decoded value then has fewer
+    quotes than `body`. Returns False also for a name with escaped quotes, and for a body that the decoder refuses.
     """
     try:
         members = _MEMBERS.decode(body)
@@ -23,7 +23,7 @@ def has_each_once(body: bytes) -> bool:
 
 
 def repeated_member(body: bytes) -> str | None:
-    """Return the name of a member that a JSON object of `parse_document` has twice at its top; None without one."""
+    """Return the name of a member that is repeated at the top level of a `parse_document` JSON object, else None."""
     if has_each_once(body):
         return None
     seen: set[str] = set()
@@ -39,5 +39,5 @@ def _names_of(pairs: Sequence[tuple[str, Any]]) -> list[str]:
 
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-# The object at the top is the last one that is finished.
+# The top-level object is the last one to be completed.
 _NAMES: Final = json.JSONDecoder(object_pairs_hook=_names_of, parse_int=str, parse_float=str)

@@ -1,4 +1,4 @@
-"""The CloudEvents extensions `traceparent` and `tracestate`: the W3C trace context that an event brings."""
+"""The CloudEvents extensions `traceparent` and `tracestate`: the W3C trace context of an event."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-#: The extensions' names, and those of the headers.
+#: The names of the extensions, and of the headers.
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 
@@ -18,7 +18,7 @@ _MEMBER = re.compile(
     r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 )
 _MOST_MEMBERS = 32
-#: Characters of a `tracestate` that everybody has to pass on (3.3.1.5), and from which on a member is left out first.
+#: Characters of a `tracestate` that must be passed on (3.3.1.5), and the length above which a member is left out first.
 _LONGEST_STATE = 512
 _LONG_MEMBER = 128
 
@@ -29,10 +29,10 @@ def is_traceparent(text: object) -> bool:
 
 
 def passed_state(text: object) -> str | None:
-    """Return the `tracestate` to pass on for what an event brings, at most 512 characters; None: pass nothing on.
+    """Return the `tracestate` to pass on for that of an event, at most 512 characters; None: pass nothing on.
 
-    A value that is not a W3C `tracestate` is dropped whole. A longer one loses members of more than 128 characters
-    first, and then its last ones.
+    A value that is not a W3C `tracestate` is dropped. A longer one loses members of more than 128 characters first,
+    and then its last ones.
     """
     if not isinstance(text, str):
         return None
@@ -48,7 +48,7 @@ def passed_state(text: object) -> str | None:
 
 
 def trace_headers(event: Mapping[str, object]) -> dict[str, str]:
-    """Return the headers that pass on the trace context of an event; empty without a `traceparent` of version 00."""
+    """Return the headers with the trace context of an event; empty without a `traceparent` of version 00."""
     parent = event.get(TRACEPARENT)
     if not isinstance(parent, str) or not is_traceparent(parent):
         return {}
