@@ -1,6 +1,6 @@
-"""Work in a thread that ends early: its caller has left, or it takes too long.
+"""Cancels work in a thread whose caller has left, or that takes too long.
 
-Loops whose length a caller chooses call `check_cancelled` at each step. It does nothing for work that has no limit.
+Loops whose length a caller chooses call `check_cancelled` at each step. It does nothing for work without a limit.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Cancelled(InfrastructureError):
 
 
 class TimeSpent(UserError):
-    """The work takes more processor time than it may."""
+    """The work exceeded its processor time."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Give the work in this block, in this thread, so many seconds of processor time.
+    """Limit the work of this thread in this block to so many seconds of processor time.
 
-    `check_cancelled` raises TimeSpent after that.
+    `check_cancelled` raises TimeSpent after that time.
     """
     before = _ends_at.set(time.thread_time() + seconds)
     try:

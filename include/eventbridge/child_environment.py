@@ -1,4 +1,4 @@
-"""The environment of child processes that need no secret: they evaluate users' words, or respond to one question."""
+"""The environment of child processes without secrets: they evaluate users' expressions, or answer one query."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _NAMES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
 
 def child_environment() -> dict[str, str]:
-    """Return the variables of this process that a child without secrets gets."""
+    """Return the variables of this process for a child without secrets."""
     return {name: os.environ[name] for name in _NAMES if name in os.environ}

@@ -1,24 +1,24 @@
-"""What is told when the disk below a database's file is full; used by the embedded bus and the ledger."""
+"""The message for a full disk below a database's file; used by the embedded bus and the ledger."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-#: With less room than this a disk is full for SQLite.
+#: A disk with less free space than this is full for SQLite.
 _LEAST_BYTES = 1 << 20
 
 
 def is_full(file: Path) -> bool:
-    """Return whether next to nothing is free where a file lies: then an "I/O error" is one of a full disk.
+    """Return whether almost no space is free at a file's place; an "I/O error" is then that of a full disk.
 
-    SQLite gives that name to what fails at a sync, or where its processes' shared memory gets no room.
+    SQLite reports a failed sync, or missing space for the shared memory of its processes, as an I/O error.
     """
     return _free(_folder(file)) < _LEAST_BYTES
 
 
 def full_disk(file: Path) -> str:
-    """Return what went wrong and its remedy, with the folder of the file and the space that is free there."""
+    """Return the error and its remedy, with the folder of the file and the free space there."""
     folder = _folder(file)
     return (
         f"the disk is full, {folder} has {_free(folder):,} bytes left. "

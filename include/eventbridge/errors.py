@@ -1,4 +1,4 @@
-"""The errors of the product, one tree; every other module raises from it.
+"""The errors of the product, in one tree; every other module raises them.
 
 EventBridgeError
 ├── UserError                 what a person wrote is wrong: shown without traceback, exit code 2
@@ -41,22 +41,22 @@ from eventbridge.version import wheel_file
 
 
 class EventBridgeError(Exception):
-    """Something in EventBridge went wrong."""
+    """The base of all errors of EventBridge."""
 
     exit_code = 1
 
 
 class UserError(EventBridgeError):
-    """What a person wrote cannot be used as it is."""
+    """Input from a person cannot be used as it is."""
 
     exit_code = 2
 
 
 class SettingsError(UserError):
-    """A setting has a value that cannot be used."""
+    """A setting has an unusable value."""
 
 
-#: Which extra of this package has what may be missing, by the name that is imported; pyproject.toml has the packages.
+#: The extra of this package that installs an optional package, by import name; pyproject.toml lists the packages.
 EXTRAS = {
     "airflow": "airflow",
     "boto3": "s3",
@@ -78,17 +78,17 @@ EXTRAS = {
 
 
 class PackageMissing(UserError):
-    """A package is needed that is not installed."""
+    """A required package is not installed."""
 
     @classmethod
     def of(cls, error: ModuleNotFoundError) -> PackageMissing | None:
-        """Return the error for an import that failed, with the command that helps; None if no extra has the package."""
+        """Return the error for a failed import, with the command to install it; None if no extra has the package."""
         package = (error.name or "").partition(".")[0]
         return cls.named(package) if package in EXTRAS else None
 
     @classmethod
     def named(cls, package: str) -> PackageMissing:
-        """Return the error for a package, given by its import name, that one of our extras would have installed."""
+        """Return the error for a package, given by its import name, that one of the extras installs."""
         extra = EXTRAS[package]
         return cls(
             f"{package} is not installed. It belongs to the extra {extra}: "
@@ -99,7 +99,7 @@ class PackageMissing(UserError):
 
 @dataclass(frozen=True)
 class RuleError:
-    """One thing wrong in a rule file: where it stands, what it is, and what to do about it.
+    """One error in a rule file: its place, what is wrong, and its remedy.
 
     `line` and `column` count from 1; `path` is a JSON path such as `$.rules.big-orders.bus`.
     """
@@ -115,7 +115,7 @@ class RuleError:
         return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}. {self.remedy}"
 
 
-#: Errors that one message names; a file that was generated wrongly may have hundreds of thousands.
+#: The most errors that one message names; a wrongly generated file may have hundreds of thousands.
 MOST_NAMED = 200
 
 
@@ -165,7 +165,7 @@ class EventError(UserError):
 
 
 class TypeUnusable(UserError):
-    """A type of target or source is not there, or its package cannot be used."""
+    """A type of target or source does not exist, or its package cannot be used."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
@@ -178,17 +178,17 @@ class ConnectionUnusable(UserError):
 
 
 class NotFoundError(UserError):
-    """What was asked for does not exist."""
+    """The requested object does not exist."""
 
 
 class PartlySearched(NotFoundError):
-    """What was asked for was not found, and perhaps is in a file that cannot be read."""
+    """The requested object was not found, but may be in a file that cannot be read."""
 
     exit_code = 1
 
 
 class OperatorError(EventBridgeError):
-    """The product stopped rather than lose something; a person must act."""
+    """The product stopped to avoid data loss; a person must act."""
 
     exit_code = 3
 
@@ -202,11 +202,11 @@ class OffsetGapError(OperatorError):
 
 
 class RuleMovedError(OperatorError):
-    """A rule moved to a runner that is past events which the rule has not seen."""
+    """A rule moved to a runner whose offsets are past events that the rule has not seen."""
 
 
 class ReconciliationError(OperatorError):
-    """A batch is not reconciled, or a file that this needs cannot be read."""
+    """A batch is not reconciled, or a file that reconciliation needs cannot be read."""
 
 
 class InfrastructureError(EventBridgeError):
@@ -228,11 +228,11 @@ class StoreFileDamaged(StoreError):
 
 
 class StoreFileUnreadable(StoreError):
-    """The disk, or the rights of this user, keep the bytes of one file back; others may be readable."""
+    """The disk, or the rights of this user, prevent the read of one file; others may be readable."""
 
 
 class NewerFormatError(StoreError):
-    """A newer version of the product wrote a file, in a format that this one does not know."""
+    """A newer version of the product wrote a file, in a format that this version does not know."""
 
     def __init__(self, name: str, found: int, known: int) -> None:
         super().__init__(
@@ -246,7 +246,7 @@ class LedgerError(InfrastructureError):
 
 
 class SettledAgainError(InfrastructureError):
-    """A batch was settled again by a repair while somebody was at work on what it was before."""
+    """A repair settled a batch again while another process worked with the previous settlement."""
 
 
 class BusError(InfrastructureError):
@@ -260,8 +260,8 @@ class StreamingLeaseTakenError(InfrastructureError):
 class SparkError(InfrastructureError):
     """Spark cannot be reached, or a Spark job failed.
 
-    Its text may quote an event, and JSON allows halves of surrogate pairs: no log, ledger or store takes one, so `?`
-    stands in its place.
+    Its text may quote an event, and JSON allows halves of surrogate pairs: no log, ledger or store accepts one, so `?`
+    replaces it.
     """
 
     def __init__(self, text: str) -> None:
@@ -273,4 +273,4 @@ class TransformFailed(EventBridgeError):
 
 
 class BudgetSpent(EventBridgeError):
-    """The CPU time that a rule's transforms may take in this batch is used up: the event is not judged, only later."""
+    """The CPU budget of a rule's transforms in this batch is spent: the event is not rejected, but routed later."""

@@ -1,8 +1,8 @@
-"""The one place every call that can lose data goes through, so that a test can stop the process at the n-th of them.
+"""Fault points at every call that can lose data, so that a test can stop the process at the n-th of them.
 
 Adapters call `reach(point)` before and after each store, ledger, bus and send call.
 In production no hook is installed and a call costs one comparison.
-`tests/faults` kills at every point, and lets the call fail instead.
+`tests/faults` kills the process at every point, and also makes each call fail instead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Hook = Callable[[str], None]
 
 _hook: Hook | None = None
 
-#: Points before calls that change nothing: to die there is to die after the call before.
+#: Points before calls that change nothing: a crash there equals a crash after the previous call.
 READS = frozenset(
     {
         "bus.read",
@@ -29,7 +29,7 @@ READS = frozenset(
 
 
 def install(hook: Hook | None) -> None:
-    """Call `hook` with the name of every point that is reached from now on in this process; None removes it.
+    """Call `hook` with the name of every point reached from now on in this process; None removes it.
 
     A hook may end the process, raise in place of the call, or count.
     """
@@ -38,6 +38,6 @@ def install(hook: Hook | None) -> None:
 
 
 def reach(point: str) -> None:
-    """Tell the installed hook that `point` is reached, e.g. `store.put` or `ledger.commit.done`."""
+    """Call the installed hook with `point`, such as `store.put` or `ledger.commit.done`."""
     if _hook is not None:
         _hook(point)

@@ -1,17 +1,17 @@
-"""How work that can wait lets work that cannot go before it at the processor: by niceness, see sched(7)."""
+"""Niceness of processes, by which urgent work gets the processor before work that can wait; see sched(7)."""
 
 from __future__ import annotations
 
 import os
 from functools import cache
 
-#: Where processors are short, a process of retries or redrives gets a third of what one of the same worker gets.
+#: If processors are short, a retry or redrive process gets a third of the time of another one of the same worker.
 NICENESS = 5
-#: And one that does old work (replay, backtest) a tenth. Not 19: what holds the ledger's lock must get on.
+#: A process of old work (replay, backtest) gets a tenth. Not 19: a process that holds the ledger's lock must progress.
 OLD_NICENESS = 10
 
 
 @cache
 def give_way_once(niceness: int) -> None:
-    """Lower the priority of this process for good, once; threads that it made before keep theirs."""
+    """Lower the priority of this process permanently, once; its existing threads keep theirs."""
     os.nice(niceness)

@@ -1,7 +1,7 @@
-"""Creates folders and files that nobody but their owner may read, whatever the umask of the process is.
+"""Creates folders and files that only their owner may read, whatever the umask of the process is.
 
-A folder that an operator has made with the set-group-ID bit and group write (mode 2770) is shared: what is made below
-it may be read and written by its group too, so that several users of one host can work on one installation.
+A folder that an operator has created with the set-group-ID bit and group write (mode 2770) is shared: its group may
+also read and write everything created below it, so that several users of one host can work on one installation.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _SHARED = stat.S_ISGID | stat.S_IWGRP
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether the group of a folder may work in it."""
+    """Return whether the group of a folder may write in it."""
     return folder.stat().st_mode & _SHARED == _SHARED
 
 
 def make_private_folder(folder: Path) -> list[Path]:
-    """Make a folder and those above it that are missing, mode 0700 or as the folder above says; return what is made.
+    """Create a folder and its missing parents, with mode 0700 or as the parent is shared; return the created folders.
 
     The uppermost comes first. Raises OSError.
     """
@@ -30,16 +30,16 @@ def make_private_folder(folder: Path) -> list[Path]:
     for each in missing:
         each.mkdir(mode=0o700, exist_ok=True)
         if is_shared(each.parent):
-            each.chmod(0o2770)  # mkdir leaves out what the umask has
+            each.chmod(0o2770)  # mkdir masks the mode with the umask
     if not missing:
-        folder.mkdir(mode=0o700, exist_ok=True)  # raises for what is there and is not a folder
+        folder.mkdir(mode=0o700, exist_ok=True)  # raises if something else than a folder exists
     return missing
 
 
 def open_private(path: Path | str, flags: int) -> int:
-    """Return the descriptor of a file that is opened with `flags`, O_CREAT and O_CLOEXEC among them.
+    """Return the descriptor of a file opened with `flags`, plus O_CREAT and O_CLOEXEC.
 
-    A file that is made has mode 0600, or 0660 in a shared folder.
+    A new file has mode 0600, or 0660 in a shared folder.
     """
     descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
     share_like_folder(descriptor, Path(path).parent)
@@ -47,16 +47,16 @@ def open_private(path: Path | str, flags: int) -> int:
 
 
 def share_like_folder(descriptor: int, folder: Path) -> None:
-    """Open a file that has just been made to the group of its folder, where that is shared."""
+    """Make a new file accessible to the group of its folder, if the folder is shared."""
     if is_shared(folder):
-        with suppress(PermissionError):  # another user made it, with that mode
+        with suppress(PermissionError):  # another user created it, with that mode
             os.fchmod(descriptor, 0o660)
 
 
 def close_to_others(place: Path) -> None:
-    """Take the rights of others from a file or folder that an earlier version or a person made; nothing if absent.
+    """Remove the rights of others from a file or folder that an earlier version or a person created, if it exists.
 
-    The rights of the group stay where the folder is shared. Only its owner can do it; for another user nothing changes.
+    The rights of the group stay if the folder is shared. Only the owner can do it; for other users nothing changes.
     """
     try:
         mode = place.stat().st_mode
@@ -64,12 +64,12 @@ def close_to_others(place: Path) -> None:
         return
     folder = place if stat.S_ISDIR(mode) else place.parent
     kept = 0o770 if is_shared(folder) else 0o700
-    open_to_all = mode & stat.S_ISVTX  # /tmp and its kind are not ours to close
+    open_to_all = mode & stat.S_ISVTX  # /tmp and similar folders stay open
     if mode & 0o077 & ~kept and not open_to_all:
         with suppress(PermissionError):
             place.chmod(stat.S_IMODE(mode) & (kept | stat.S_ISGID | stat.S_ISUID))
 
 
 def files_of_database(file: Path) -> Iterator[Path]:
-    """Yield the file of an SQLite database and those that stand beside it."""
+    """Yield the file of an SQLite database and its companion files."""
     yield from (file.with_name(f"{file.name}{suffix}") for suffix in ("", "-wal", "-shm", ".lock"))

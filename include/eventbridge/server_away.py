@@ -1,11 +1,11 @@
-"""What a client is told that finds no PostgreSQL server, or one that begins or ends; for the ledger and its buses."""
+"""Recognises errors of a PostgreSQL server that is down, starting or stopping; for the ledger and its buses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-#: Options of every connection: a server that is gone without a word, its host dead, is noticed.
+#: Options of every connection: they detect a server whose host died without closing the connection.
 NOTICES_DEATH: Final[Mapping[str, int]] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -13,7 +13,7 @@ NOTICES_DEATH: Final[Mapping[str, int]] = {
     "tcp_user_timeout": 60_000,
 }
 
-#: Words of libpq's and the server's messages.
+#: Texts in messages of libpq and the server.
 _COMES_BACK = (
     "Connection refused",
     "Connection reset",
@@ -28,5 +28,5 @@ _COMES_BACK = (
 
 
 def may_come_back(message: str) -> bool:
-    """Return whether a server that told a client this may take it soon, so that it is worth waiting for."""
+    """Return whether a server with this error may soon accept connections again, so that a client should wait."""
     return any(words in message for words in _COMES_BACK)

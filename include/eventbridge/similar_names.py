@@ -1,4 +1,4 @@
-"""What a person probably meant by a name that does not exist, found in bounded time: names may be hostile and many."""
+"""Suggests existing names for an unknown name, in bounded time: names may be hostile and many."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import heapq
 from collections.abc import Iterable
 from typing import Final
 
-#: Names of rules, buses and targets have at most so many characters. Comparing two of these takes up to 1 ms.
+#: Names of rules, buses and targets have at most so many characters. A comparison of two takes up to 1 ms.
 _LONGEST: Final = 100
-#: Of more names, only those that begin and end most like the word are compared.
+#: If there are more names, only those with the most similar beginnings and ends are compared.
 _MOST_COMPARED: Final = 100
-#: Of one list of errors, so many have suggestions: 10,000 unknown names among 10,000 are compared for minutes.
+#: The most suggestions in one list of errors: comparing 10,000 unknown names with 10,000 takes minutes.
 MOST_SUGGESTED: Final = 20
 
 
 def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
-    """Return the names most like a word, the best first; `cutoff` is their similarity from 0 to 1, at least.
+    """Return the names most similar to a word, best first; `cutoff` is the least similarity, from 0 to 1.
 
-    It takes 1 µs for each name and 0.1 s beyond that at most.
+    It takes 1 µs for each name, and at most 0.1 s more.
     """
     if len(word) > _LONGEST:
         return []
@@ -29,7 +29,7 @@ def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0
 
 
 def _shared(one: str, other: str) -> int:
-    """Return how many characters two words share at their beginning and end."""
+    """Return the number of characters that two words share at their beginning and end."""
     shortest = min(len(one), len(other))
     begin = 0
     while begin < shortest and one[begin] == other[begin]:

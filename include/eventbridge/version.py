@@ -1,4 +1,4 @@
-"""The distribution's name and version, in a module of their own so that reading them imports nothing else."""
+"""The distribution's name and version, in a separate module so that reading them imports nothing else."""
 
 from __future__ import annotations
 
