@@ -1,1 +1,1 @@
-"""The databases that a ledger may be kept in: an engine each, which alone knows that database."""
+"""The databases that can hold a ledger: one engine each, the only code specific to that database."""

@@ -1,4 +1,4 @@
-"""Statements as text, compiled once in a process and not once for each ledger that is opened."""
+"""Statements as text, compiled once per process and not once for each opened ledger."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from sqlalchemy.util import LRUCache
 
-#: More than there are statements of one kind of database.
+#: More than the number of statements of one kind of database.
 _STATEMENTS: Final = 1_000
 
 
 class CompiledStatements(LRUCache[Any, Any]):
-    """What SQLAlchemy has compiled for one kind of database; see its execution option `compiled_cache`.
+    """The statements that SQLAlchemy has compiled for one kind of database; see its execution option `compiled_cache`.
 
-    Its keys begin with the dialect of one engine, which is left out: engines of a kind are set up alike.
+    SQLAlchemy's keys begin with the dialect of one engine, which is left out: engines of a kind have the same setup.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Ledgers in a PostgreSQL database: any number of hosts and writers, locks by row."""
+"""Ledgers in a PostgreSQL database: any number of hosts and writers, row locks."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock
 from eventbridge.ledger.engines.postgresql_remedies import REMEDIES
 from eventbridge.server_away import NOTICES_DEATH, may_come_back
 
-#: The driver, whatever the URL calls it.
+#: The driver, whatever driver the URL names.
 _DRIVER = "postgresql+psycopg"
 _COMPILED = {"compiled_cache": CompiledStatements()}
 
-#: So long a process that connects waits for a server that is not up; one that was connected waits as for a lock.
+#: How long a new connection waits for a server that is down; a process that was connected waits as for a lock.
 _OPENING_SECONDS = 5.0
 
-#: No statement of the ledger takes so long: each reads or changes a bounded number of rows, found by an index.
+#: The statement limit. No statement of the ledger takes so long: each reads or changes a bounded number of rows by an
+#: index.
 _STATEMENT_SECONDS = 120.0
 
-#: A process that is stopped inside a transaction loses it, and its locks, after so long: no transaction waits for
-#: anything but the database.
+#: A process that is stopped inside a transaction loses it, and its locks, after this time: a transaction waits only for
+#: the database.
 _STOPPED_SECONDS = 60.0
 
-#: Which advisory lock of the database keeps two from migrating at once: any number that nobody else takes.
+#: The advisory lock that keeps two processes from migrating at once: any number that no other program uses.
 _MIGRATION_LOCK = 5_311_007_322_684_716_161
 
-#: SQLSTATEs of transactions that the server has undone, and that have better luck when they are run again.
+#: SQLSTATEs of transactions that the server has rolled back and that may succeed when they run again.
 _UNDONE = frozenset(
     {
         "40001",  # serialization_failure
@@ -49,8 +50,8 @@ _UNDONE = frozenset(
     }
 )
 
-#: What psycopg says that meets a connection's end before libpq has, and then of the rollback: SQLAlchemy takes the
-#: connection for whole.
+#: Messages of psycopg if it meets a connection's end before libpq does, also for the rollback: SQLAlchemy then
+#: considers the connection intact.
 _CUT_OFF = ("connection socket closed", "another command is already in progress")
 
 
@@ -59,13 +60,13 @@ class PostgresqlEngine:
 
     spans_hosts = True
     migrates_when_opened = False
-    # READ COMMITTED, whatever the server's default is: each statement sees what others have committed by then. That is
-    # what `plan_batch` stands on. Its insert waits for the commit of the batch before, and the offsets that it reads
-    # after that must be those which this commit moved: by the snapshot of an earlier moment, as REPEATABLE READ and
-    # SERIALIZABLE have it, it would plan the same offsets a second time, or be refused and have to begin again.
-    # What a transaction decides by is locked (FOR SHARE, FOR UPDATE) or compared and set.
+    # READ COMMITTED, whatever the server's default is: each statement sees the commits of others so far. `plan_batch`
+    # depends on it: its insert waits for the commit of the previous batch, and the offsets that it then reads must
+    # be those that this commit moved. With an earlier snapshot, as in REPEATABLE READ and SERIALIZABLE, it would plan
+    # the same offsets again, or be refused and have to restart.
+    # Rows on which a transaction decides are locked (FOR SHARE, FOR UPDATE) or compared and set.
     begin_writing = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-    # One moment of the ledger for all queries of a transaction; it waits for no writer, and none waits for it.
+    # One moment of the ledger for all queries of a transaction; it neither waits for writers nor blocks them.
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     bounds_readers = False
     remedies: Sequence[tuple[str, str]] = REMEDIES
@@ -86,41 +87,41 @@ class PostgresqlEngine:
             except OperationalError as error:
                 if time.monotonic() > until or not may_come_back(str(error.orig)):
                     raise
-                time.sleep(random.uniform(0.05, 0.25))  # not all at once, when it is back
+                time.sleep(random.uniform(0.05, 0.25))  # random, so that processes do not all return at once
             else:
                 self._was_connected = True
                 return connection
 
     def turn_to_write(self) -> AbstractContextManager[None]:
-        """Do nothing: rows are locked as they are written."""
+        """Do nothing: writes lock their rows."""
         return nullcontext()
 
     @contextmanager
     def migrating(self, connection: Connection) -> Iterator[None]:
-        """Keep others out by an advisory lock; afterwards have text compared byte by byte, as SQLite does."""
+        """Exclude others by an advisory lock; afterwards make text columns compare byte by byte, as in SQLite."""
         self._prove_encoding(connection)
-        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # an index of many rows takes its time
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # an index of many rows takes long
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
         yield
         _compare_bytes(connection)
 
     def now(self) -> datetime:
-        """Return the server's time: the host's plus a difference that is measured once a minute."""
+        """Return the server's time: the host's time plus a difference that is measured once a minute."""
         return self._clock.now()
 
     def last_number(self, connection: Connection, table: str, column: str) -> int:
-        """Return the last number that was given."""
+        """Return the last generated number."""
         sequence = f"pg_sequence_last_value(pg_get_serial_sequence('{table}', '{column}')::regclass)"
         return int(connection.exec_driver_sql(f"SELECT coalesce({sequence}, 0)").scalar_one())
 
     def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
-        """Have no number up to this one be given."""
+        """Let no number up to this one be generated."""
         if number:
             sequence = f"pg_get_serial_sequence('{table}', '{column}')"
             connection.exec_driver_sql(f"SELECT setval({sequence}, {number:d})")
 
     def may_run_again(self, error: BaseException) -> bool:
-        """Return whether the server has undone the transaction, or the connection was lost before the commit."""
+        """Return whether the server rolled the transaction back, or the connection was lost before the commit."""
         if not isinstance(error, DBAPIError):
             return False
         if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _UNDONE:
@@ -128,11 +129,11 @@ class PostgresqlEngine:
         return any(words in str(error.orig) for words in _CUT_OFF)
 
     def is_full(self, cause: str) -> bool:
-        """Return False: the disk is the server's, of which `remedies` tells."""
+        """Return False: the disk belongs to the server, and `remedies` covers it."""
         return False
 
     def reader(self, limit_seconds: float) -> Engine:
-        """Return what opens connections that cannot change the ledger; connecting itself may take two seconds."""
+        """Return a factory of read-only connections; connecting itself may take two seconds."""
         options = {"connect_timeout": 2, "autocommit": True}
         pool = create_engine(
             self.url, execution_options=_COMPILED, poolclass=NullPool, connect_args=options, use_native_hstore=False
@@ -143,7 +144,7 @@ class PostgresqlEngine:
 
     @cached_property
     def _pool(self) -> Engine:
-        # Transactions begin where the ledger says so: to the driver each statement is one of its own.
+        # The ledger begins transactions explicitly: for the driver each statement is its own transaction.
         options: dict[str, Any] = {
             "autocommit": True,
             "application_name": "eventbridge",
@@ -176,12 +177,12 @@ class PostgresqlEngine:
             )
 
 
-#: What a commit has responded survives a crash of the server, be its default another.
+#: An acknowledged commit survives a crash of the server, whatever its default is.
 _DURABLE = "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)"
 
 
 def _set_up(limits: dict[str, float], read_only: str, connection: Any, _record: object) -> None:
-    """Set limits of a session in seconds; by a statement and not as start parameters, which poolers refuse."""
+    """Set limits of a session in seconds, by a statement: poolers refuse them as start parameters."""
     wanted = {name: str(max(1, round(seconds * 1000))) for name, seconds in limits.items()}
     wanted |= {"default_transaction_read_only": read_only}
     calls = ", ".join(["set_config(%s, %s, false)"] * len(wanted))
@@ -189,10 +190,10 @@ def _set_up(limits: dict[str, float], read_only: str, connection: Any, _record: 
 
 
 def _compare_bytes(connection: Connection) -> None:
-    """Give every text column that has another one the collation "C": the order that SQLite and Python know.
+    """Set the collation of every text column to "C", the order of SQLite and Python.
 
-    By the language of a database "a-10" may come before "a-2", or "B" after "a", and another version of its library
-    may order otherwise than an index that is there.
+    In the language of a database "a-10" may sort before "a-2", or "B" after "a", and another version of its library may
+    sort differently from an existing index.
     """
     columns = connection.exec_driver_sql(
         "SELECT table_name, column_name FROM information_schema.columns JOIN information_schema.tables "

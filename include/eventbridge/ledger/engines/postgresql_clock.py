@@ -1,4 +1,4 @@
-"""The time by a PostgreSQL server's clock, without asking it each time."""
+"""The time of a PostgreSQL server's clock, without a query each time."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from eventbridge.errors import LedgerError
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.remedies import ledger_errors
 
-#: Counts on while the machine sleeps, where there is such a clock.
+#: A clock that also advances while the machine sleeps, if there is one.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-#: How old a measurement may get: two clocks drift apart by some microseconds a second.
+#: The maximum age of a measurement: two clocks drift apart by some microseconds a second.
 _KEPT_SECONDS = 60.0
 
-#: How soon a server that did not respond is asked again, while the last measurement is used.
+#: How soon a server that did not respond is queried again, while the last measurement is used.
 _AGAIN_SECONDS = 5.0
 
-#: How long a server may take to say the time again.
+#: How long a server may take to return the time again.
 _RESPONSE_SECONDS = 2.0
 
 
 class PostgresqlClock:
-    """A server's clock as a difference to this host's; used by any thread.
+    """A server's clock as a difference from this host's clock; thread-safe.
 
-    The host's is the one that counts on while the machine sleeps and that nobody can set.
+    The host's clock is the one that advances while the machine sleeps and that cannot be set.
     """
 
     def __init__(self, engine: LedgerEngine) -> None:
@@ -39,7 +39,7 @@ class PostgresqlClock:
         self._due = 0.0
 
     def now(self) -> datetime:
-        """Return the server's time, aware, in UTC; raises LedgerError if it was never measured and cannot be."""
+        """Return the server's time, aware, in UTC; raises LedgerError if it was never measured and cannot be now."""
         measured = self._measured
         if measured is None or _elapsed() >= self._due:
             measured = self._measure()
@@ -53,7 +53,7 @@ class PostgresqlClock:
     def _measure(self) -> tuple[datetime, float]:
         if not self._lock.acquire(blocking=self._measured is None):
             assert self._measured is not None
-            return self._measured  # another thread is at it
+            return self._measured  # another thread measures it
         try:
             if self._measured is None or _elapsed() >= self._due:
                 self._measured, self._due = self._ask(self._measured is None), _elapsed() + _KEPT_SECONDS
@@ -67,7 +67,7 @@ class PostgresqlClock:
         return self._measured
 
     def _ask(self, patient: bool) -> tuple[datetime, float]:
-        """Ask the server; only a `patient` caller waits for one that is away: pushes go on by the last measurement."""
+        """Query the server; only a `patient` caller waits for one that is down: pushes use the last measurement."""
         with ledger_errors(self._engine):
             connection = self._engine.connect() if patient else self._reader.connect()
             try:

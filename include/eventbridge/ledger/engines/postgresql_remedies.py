@@ -1,4 +1,4 @@
-"""What PostgreSQL's messages mean, and what to do about them."""
+"""Meanings and remedies of PostgreSQL's messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 _REACH = "Make sure that the server is up and can be reached from this host (`pg_isready -h {host} -p {port}`)"
 _ACTIVITY = "`SELECT pid, state, query FROM pg_stat_activity WHERE datname = current_database()`"
 
-#: Words of a message -> what to do; the first that occurs counts.
+#: Text in a message -> remedy; the first match counts.
 REMEDIES: Sequence[tuple[str, str]] = (
     (
         "password authentication failed",

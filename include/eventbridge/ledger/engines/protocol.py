@@ -1,6 +1,6 @@
-"""What the ledger asks of a database beyond SQL: how transactions begin, whose turn it is, the time, what errors mean.
+"""The interface of a database beyond SQL: how transactions begin, the write lock, the time, the meaning of errors.
 
-Everything else of the ledger is the same for every database; `contracts/ledger_contract.py` is what each must keep.
+The rest of the ledger is the same for every database; each must satisfy `contracts/ledger_contract.py`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from sqlalchemy import URL, Connection, Engine
 
 
 class LedgerEngine(Protocol):
-    """One database of one kind; made of a URL, opens nothing before `connect`, and is used by any thread."""
+    """One database of one kind, made from a URL; it opens nothing before `connect`, and any thread may use it."""
 
     url: URL
     #: Whether processes of several hosts may share a ledger.
     spans_hosts: bool
     #: Whether opening a ledger migrates its tables; if not, only `eventbridge ledger migrate` does.
     migrates_when_opened: bool
-    #: The statement that a transaction begins with that changes the ledger, and one that only reads.
+    #: The first statements of a transaction that changes the ledger, and of one that only reads.
     begin_writing: str
     begin_reading: str
     #: Whether a reader's own limit bounds every wait of its queries; if not, the caller must bound it.
     bounds_readers: bool
-    #: Words of the database's messages -> what to do; the first that occurs counts.
+    #: Text in the database's messages -> remedy; the first match counts.
     #: May name {file}, {folder}, {url}, {host}, {port}.
     remedies: Sequence[tuple[str, str]]
 
@@ -34,28 +34,28 @@ class LedgerEngine(Protocol):
         """Open a connection on which `begin_writing` and `begin_reading` begin transactions."""
 
     def turn_to_write(self) -> AbstractContextManager[None]:
-        """Keep other writers out where the database does not by itself; raises LedgerError when it takes too long."""
+        """Exclude other writers if the database does not do so itself; raises LedgerError when it takes too long."""
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
-        """Keep other processes from migrating until the transaction ends, and finish the tables that the block made."""
+        """Keep other processes from migrating until the transaction ends, and finish the tables made in the block."""
 
     def now(self) -> datetime:
-        """Return the time by the database's clock, aware, in UTC; asked for each delivery, so it must be cheap."""
+        """Return the time of the database's clock, aware, in UTC; called for each delivery, so it must be cheap."""
 
     def last_number(self, connection: Connection, table: str, column: str) -> int:
-        """Return the last number that the database gave to a row of a table, 0 if it gave none."""
+        """Return the last number that the database generated for a row of a table, 0 if there is none."""
 
     def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
-        """Have the database give no number up to this one to a row of a table."""
+        """Let the database generate no number up to this one for a row of a table."""
 
     def may_run_again(self, error: BaseException) -> bool:
         """Return whether a transaction that ended with this error, before its commit, can be run again at once."""
 
     def is_full(self, cause: str) -> bool:
-        """Return whether a message means that there is no room left."""
+        """Return whether a message means that no space is left."""
 
     def reader(self, limit_seconds: float) -> Engine:
-        """Return what opens connections that cannot change the ledger and wait at most so long for it.
+        """Return a factory of connections that cannot change the ledger and wait at most so long for it.
 
-        Raises FileNotFoundError for a ledger that is not there, and makes none.
+        Raises FileNotFoundError if the ledger does not exist, and creates none.
         """

@@ -1,4 +1,4 @@
-"""Which engine a ledger's URL names: the one place that knows them all."""
+"""The registry of engines, by the scheme of a ledger's URL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.ledger.engines.sqlite import SqliteEngine
 
 BUSY_TIMEOUT_SECONDS = 30.0
 
-#: Scheme of the URL, without a driver -> what makes the engine of the URL and of the seconds that a writer waits.
+#: Scheme of the URL, without a driver -> factory of the engine from the URL and the seconds that a writer waits.
 ENGINES: Mapping[str, Callable[[URL, float], LedgerEngine]] = {
     "sqlite": SqliteEngine,
     "postgresql": PostgresqlEngine,
@@ -25,10 +25,10 @@ _SET_URL = "Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file> or postgresql://<user
 
 
 def engine_of(text: str, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> LedgerEngine:
-    """Return the engine of a ledger's URL; raises SettingsError for what cannot hold a ledger."""
+    """Return the engine of a ledger's URL; raises SettingsError for a URL that cannot hold a ledger."""
     try:
         url = make_url(text)
-    except (ArgumentError, ValueError):  # what it says may hold a password
+    except (ArgumentError, ValueError):  # its message may hold a password
         raise SettingsError(f"The ledger's URL cannot be read as one. {_SET_URL}") from None
     scheme = url.drivername.partition("+")[0]
     shown = url.render_as_string(hide_password=True)

@@ -29,7 +29,7 @@ class SqliteEngine:
 
     spans_hosts = False
     migrates_when_opened = True
-    # The lock at once: a transaction that began by reading could not get it without starting over.
+    # It takes the lock at once: a transaction that began by reading could not get it without a restart.
     begin_writing = "BEGIN IMMEDIATE"
     begin_reading = "BEGIN"
     bounds_readers = True
@@ -65,7 +65,7 @@ class SqliteEngine:
             raise SettingsError(
                 "A ledger in memory is lost with its process. Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file>."
             )
-        # a process may change its folder between two connections
+        # a process may change its working folder between two connections
         self.url = url.set(database=str(Path(str(url.database)).absolute()))
         self._file = Path(str(self.url.database))
         self._busy_timeout_seconds = busy_timeout_seconds
@@ -76,14 +76,14 @@ class SqliteEngine:
             close_to_others(each)
 
     def connect(self) -> Connection:
-        """Open a connection; the file is made if it is not there, for its owner alone."""
+        """Open a connection; create the file, accessible to its owner only, if it does not exist."""
         if not self._file.exists():
-            with suppress(OSError):  # SQLite says better what is wrong
+            with suppress(OSError):  # SQLite has a better message
                 os.close(open_private(self._file, os.O_RDWR))
         return self._pool.connect()
 
     def turn_to_write(self) -> AbstractContextManager[None]:
-        """Keep out all other writers, by a lock on `<file>.lock`."""
+        """Exclude all other writers, by a lock on `<file>.lock`."""
         return turn_to_write(self._file, self._busy_timeout_seconds)
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
@@ -91,30 +91,30 @@ class SqliteEngine:
         return nullcontext()
 
     def now(self) -> datetime:
-        """Return the host's time: SQLite has no clock but that of the one host that uses the file."""
+        """Return the host's time: SQLite's only clock is that of the one host that uses the file."""
         return datetime.now(UTC)
 
     def last_number(self, connection: Connection, table: str, column: str) -> int:
-        """Return the last number that was given."""
+        """Return the last generated number."""
         found = connection.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).scalar()
         return int(found or 0)
 
     def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
-        """Have no number up to this one be given."""
+        """Let no number up to this one be generated."""
         connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
         connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
 
     def may_run_again(self, error: BaseException) -> bool:
-        """Return False: a file has no connection to lose, and a single writer no circle to wait in."""
+        """Return False: a file has no connection to lose, and a single writer cannot deadlock."""
         return False
 
     def is_full(self, cause: str) -> bool:
-        """Return whether the disk is full, which SQLite may also tell as an I/O error."""
+        """Return whether the disk is full, which SQLite may also report as an I/O error."""
         return FULL in cause or (_IO_ERROR in cause and is_full(self._file))
 
     def reader(self, limit_seconds: float) -> Engine:
-        """Return what opens read-only connections, which SQLite itself lets wait at most so long."""
-        if not self._file.exists():  # SQLite would make an empty one
+        """Return a factory of read-only connections; SQLite itself limits their waits."""
+        if not self._file.exists():  # SQLite would create an empty one
             raise FileNotFoundError(f"there is no ledger at {self._file}")
         # NullPool: processes that fork from this one must not share its connection
         pool = create_engine(self.url, execution_options=_COMPILED, poolclass=NullPool)
@@ -123,7 +123,7 @@ class SqliteEngine:
 
 
 def _set_up(patience_seconds: float, connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # transactions begin where the ledger says so
+    connection.isolation_level = None  # the ledger begins transactions explicitly
     cursor = connection.cursor()
     _keep_a_log_ahead(cursor, patience_seconds)
     cursor.execute("PRAGMA synchronous = FULL")
@@ -137,9 +137,9 @@ def _only_read(limit_seconds: float, connection: Any, _record: object) -> None:
 
 
 def _keep_a_log_ahead(cursor: Any, patience_seconds: float) -> None:
-    """Switch a new file to a write-ahead log, which only one connection can do at a time.
+    """Switch a new file to a write-ahead log; only one connection can do this at a time.
 
-    SQLite refuses the others at once, whatever the busy timeout: they would wait for one another.
+    SQLite refuses the others at once, whatever the busy timeout, because they would deadlock.
     """
     until = time.monotonic() + patience_seconds
     while True:

@@ -1,4 +1,4 @@
-"""Whose turn it is to write to a ledger that is a file."""
+"""The write lock of a ledger in a file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ UNOPENABLE = "unable to open database file"
 
 @contextmanager
 def turn_to_write(file: Path, timeout_seconds: float) -> Iterator[None]:
-    """Keep all other writers out, of this process and of others, by a lock on `<file>.lock`; raises DatabaseFailure.
+    """Exclude all other writers, of this and other processes, by a lock on `<file>.lock`; raises DatabaseFailure.
 
     SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
     can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Checkpoints run at the end of a
-    commit, so under this lock both have their turn. It also waits in finer steps than SQLite does.
+    commit, so this lock separates both. It also waits in finer steps than SQLite does.
     """
     try:
         descriptor = open_private(f"{file}.lock", os.O_RDWR)

@@ -1,5 +1,5 @@
-"""Every statement of the ledger, by name, in one file a noun; what varies with its filters is a function.
+"""All statements of the ledger, by name, in one file a noun; a statement that varies with its filters is a function.
 
-All of them are the same for SQLite and PostgreSQL. A row that a transaction decides by is read `FOR SHARE`:
-PostgreSQL then keeps it as it is until the transaction ends; in SQLite the transaction has the database to itself.
+They are the same for SQLite and PostgreSQL. A row on which a transaction decides is read `FOR SHARE`: PostgreSQL then
+keeps it unchanged until the transaction ends; in SQLite the transaction has exclusive use of the database.
 """

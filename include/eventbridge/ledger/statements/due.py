@@ -1,7 +1,7 @@
 """Statements about pending deliveries that are due.
 
-The watcher asks them several times a second, so none may cost what is pending: not what is due later, and not what is
-due either. Each enters an index once for each kind of row, or reads a bounded number of rows.
+The watcher runs them several times a second, so their cost must not grow with the number of pending rows, due or not.
+Each enters an index once for each kind of row, or reads a bounded number of rows.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from eventbridge.ledger.tables import (
     target_status,
 )
 
-#: How many of the rows that are due longest are looked at one by one, before targets are.
+#: How many of the longest due rows are examined one by one, before targets are.
 FIRST_ROWS = 100
-#: Of how many due rows the smallest are taken where the smallest are asked for.
+#: The number of due rows among which the smallest are chosen.
 SMALLEST_OF = 1_000
 
 _NOW = bindparam("now", type_=UtcTime)
@@ -60,7 +60,7 @@ def _left_alone(rows: FromClause) -> ColumnElement[bool]:
 
 
 def _due_by_now(rows: FromClause) -> ColumnElement[bool]:
-    """Return the condition as one that no index is searched by: another column of the same row finds it."""
+    """Return the condition in a form that searches no index: another column of the same row finds it."""
     return type_coerce(rows.c.due_at, BigInteger) + 0 <= _NOW
 
 
@@ -83,18 +83,18 @@ _can_go = ~_left_alone(_first) | (_first.c.expires_at <= _NOW) | (_first.c.held 
 #: How many of the first due rows there are, and how many of them can be delivered or dead-lettered.
 FIRST_DUE = select(func.count().label("seen"), func.coalesce(func.sum(case((_can_go, 1), else_=0)), 0).label("can_go"))
 
-#: One row that waits, for whatever, or that a batch under way has taken up.
+#: One row that waits, for any reason, or that an uncommitted batch has taken.
 ONE_WAITING = select(pending.c.pending_id).where(WAITING).limit(1)
 
-#: One row that a batch under way has taken up.
+#: One row that an uncommitted batch has taken.
 ONE_TAKEN = select(pending.c.pending_id).where(TAKEN).limit(1)
 
 
-@cache  # to put it together takes longer than to run it
+@cache  # building it takes longer than running it
 def due_targets(runner: str | None) -> Select[Any]:
     """Return the query for targets with deliveries due by `now`, the longest waiting first; see `due_pending`.
 
-    A target that is left alone waits since what is past its age was due, that which passed it first.
+    For a target to which nothing is sent, the wait begins when its first expired row passed its age.
     """
     one = one_of_each(SCHEDULED_KIND, SCHEDULED)
     same = pending.alias("same")
@@ -115,7 +115,7 @@ def due_targets(runner: str | None) -> Select[Any]:
     )
     if runner is not None:
         found = found.where(pending.c.runner == runner)
-    # Materialized, or SQLite finds each time once more wherever it is named.
+    # Materialized; otherwise SQLite evaluates it at each use.
     due = found.cte("due").prefix_with("MATERIALIZED")
     first_due_at = func.min(due.c.due_at)
     return (
@@ -133,8 +133,8 @@ def _value(query: Select[Any]) -> Any:
 def due_pending(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> Select[Any]:
     """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
 
-    Of a target that is left alone (`alone`) only what is past its age, or held its reason, and can only be
-    dead-lettered.
+    For a target to which nothing is sent (`alone`), only rows that are past their age, or that keep their hold reason,
+    and can only be dead-lettered.
     """
     found = select(pending).where(SCHEDULED, _TARGET, pending.c.due_at <= _NOW)
     if alone:
@@ -156,13 +156,13 @@ def due_pending(limit: int, runner: str | None, *, smallest: bool = False, alone
 
 
 def _any_of(queries: list[Select[Any]], limit: int, runner: str | None) -> Select[Any]:
-    """Return the query for the ids that any of some queries finds, at most so many of each."""
+    """Return the query for the ids of several queries, a bounded number of each."""
     limited = [(each if runner is None else each.where(pending.c.runner == runner)).limit(limit) for each in queries]
     return select(union_all(*(select(each.subquery().c.pending_id) for each in limited)).subquery().c.pending_id)
 
 
 def due_of_ordered(limit: int) -> Select[Any]:
-    """Return the query for due rows of an ordered target: what was tried first, then the longest waiting."""
+    """Return the query for due rows of an ordered target: tried ones first, then the longest waiting."""
     due = select(pending.c.pending_id).where(_TARGET, pending.c.due_at <= _NOW).order_by(pending.c.due_at)
     return (
         select(pending)
@@ -174,7 +174,7 @@ def due_of_ordered(limit: int) -> Select[Any]:
     )
 
 
-#: Targets of which batches under way have taken rows, by one row of each.
+#: Targets of which uncommitted batches have taken rows, with one row of each.
 TAKEN_TARGETS = select(pending.c.rule, pending.c.target).where(
     pending.c.pending_id == one_of_each([pending.c.rule, pending.c.target], TAKEN).c.pending_id
 )

@@ -1,4 +1,4 @@
-"""Inserts: of a row that must be new, may exist, adds to an existing row, or replaces it."""
+"""Inserts of a row that must be new, that may exist, that adds to an existing row, or that replaces it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def insert(table: Table) -> Insert:
 
 
 def insert_or_skip(table: Table) -> Insert:
-    """Return the statement that adds the rows that are new; its row count says how many were.
+    """Return the statement that adds only new rows; its row count is their number.
 
-    PostgreSQL's construct, as SQLite's compiler takes it too but not the other way round.
+    It uses PostgreSQL's construct, which SQLite's compiler accepts too; the reverse does not work.
     """
     return postgresql.insert(table).on_conflict_do_nothing().inline().execution_options(preserve_rowcount=True)
 
 
 def insert_or_add(table: Table, sums: Collection[str], rows: Select[Any] | None = None) -> Insert:
-    """Return the statement that adds rows or, to those that are there, the numbers of the columns `sums`.
+    """Return the statement that adds new rows, and adds the numbers of the columns `sums` to existing rows.
 
-    `rows`: what is inserted, with all columns in their order; None: what is given when it is run.
+    `rows`: the source of the rows, with all columns in order; None: the parameters of the execution.
     """
     made = postgresql.insert(table)
     if rows is not None:
@@ -35,7 +35,7 @@ def insert_or_add(table: Table, sums: Collection[str], rows: Select[Any] | None 
 
 
 def insert_or_set(table: Table) -> Insert:
-    """Return the statement that adds a row or, to one that is there, gives the columns that are not of its key."""
+    """Return the statement that adds a row, or replaces the columns outside the key of an existing row."""
     made = postgresql.insert(table)
     key = list(table.primary_key)
     given = {column.name: made.excluded[column.name] for column in table.columns if column not in key}

@@ -1,7 +1,7 @@
-"""One row of each kind, read off an index: what databases call a loose index scan, and neither of ours does itself.
+"""Reads one row of each kind from an index: a loose index scan, which neither SQLite nor PostgreSQL does by itself.
 
-`SELECT DISTINCT` reads every row. Here the index is entered once for each kind: at its first row, then at the first
-one behind the kind that was found, and so on. That costs what the kinds are, however many rows there are of each.
+`SELECT DISTINCT` reads every row. Here the index is entered once for each kind: at its first row, then at the first row
+after the kind that was found, and so on. The cost grows with the number of kinds, not with their rows.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from sqlalchemy.sql.util import ClauseAdapter
 def one_of_each(kind: Sequence[Column[Any]], condition: ColumnElement[bool]) -> CTE:
     """Return the query for the ids of a table's rows that meet a condition, one of each kind, and a last one, null.
 
-    `kind` is columns of one table that are never null where the condition is met; its id is a single column. Cheap
-    only by an index of the rows that meet it, in the order of the columns of `kind`, behind those that the condition
-    gives one value.
+    `kind` names columns of one table that are never null in rows that meet the condition; the table's id is a single
+    column. It is cheap only with an index of those rows in the order of the columns of `kind`, after columns to which
+    the condition gives one value.
     """
     table = kind[0].table
     (row_id,) = table.primary_key
     here = table.alias("here")
     first = select(row_id).where(condition).order_by(*kind).limit(1).scalar_subquery()
     found = select(first.label(row_id.name)).cte("one_of_each", recursive=True)
-    # With the last column greater, else with the one before it, and so on, each a search. Rows could be compared as a
-    # whole, (a, b) > (1, 2), but SQLite enters its index at the first that is equal, and reads all of them.
+    # The last column is greater, else the one before it, and so on, each in one search. A row comparison such as
+    # (a, b) > (1, 2) would work, but SQLite enters its index at the first equal row and reads all of them.
     following = [_behind(here, row_id, kind[:length], kind, condition) for length in range(len(kind), 0, -1)]
     next_one = func.coalesce(*following) if len(following) > 1 else following[0]
     return found.union_all(select(next_one).where(here.c[row_id.name] == found.c[row_id.name]))
 
 
 def on(table: FromClause, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Return a condition on a table as one on an alias of it."""
+    """Return a condition on a table as a condition on an alias of it."""
     return ClauseAdapter(table).traverse(condition)
 
 

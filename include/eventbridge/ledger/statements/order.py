@@ -1,4 +1,4 @@
-"""Statements about ordered targets: what is open of them, who may send what of a shard, at what a rule is on hold."""
+"""Statements about ordered targets: their open rows, the leases of their shards, the rows that hold a rule."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ SHARD_TAKEN = select(pending.c.pending_id).where(
     pending.c.pending_id.in_(bindparam("ids", expanding=True)), pending.c.order_shard.is_not(None), _TAKEN_OF_THAT_SHARD
 )
 
-#: What is open of an ordered target, taken or not.
+#: The open rows of an ordered target, taken or not.
 OPEN_OF_TARGET = (
     select(pending).where(_TARGET, WAITING, pending.c.order_shard.is_not(None)).order_by(pending.c.pending_id)
 )
 
-#: What is open of one shard of an ordered target, taken or not.
+#: The open rows of one shard of an ordered target, taken or not.
 OPEN_OF_SHARD = OPEN_OF_TARGET.where(pending.c.order_shard == bindparam("of_shard", type_=Integer))
 
-#: The shards of a target that batches have taken rows of.
+#: The shards of a target from which batches have taken rows.
 SHARDS_TAKEN = select(pending.c.order_shard).where(_TARGET, TAKEN, pending.c.order_shard.is_not(None)).distinct()
 
 _one = one_of_each([pending.c.order_shard], _TARGET & UNTAKEN_IN_ORDER)
@@ -50,7 +50,7 @@ _UNTAKEN_OF_THAT_SHARD = _IN_THAT_SHARD & on(_other, UNTAKEN_IN_ORDER)
 SHARDS_ON_HOLD = select(pending.c.order_shard).where(
     pending.c.pending_id == _one.c.pending_id,
     ~_TAKEN_OF_THAT_SHARD,
-    # what is not on hold for it lies before or behind what is, which may be any number of rows: each is one search
+    # rows with another hold reason sort before or after rows with this one, which may be many: each side is one search
     ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state > "on_hold"),
     ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state == "on_hold", _other.c.held < _BECAUSE),
     ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state == "on_hold", _other.c.held > _BECAUSE),
@@ -59,17 +59,17 @@ SHARDS_ON_HOLD = select(pending.c.order_shard).where(
 #: The first lease of a shard.
 FIRST_LEASE = insert_or_skip(order_shard)
 
-#: Takes a lease that nobody has, or makes one's own longer.
+#: Acquires a free lease, or extends the holder's.
 TAKE_LEASE = (
     update(order_shard)
     .where(_SHARD, _MINE | (order_shard.c.lease_until <= _NOW))
     .values(lease_holder=bindparam("holder"), lease_until=bindparam("until", type_=UtcTime))
 )
 
-#: Ends one's own lease.
+#: Ends the holder's lease.
 END_LEASE = update(order_shard).where(_SHARD, _MINE).values(lease_until=_NOW)
 
-#: The leases of a target that have not run out.
+#: The unexpired leases of a target.
 LEASES = select(order_shard.c.shard, order_shard.c.lease_holder).where(
     order_shard.c.rule == bindparam("of_rule"),
     order_shard.c.target == bindparam("of_target"),
@@ -78,7 +78,7 @@ LEASES = select(order_shard.c.shard, order_shard.c.lease_holder).where(
 
 _ON_HOLD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(pending.c.on_hold_since, BigInteger)
 
-#: Makes due what of a shard waits behind its keys; the time it waited does not count towards its age.
+#: Makes due the rows of a shard that wait behind their keys; their wait does not count towards their age.
 RELEASE_SHARD = (
     update(pending)
     .where(
@@ -105,7 +105,7 @@ ON_HOLD_OF_RULE = (
     .order_by(pending.c.pending_id)
 )
 
-#: Notes at a row on hold what a person said to it, and makes it due: the note stays, so that it is not on hold again.
+#: Records a person's decision on a row on hold and makes it due: the record stays, so it is not put on hold again.
 MARK_ON_HOLD = (
     update(pending)
     .where(pending.c.pending_id == bindparam("of_row"), ON_HOLD, pending.c.held == _BECAUSE)

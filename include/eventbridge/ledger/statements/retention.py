@@ -1,4 +1,4 @@
-"""Statements about what is past its retention, who still needs it, and its removal."""
+"""Statements about expired batches, the needs that keep them, and their removal."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ WAITS = (
 
 
 def _kept_whole(batch_id: Any) -> ColumnElement[bool]:
-    """Return whether a batch is kept whole, as a look at that row: joined, SQLite would read all that are."""
+    """Return the condition that a batch is kept whole, as a lookup of its row: in a join SQLite would read all such."""
     return select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
 
 
@@ -116,7 +116,7 @@ NAMED_AS_TAKER = union_all(
 
 _other = batch.alias("other")
 _of_group = (
-    _other.c.kept.in_(list(STEPS)),  # so that the index is used, whose first column it is
+    _other.c.kept.in_(list(STEPS)),  # so that the index, whose first column it is, is used
     _other.c.runner == bindparam("of_runner"),
     _other.c.bus == bindparam("of_bus"),
     _other.c.kind == bindparam("of_kind"),
@@ -222,7 +222,7 @@ DROP_BATCH = delete(batch).where(batch.c.batch_id == _OF_BATCH)
 
 
 def _some(table: Any, *where: Any) -> Delete:
-    """Return the statement that drops at most so many rows of a table."""
+    """Return the statement that deletes a bounded number of rows of a table."""
     key = tuple_(*table.primary_key)
     chosen = select(*table.primary_key).where(*where).limit(bindparam("most"))
     return delete(table).where(key.in_(chosen))
@@ -258,7 +258,7 @@ def groups(kept: Kept) -> Select[Any]:
     """Return the query for each runner and bus with a batch of which this is kept, in order; it reads a row of each."""
     one = one_of_each([batch.c.runner, batch.c.bus], batch.c.kept == word(kept))
     found = select(batch.c.runner, batch.c.bus).where(batch.c.batch_id == one.c.batch_id)
-    return found.order_by(batch.c.runner, batch.c.bus)  # what took something up goes first: its batch names no bus
+    return found.order_by(batch.c.runner, batch.c.bus)  # batches that took rows go first: they name no bus
 
 
 def expired(*, newest_first: bool, behind: bool) -> Select[Any]:
@@ -273,7 +273,7 @@ def expired(*, newest_first: bool, behind: bool) -> Select[Any]:
     if behind:
         last = tuple_(_TIME, _OF_BATCH, types=[UtcTime(), Text()])
         found = found.where(place < last if newest_first else place > last)
-    if not (behind and newest_first):  # of two upper bounds SQLite may enter the index at the wrong one
+    if not (behind and newest_first):  # with two upper bounds SQLite may enter the index at the wrong one
         found = found.where(batch.c.planned_at < bindparam("before", type_=UtcTime))
     order = (
         (batch.c.planned_at.desc(), batch.c.batch_id.desc()) if newest_first else (batch.c.planned_at, batch.c.batch_id)

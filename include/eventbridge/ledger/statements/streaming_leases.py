@@ -1,6 +1,4 @@
-"""Statements about streaming tasks, and about batches that are open: their ranges grow with what a streaming task
-delivers.
-"""
+"""Statements about streaming tasks, and about open batches, whose ranges grow as a streaming task delivers."""
 
 from __future__ import annotations
 
@@ -26,17 +24,17 @@ _NEXT = {column: case((_MINE, column), else_=nothing) for column, nothing in _NO
 #: The first streaming lease of a runner.
 FIRST_STREAMING_LEASE = insert_or_skip(streaming_lease)
 
-#: Takes a streaming lease that nobody has any more, or makes one's own longer.
+#: Acquires an expired streaming lease, or extends the holder's.
 ACQUIRE_STREAMING_LEASE = (
     update(streaming_lease)
     .where(_RUNNER, _MINE | (streaming_lease.c.until <= _NOW))
     .values({streaming_lease.c.holder: bindparam("by"), streaming_lease.c.until: _UNTIL, **_NEXT})
 )
 
-#: Ends one's own lease.
+#: Ends the holder's lease.
 RELEASE_STREAMING_LEASE = update(streaming_lease).where(_RUNNER, _MINE).values(until=_NOW)
 
-#: Notes which batch one's own streaming task has opened.
+#: Records the batch that the holder has opened.
 NOTE_OPEN_BATCH = update(streaming_lease).where(_RUNNER, _MINE).values(batch_id=bindparam("of_batch"))
 
 #: Records that the batch after the recorded one continues, independent of the holder of the lease.
@@ -49,12 +47,12 @@ NOTE_FOLLOWING = (
 #: The batch that was opened last.
 LAST_OPEN_BATCH = select(streaming_lease.c.batch_id).where(_RUNNER)
 
-#: Keeps one's own lease until the transaction ends, if it has not run out.
+#: Keeps the holder's lease until the transaction ends, if it has not expired.
 HOLD_STREAMING_LEASE = (
     update(streaming_lease).where(_RUNNER, _MINE, streaming_lease.c.until > _NOW).values(holder=bindparam("by"))
 )
 
-#: Asks for a standby for one's own lease.
+#: Requests a standby for the holder's lease.
 REQUEST_STANDBY = update(streaming_lease).where(_RUNNER, _MINE).values(wants_next=true())
 
 #: Registers, or keeps, the standby of a lease of another, unless there is another standby.
@@ -73,7 +71,7 @@ REGISTER_STANDBY = (
     .values(next_holder=bindparam("by"), next_until=_UNTIL)
 )
 
-#: Gives one's own lease, with the batch that it leaves, to the standby.
+#: Gives the holder's lease, with the batch that it leaves, to the standby.
 HAND_OVER_LEASE = (
     update(streaming_lease)
     .where(
@@ -93,10 +91,10 @@ HAND_OVER_LEASE = (
     )
 )
 
-#: The streaming lease of a runner that has not run out.
+#: The unexpired streaming lease of a runner.
 STREAMING_LEASE = select(streaming_lease).where(_RUNNER, streaming_lease.c.until > _NOW)
 
-#: Moves the end of a range on, or leaves it where it is; never back.
+#: Moves the end of a range forward or leaves it; never back.
 MOVE_END = (
     update(batch_range)
     .where(
@@ -109,7 +107,7 @@ MOVE_END = (
 
 _OF_BATCH = bindparam("of_batch", type_=Text)
 
-#: Whether a batch has taken something up, or has a file.
+#: Whether a batch has taken any event, or has a file.
 HAS_SOMETHING = select(
     or_(
         exists().where(batch_range.c.batch_id == _OF_BATCH, batch_range.c.end_offset > batch_range.c.start_offset),

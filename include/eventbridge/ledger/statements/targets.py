@@ -1,4 +1,4 @@
-"""Statements about how targets stand."""
+"""Statements about the statuses of targets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _STATUS = (target_status.c.rule == bindparam("of_rule")) & (target_status.c.targ
 _WINDOW = (target_window.c.rule == bindparam("of_rule")) & (target_window.c.target == bindparam("of_target"))
 _NOW = bindparam("now", type_=UtcTime)
 
-#: How the targets stand that were ever anything but ok.
+#: The statuses of targets that were not always ok.
 TARGET_STATUSES = select(target_status).order_by(target_status.c.rule, target_status.c.target)
 
-#: How a target stands, which it then does until the transaction ends.
+#: The status of a target, locked until the transaction ends.
 TARGET_STATUS = select(target_status).where(_STATUS).with_for_update()
 
-#: Notes how a target stands, unless something is noted already.
+#: Adds the status of a target, unless it has one.
 NOTE_TARGET_STATUS = insert_or_skip(target_status)
 
-#: Changes how a target stands.
+#: Changes the status of a target.
 CHANGE_TARGET_STATUS = (
     update(target_status)
     .where(_STATUS)
@@ -48,7 +48,7 @@ CLAIM_PROBE = (
     .values(until=bindparam("till", type_=UtcTime))
 )
 
-#: What a target's bucket holds, which it then does until the transaction ends.
+#: The content of a target's bucket, locked until the transaction ends.
 TOKENS = (
     select(target_tokens.c.count, target_tokens.c.at)
     .where(target_tokens.c.rule == bindparam("of_rule"), target_tokens.c.target == bindparam("of_target"))
@@ -58,7 +58,7 @@ TOKENS = (
 #: Makes a target's bucket, unless it exists.
 NOTE_TOKENS = insert_or_skip(target_tokens)
 
-#: Changes what a target's bucket holds.
+#: Changes the content of a target's bucket.
 CHANGE_TOKENS = (
     update(target_tokens)
     .where(target_tokens.c.rule == bindparam("of_rule"), target_tokens.c.target == bindparam("of_target"))

@@ -1,4 +1,4 @@
-"""Statements about the watcher: when it looked last."""
+"""Statements about the watcher: the time of its last look."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ FIRST_LOOK = insert_or_skip(watcher)
 #: Notes a look.
 LOOK = update(watcher).values(looked_at=bindparam("now", type_=UtcTime))
 
-#: When the watcher looked last.
+#: The time of the watcher's last look.
 LAST_LOOK = select(watcher.c.looked_at)
