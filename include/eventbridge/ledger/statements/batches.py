@@ -22,16 +22,16 @@ from eventbridge.ledger.tables import (
 
 _BATCH = batch.c.batch_id == bindparam("of_batch")
 _NOW = bindparam("now", type_=UtcTime)
-#: Kinds of files that nearly every batch has: the newest are those of the newest batches.
+#: Kinds of files that nearly every batch has: the newest files are those of the newest batches.
 _OF_MOST_BATCHES = frozenset(("buffer", "delivery", "outcome"))
 
 #: One batch.
 BATCH = select(batch).where(_BATCH)
 
-#: The state of a batch, which stays as it is until the transaction ends.
+#: The state of a batch, locked until the transaction ends.
 BATCH_STATE = select(batch.c.state).where(_BATCH).with_for_update(read=True)
 
-#: The batches that were planned in a span of time.
+#: The batches that were planned in a period.
 BATCHES_BETWEEN = (
     select(batch)
     .where(
@@ -52,14 +52,14 @@ _newest_committed = (
     .subquery()
 )
 
-#: What the newest committed batches of a runner moved of each partition, the newest batch first.
+#: The moves of each partition by the newest committed batches of a runner, newest batch first.
 MOVES = (
     select(batch_range, _newest_committed.c.planned_at, _newest_committed.c.committed_at, _newest_committed.c.is_full)
     .join(batch_range, batch_range.c.batch_id == _newest_committed.c.batch_id)
     .order_by(_newest_committed.c.planned_at.desc(), *batch_range.primary_key)
 )
 
-#: The one normal batch of a runner that is not committed, and follows none.
+#: The one uncommitted normal batch of a runner that follows none.
 UNFINISHED_BATCH = select(batch).where(batch.c.runner == bindparam("of_runner"), NORMAL_UNCOMMITTED)
 
 #: Adds a batch, unless its runner has another uncommitted normal one.
@@ -98,19 +98,19 @@ PUBLISH_COMMITTED = (
     update(batch).where(_BATCH, batch.c.state == "settling").values(state="committed", committed_at=_NOW)
 )
 
-#: Lets the batch that follows one be its runner's, as that is committed.
+#: Makes the batch that follows a committed one the current batch of its runner.
 RELEASE_FOLLOWING = (
     update(batch).where(batch.c.follows == bindparam("of_batch")).values(follows=None).returning(batch.c.batch_id)
 )
 
-#: Notes when the bus was told of a committed batch; the first time counts.
+#: Records when the offsets of a committed batch were committed to the bus; the first time counts.
 MARK_BUS_COMMITTED = (
     update(batch)
     .where(_BATCH, batch.c.state == "committed", batch.c.bus_committed_at.is_(None))
     .values(bus_committed_at=_NOW)
 )
 
-#: Committed batches of a runner that its bus was not told of, oldest first.
+#: Committed batches of a runner whose offsets were not committed to its bus, oldest first.
 BUS_COMMITS_OUTSTANDING = (
     select(batch)
     .where(batch.c.runner == bindparam("of_runner"), BUS_COMMIT_OUTSTANDING)
@@ -120,7 +120,7 @@ BUS_COMMITS_OUTSTANDING = (
 #: Records a file under its key, unless the key is taken.
 RECORD_FILE = insert_or_skip(batch_file)
 
-#: Forgets a file; it stays in the store.
+#: Deletes the record of a file; the file stays in the store.
 FORGET_FILE = delete(batch_file).where(
     batch_file.c.batch_id == bindparam("of_batch"),
     batch_file.c.kind == bindparam("of_kind"),
@@ -143,13 +143,13 @@ SETTLEMENTS = (
     .order_by(batch_file.c.key)
 )
 
-#: Forgets settlements and dead letters of a batch; they stay in the store.
+#: Deletes the records of settlements and dead letters of a batch; the files stay in the store.
 FORGET_SETTLEMENT = delete(batch_file).where(
     batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind.in_(["settlement", "dead_letter"])
 )
 
 
-#: What is older than a batch, in the order of the newest first.
+#: The condition for batches older than one, in the order of the newest first.
 _OLDER = tuple_(batch.c.planned_at, batch.c.batch_id) < tuple_(
     bindparam("before_at", type_=UtcTime), bindparam("before_batch", type_=Text)
 )
@@ -168,13 +168,13 @@ def batches_named(beginning: str, most: int) -> Select[Any]:
 def newest_files(
     kind: str, kept: Collection[str], limit: int, *, bus: str | None, batch_kind: str | None, older: bool
 ) -> Select[Any]:
-    """Return the query for files of a kind of batches of which so much is kept, those of the newest batch first.
+    """Return the query for files of a kind of batches that still keep a kind of record, newest batch first.
 
-    `bus`, `batch_kind`: only of batches of these; None: of all. `older`: from behind a file on.
+    `bus`, `batch_kind`: only of batches of these; None: of all. `older`: only after a file.
     """
     name: ColumnElement[Any] = batch.c.batch_id
     left: ColumnElement[Any] = batch.c.kept
-    if kind in _OF_MOST_BATCHES:  # no index has these: SQLite would go through all batches or files, and sort them
+    if kind in _OF_MOST_BATCHES:  # no index has these: SQLite would read all batches or files, and sort them
         name, left = func.coalesce(name, ""), func.coalesce(left, "")
     found = (
         select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
@@ -193,7 +193,7 @@ def newest_files(
 
 
 def batches(limit: int | None, runner: str | None, state: str | None, *, older: bool = False) -> Select[Any]:
-    """Return the query for batches, newest first; `older`: from behind one on."""
+    """Return the query for batches, newest first; `older`: only after one."""
     found = select(batch).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
     if older:
         found = found.where(_OLDER)

@@ -1,4 +1,4 @@
-"""Statements about the chunks of a batch and who works on them."""
+"""Statements about the chunks of a batch and their claims."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CHUNKS = (
     select(delivery_chunk).where(delivery_chunk.c.batch_id == bindparam("of_batch")).order_by(delivery_chunk.c.chunk_id)
 )
 
-#: What is in the chunks of a batch that pushes handle.
+#: The pieces in the chunks of a batch that are handed out.
 CHUNK_PIECES = select(delivery_chunk.c.chunk_id, delivery_chunk.c.pieces).where(
     delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.handed_out
 )
 
-#: What the chunks of a batch that are handed out come to, by pool.
+#: The totals of the chunks of a batch that are handed out, by pool.
 CHUNK_TOTALS = (
     select(
         delivery_chunk.c.pool,
@@ -40,7 +40,7 @@ CHUNK_TOTALS = (
     .order_by(delivery_chunk.c.pool)
 )
 
-#: What is in those of a batch that are neither handed out nor on hold.
+#: The pieces in the chunks of a batch that are neither handed out nor on hold.
 WITHHELD_PIECES = select(delivery_chunk.c.pool, delivery_chunk.c.pieces).where(
     delivery_chunk.c.batch_id == bindparam("of_batch"), ~delivery_chunk.c.handed_out, delivery_chunk.c.held == ""
 )
@@ -48,20 +48,20 @@ WITHHELD_PIECES = select(delivery_chunk.c.pool, delivery_chunk.c.pieces).where(
 #: One chunk.
 CHUNK = select(delivery_chunk).where(_CHUNK)
 
-#: Pool and weight of the chunks handed out of a runner's uncommitted normal batch: Airflow's scheduler asks.
+#: Pool and weight of the handed-out chunks of a runner's uncommitted normal batch, for Airflow's scheduler.
 PLACES_OF_RUNNER = (
     select(delivery_chunk.c.map_index, delivery_chunk.c.pool, delivery_chunk.c.weight)
     .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
     .where(NORMAL_UNCOMMITTED, batch.c.runner == bindparam("of_runner"), delivery_chunk.c.map_index.is_not(None))
 )
 
-#: Whether a chunk still stands under a claim, which it then does until the transaction ends.
+#: Whether a chunk is still under a claim; locked until the transaction ends.
 CHUNK_CLAIMED = select(delivery_chunk.c.claim).where(_CHUNK, _CLAIM).with_for_update(read=True)
 
 _UNDER_WAY = delivery_chunk.c.state == "started"
 _LIVE = _UNDER_WAY & (delivery_chunk.c.claimed_until > _NOW)
 
-#: The claims of a batch that have not run out.
+#: The unexpired claims of a batch.
 LIVE_CLAIMS = (
     select(
         delivery_chunk.c.chunk_id,
@@ -74,22 +74,22 @@ LIVE_CLAIMS = (
     .order_by(delivery_chunk.c.chunk_id)
 )
 
-#: Whether a push of a batch is at work, whatever the state of the batch.
+#: Whether a push works on a batch, whatever the state of the batch.
 ANY_LIVE = select(delivery_chunk.c.chunk_id).where(delivery_chunk.c.batch_id == bindparam("of_batch"), _LIVE).limit(1)
 
-#: Makes a claim last longer, as long as it stands.
+#: Extends a claim while it is valid.
 RENEW_CLAIM = (
     update(delivery_chunk).where(_CHUNK, _CLAIM, _UNDER_WAY).values(claimed_until=bindparam("until", type_=UtcTime))
 )
 
-#: Ends a claim that was not renewed since it was looked at.
+#: Ends a claim that was not renewed since it was read.
 RELEASE_CLAIM = (
     update(delivery_chunk)
     .where(_CHUNK, _CLAIM, delivery_chunk.c.claimed_until == bindparam("until", type_=UtcTime))
     .values(claimed_until=None)
 )
 
-#: Claims a chunk that is not completed, and that no live push has: an earlier claim is lost.
+#: Claims a chunk that is not completed and that no live push has; this invalidates an earlier claim.
 CLAIM_CHUNK = (
     update(delivery_chunk)
     .where(_CHUNK, delivery_chunk.c.state != "completed", ~func.coalesce(_LIVE, False))
@@ -120,7 +120,7 @@ END_CHUNK = (
 #: Adds to the CPU time of a chunk.
 SPEND_CPU = update(delivery_chunk).where(_CHUNK).values(cpu=delivery_chunk.c.cpu + bindparam("more"))
 
-#: Takes all chunks of a batch from their pushes; chunks that have not ended get no result.
+#: Ends the claims of all chunks of a batch; chunks that have not ended get no result.
 RAISE_CLAIMS = (
     update(delivery_chunk)
     .where(delivery_chunk.c.batch_id == bindparam("of_batch"))
@@ -134,7 +134,7 @@ RAISE_CLAIMS = (
 
 
 def chunk_counts(runner: str | None) -> Select[Any]:
-    """Return the query for how many chunks of uncommitted batches are in each state."""
+    """Return the query for the number of chunks of uncommitted batches in each state."""
     found = (
         select(delivery_chunk.c.state, func.count().label("chunks"))
         .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)

@@ -26,13 +26,13 @@ INSERT_DEFERRED_MATCHES = insert(deferred_match)
 #: All deferred matches, in the order they were made.
 DEFERRED_MATCHES = select(deferred_match).order_by(deferred_match.c.deferred_match_id)
 
-#: What a batch made deferred matches of.
+#: The deferred matches that a batch made.
 DEFERRED_MATCHES_OF = DEFERRED_MATCHES.where(deferred_match.c.batch_id == bindparam("of_batch"))
 
-#: What a batch took up.
+#: The deferred matches that a batch took.
 DEFERRED_MATCHES_TAKEN_BY = DEFERRED_MATCHES.where(deferred_match.c.taken_by == bindparam("of_batch"))
 
-#: What waits, taken or not, the oldest first.
+#: The waiting deferred matches, taken or not, oldest first.
 WAITING_DEFERRED_MATCHES = (
     select(deferred_match)
     .where(DEFERRED_MATCH_WAITING)
@@ -42,10 +42,10 @@ WAITING_DEFERRED_MATCHES = (
 _SAYS_WHERE = type_coerce(deferred_match.c.order_spans, Text) != "[]"
 _NOT_TAKEN_BY = or_(deferred_match.c.taken_by.is_(None), deferred_match.c.taken_by != bindparam("of_batch"))
 
-#: Where the events of a rule lie that wait to be routed, but for those that a batch took.
+#: The positions of a rule's events that wait to be routed, except those that a batch took.
 WAITING_SPANS = select(deferred_match.c.order_spans).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, _SAYS_WHERE)
 
-#: Deferred matches of a rule that wait and do not say where their events lie, but for those that a batch took.
+#: Waiting deferred matches of a rule without positions of their events, except those that a batch took.
 WITHOUT_SPANS = select(deferred_match).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, ~_SAYS_WHERE)
 
 _taken = deferred_match.alias("taken")
@@ -53,8 +53,7 @@ _one = one_of_each([deferred_match.c.rule], DEFERRED_MATCH_SCHEDULED)
 _due = deferred_match.alias("due")
 _of_rule = (_due.c.rule == deferred_match.c.rule, on(_due, DEFERRED_MATCH_SCHEDULED), _due.c.due_at <= _NOW)
 
-#: One deferred match that is due by now, of a rule of which no batch has taken up another: nothing more is taken of
-#: that.
+#: One deferred match that is due by now, of a rule of which no batch has taken another: such a rule must wait.
 ONE_DUE = (
     select(deferred_match.c.deferred_match_id)
     .where(
@@ -68,10 +67,10 @@ ONE_DUE = (
 #: One deferred match that waits, taken or not.
 ONE_DEFERRED_MATCH = select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_WAITING).limit(1)
 
-#: One deferred match that a batch under way has taken up.
+#: One deferred match that an uncommitted batch has taken.
 ONE_DEFERRED_MATCH_TAKEN = select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_TAKEN).limit(1)
 
-#: Which of some deferred matches are free to be taken; they stay so until the transaction ends.
+#: Which of some deferred matches are free to be taken; locked until the transaction ends.
 FREE_DEFERRED_MATCHES = (
     select(deferred_match.c.deferred_match_id)
     .where(deferred_match.c.deferred_match_id.in_(bindparam("ids", expanding=True)), _FREE)
@@ -85,21 +84,21 @@ TAKE_DEFERRED_MATCHES = (
     .values(taken_by=bindparam("of_batch"))
 )
 
-#: Closes what a batch took up.
+#: Closes the deferred matches that a batch took.
 CLOSE_DEFERRED_MATCHES = (
     update(deferred_match)
     .where(deferred_match.c.taken_by == bindparam("of_batch"), DEFERRED_MATCH_WAITING)
     .values(state="closed", closed_by=bindparam("of_batch"))
 )
 
-#: Holds what of a rule is not taken; its due time then says since when.
+#: Puts the untaken deferred matches of a rule on hold; their due time is then the start of the hold.
 HOLD_DEFERRED_MATCHES = (
     update(deferred_match)
     .where(_FREE, _RULE, deferred_match.c.state == "scheduled")
     .values(state="on_hold", due_at=_NOW)
 )
 
-#: Defers what is due of a rule and has not reached its age.
+#: Defers the due deferred matches of a rule that have not expired.
 POSTPONE_DEFERRED_MATCHES = (
     update(deferred_match)
     .where(
@@ -112,7 +111,7 @@ POSTPONE_DEFERRED_MATCHES = (
     .values(due_at=bindparam("until", type_=UtcTime))
 )
 
-#: Makes what is on hold of a rule due now; the time it was on hold does not count towards its age.
+#: Makes the deferred matches of a rule that are on hold due now; the time on hold does not count towards their age.
 RELEASE_DEFERRED_MATCHES = (
     update(deferred_match)
     .where(_FREE, _RULE, deferred_match.c.state == "on_hold")
@@ -127,10 +126,10 @@ RELEASE_DEFERRED_MATCHES = (
 #: The rules that are on hold.
 RULES_ON_HOLD = select(rule_status).where(rule_status.c.state == "on_hold").order_by(rule_status.c.rule)
 
-#: Notes how a rule stands, unless something is noted already.
+#: Adds the hold of a rule, unless it has one.
 NOTE_RULE = insert_or_skip(rule_status)
 
-#: Changes how a rule stands.
+#: Changes the hold of a rule.
 CHANGE_RULE = (
     update(rule_status)
     .where(rule_status.c.rule == bindparam("of_rule"))

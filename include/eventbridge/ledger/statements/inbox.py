@@ -35,22 +35,22 @@ MAY_COME_AGAIN = select(inbox_file).where(
 #: Records a file, unless another one has its place.
 RECORD = insert_or_skip(inbox_file)
 
-#: Notes that the messages of a file were acknowledged.
+#: Marks the messages of a file as acknowledged.
 ACKNOWLEDGED = update(inbox_file).where(*_OF_TOPIC, inbox_file.c.start == bindparam("first")).values(acknowledged=True)
 
-#: Counts messages that came again.
+#: Counts messages that a queue handed out again.
 CAME_AGAIN = (
     update(inbox_file)
     .where(*_OF_TOPIC, inbox_file.c.end == bindparam("last"))
     .values(again=inbox_file.c.again + bindparam("more"))
 )
 
-#: The files that hold nothing from an offset on, and were stored before a time.
+#: The files that end at or before an offset and were stored before a time.
 TAKEN = (
     select(inbox_file)
     .where(*_OF_TOPIC, inbox_file.c.end <= bindparam("last"), inbox_file.c.stored_at < _AT)
     .order_by(inbox_file.c.start)
 )
 
-#: Forgets the files below an offset.
+#: Deletes the records of the files below an offset.
 DROP = delete(inbox_file).where(*_OF_TOPIC, inbox_file.c.end <= bindparam("last"))

@@ -7,7 +7,7 @@ from sqlalchemy import delete, select
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.tables import ingestion_stop
 
-#: Why no new events are taken; no row while they are.
+#: Why ingestion is stopped; no row if it is not.
 INGESTION_STOP = select(ingestion_stop.c.reason, ingestion_stop.c.since, ingestion_stop.c.cause)
 
 #: Stops ingestion, unless it is stopped.

@@ -17,5 +17,5 @@ KEPT_RESPONSE = select(kept_response).where(
 #: Keeps a response, unless its key has one.
 KEEP_RESPONSE = insert_or_skip(kept_response)
 
-#: Forgets what is too old to count.
+#: Deletes responses that are too old to count.
 DROP_RESPONSES = delete(kept_response).where(kept_response.c.made_at < bindparam("before"))

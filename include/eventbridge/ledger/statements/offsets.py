@@ -1,4 +1,4 @@
-"""Statements about which ledger this is, and how far each consumer group has come."""
+"""Statements about the identity of the ledger and the committed offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.statements.partitions import of_partition
 from eventbridge.ledger.tables import batch, batch_range, consumer_offset, ledger
 
-#: Which ledger this is.
+#: The identity of this ledger.
 LEDGER_ID = select(ledger.c.ledger_id)
 
-#: From which revision on versions may use the tables.
+#: The oldest revision whose versions may use the tables.
 SERVES_FROM = select(ledger.c.serves_from)
 
-#: Notes from which one.
+#: Records that revision.
 NOTE_SERVES_FROM = update(ledger).values(serves_from=bindparam("revision"))
 
-#: Takes the turn of transactions that decide by rows that others may add meanwhile, until the transaction ends.
+#: Serialises transactions that decide on rows which others may add meanwhile, until the transaction ends.
 TAKE_TURN = select(ledger.c.singleton).with_for_update()
 
 #: Gives a new ledger its id, unless it has one.
 NAME_LEDGER = insert_or_skip(ledger)
 
-#: Sets where a group starts in a partition, unless that is known already.
+#: Sets where a group starts in a partition, unless it is already set.
 REGISTER_PARTITIONS = insert_or_skip(consumer_offset)
 
-#: Notes which log a group's offsets count on, where no one has noted it.
+#: Records the log to which a group's offsets refer, if it is not recorded yet.
 IDENTIFY_BUS = (
     update(consumer_offset)
     .where(
@@ -41,7 +41,7 @@ IDENTIFY_BUS = (
     .values(bus_identity=bindparam("identity"))
 )
 
-#: Moves one committed offset, only from where it is expected to stand; `last` None: the last message stays as noted.
+#: Moves one committed offset, only from its expected value; `last` None: the last message stays as recorded.
 MOVE_OFFSET = (
     update(consumer_offset)
     .where(
@@ -57,7 +57,7 @@ MOVE_OFFSET = (
 )
 
 
-#: Where the oldest batch that is on record begins in each partition of a bus, by runner.
+#: Where the oldest recorded batch of each runner begins in each partition of a bus.
 FIRST_OFFSETS = (
     select(
         batch.c.runner,

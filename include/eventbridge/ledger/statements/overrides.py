@@ -13,27 +13,27 @@ _ONE = (
     & (override.c.kind == bindparam("of_kind"))
 )
 
-#: All that holds.
+#: All overrides.
 OVERRIDES = select(override).order_by(override.c.rule, override.c.target, override.c.kind)
 
-#: What `kind` is, in the next query, of a rule that is on hold as an expectation failed.
+#: The `kind`, in the next query, of a rule that is on hold after a failed expectation.
 ON_HOLD = "on_hold"
 
-#: All that decides about deliveries, in one query: overrides, and the rules that are on hold.
+#: Everything that affects deliveries, in one query: overrides, and the rules that are on hold.
 WHAT_HOLDS = union_all(
     select(override.c.rule, override.c.target, override.c.kind, override.c.value),
     select(expectation_hold.c.rule, literal(""), literal(ON_HOLD), literal("")),
 )
 
-#: Notes a new override.
+#: Adds an override.
 NOTE_OVERRIDE = insert_or_skip(override)
 
-#: Notes another value of an override.
+#: Changes the value of an override.
 CHANGE_OVERRIDE = (
     update(override)
     .where(_ONE, override.c.value != bindparam("to"))
     .values(value=bindparam("to"), set_by=bindparam("who"), since=bindparam("now"))
 )
 
-#: Forgets what an operator took back.
+#: Deletes an override that an operator cleared.
 DROP_OVERRIDE = delete(override).where(_ONE)

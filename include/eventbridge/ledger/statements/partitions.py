@@ -1,4 +1,4 @@
-"""Which rows are those of one partition, for every table that has rows by partition."""
+"""The condition for rows of one partition, for every table with rows by partition."""
 
 from __future__ import annotations
 

@@ -44,10 +44,10 @@ _FOR_A_REASON = pending.c.held != ""
 #: Adds pending deliveries, unless a row of that name exists.
 ADD_PENDING = insert_or_skip(pending)
 
-#: The names and files of what a batch left pending.
+#: The names and files of the rows that a batch left pending.
 PENDING_NAMES = select(*PENDING_NAME, pending.c.files).where(pending.c.batch_id == bindparam("of_batch"))
 
-#: Which of some rows are free to be taken; they stay so until the transaction ends.
+#: Which of some rows are free to be taken; locked until the transaction ends.
 FREE_PENDING = (
     select(pending.c.pending_id)
     .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), SCHEDULED)
@@ -62,21 +62,21 @@ TAKE_PENDING = (
     .values(taken_by=bindparam("of_batch"))
 )
 
-#: What a batch took up.
+#: The rows that a batch took.
 PENDING_TAKEN_BY = select(pending).where(pending.c.taken_by == bindparam("of_batch")).order_by(pending.c.pending_id)
 
-#: What a batch left pending.
+#: The rows that a batch left pending.
 PENDING_OF = select(pending).where(pending.c.batch_id == bindparam("of_batch")).order_by(pending.c.pending_id)
 
-#: What a batch left pending and another one took.
+#: The rows that a batch left pending and another one took.
 TAKEN_OF = select(pending.c.pending_id).where(
     pending.c.batch_id == bindparam("of_batch"), pending.c.taken_by.is_not(None)
 )
 
-#: Forgets what a batch left pending: it becomes pending again.
+#: Deletes the rows that a batch left pending; the new settlement adds them again.
 FORGET_PENDING = delete(pending).where(pending.c.batch_id == bindparam("of_batch"))
 
-#: Closes what a batch took up.
+#: Closes the rows that a batch took.
 CLOSE_PENDING = (
     update(pending)
     .where(pending.c.taken_by == bindparam("of_batch"), WAITING)
@@ -85,10 +85,10 @@ CLOSE_PENDING = (
 
 _ON_HOLD_AGAIN = {"state": "on_hold", "held": bindparam("because", type_=pending.c.held.type), "on_hold_since": _NOW}
 
-#: Holds what of a target is due or will be, and not taken, unless it is to be dead-lettered.
+#: Puts the scheduled, untaken rows of a target on hold, except those to be dead-lettered.
 HOLD_PENDING = update(pending).where(_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_AGAIN)
 
-#: Makes what is on hold of a target for one reason due now, as what can only be dead-lettered: the reason stays.
+#: Makes the rows of a target on hold for one reason due now, to be dead-lettered only: the reason stays.
 DEAD_LETTER_PENDING = (
     update(pending)
     .where(_TARGET, ON_HOLD, pending.c.held == bindparam("because", type_=pending.c.held.type))
@@ -104,36 +104,36 @@ _AGE_STOOD_STILL = {
 
 _DEFERRED = (_TARGET, SCHEDULED, ~_FOR_A_REASON, pending.c.due_at.between(bindparam("first"), bindparam("last")))
 
-#: How many deliveries of a target fall due within a time, for no other reason.
+#: How many deliveries of a target fall due within a period and wait for no other reason.
 DEFERRED_COUNT = select(func.coalesce(func.sum(pending.c.count), 0)).where(*_DEFERRED)
 
 #: Makes them due now.
 HASTEN_PENDING = update(pending).where(*_DEFERRED).values(due_at=_NOW)
 
-# Looked up by target: asked of each row, it would have all read that is on hold, for whatever reason.
+# Looked up by target: a check of each row would read all rows on hold, for any reason.
 _OF_DISABLED = tuple_(pending.c.rule, pending.c.target).in_(
     select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
 )
 
-#: Makes due now what is on hold for a disabled target and past its age: it can only become a dead letter.
+#: Makes due now the expired rows that are on hold for a disabled target: they can only be dead-lettered.
 RELEASE_EXPIRED = update(pending).where(ON_HOLD, _PAST_AGE, _OF_DISABLED).values(_RELEASED)
 
 _OLDER = (_TARGET, pending.c.published_at <= bindparam("before", type_=UtcTime))
 _NOT_LET_GO = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | (pending.c.expires_at > _NOW)
 
-#: Makes due now, to be dead-lettered, what waits of a target and was published too long ago, whatever it waits for.
+#: Makes due now, to be dead-lettered, the waiting rows of a target that were published too long ago.
 RELEASE_MISSED = (
     update(pending)
     .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "on_hold") | (pending.c.held == ""))
     .values(_RELEASED | {"expires_at": _NOW})
 )
 
-#: What waits of a target, was published so long ago, and was not told of.
+#: The waiting rows of a target that were published before a time and not yet reported.
 RUNNING_LATE = select(
     pending.c.count.label("deliveries"), pending.c.published_at, pending.c.held, pending.c.reason
 ).where(UNREPORTED, *_OLDER)
 
-#: Notes of these rows that they were told of.
+#: Marks these rows as reported.
 NOTE_REPORTED = update(pending).where(UNREPORTED, *_OLDER).values(late_reported_at=_NOW)
 
 _newest = (
@@ -143,7 +143,7 @@ _newest = (
     .limit(bindparam("batches"))
 )
 
-#: By which of the newest retry batches each target was taken up last.
+#: The last of the newest retry batches that took each target.
 LAST_TAKEN = (
     select(pending.c.rule, pending.c.target, func.max(pending.c.taken_by).label("batch_id"))
     .where(pending.c.taken_by.in_(_newest))
@@ -160,7 +160,7 @@ def pending_rows(state: str | None, runner: str | None, rule: str | None) -> Sel
 
 
 def pending_counts(runner: str | None) -> Select[Any]:
-    """Return the query for how much waits, by rule, target, state and reason."""
+    """Return the query for the counts of waiting deliveries, by rule, target, state and reason."""
     kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.reason)
     found = (
         select(
@@ -182,9 +182,9 @@ PENDING_BY_RULE = (
 )
 
 
-@cache  # to put it together takes longer than to run it
+@cache  # building it takes longer than running it
 def waiting_targets(runner: str | None) -> Select[Any]:
-    """Return the query for what waits and is not taken, by rule, target, state and why it is on hold.
+    """Return the query for waiting, untaken rows, by rule, target, state and hold reason.
 
     It reads one row of each kind, however many there are.
     """
@@ -209,9 +209,9 @@ def waiting_targets(runner: str | None) -> Select[Any]:
 
 
 def release_pending(*, aged: bool, held: str | None, instead: str = "") -> Update:
-    """Return the statement that makes what is on hold of a target, all of it or for one reason, due now.
+    """Return the statement that makes the rows of a target that are on hold, all or for one reason, due now.
 
-    What was to be dead-lettered for that reason is released with it. With `instead` it is on hold for that other
+    Rows to be dead-lettered for that reason are released with them. With `instead` the rows are on hold for that other
     reason.
     """
     changes = (_ON_HOLD_AGAIN if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)

@@ -7,20 +7,20 @@ from sqlalchemy import bindparam, select, update
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.tables import pool_applied
 
-#: What rule files set, and what was seen, by pool.
+#: The slots that rule files set, and those seen, by pool.
 APPLIED_SLOTS = select(pool_applied).order_by(pool_applied.c.pool)
 
-#: Notes a pool that no rule file had set before.
+#: Adds a pool that no rule file had set before.
 NOTE_SLOTS = insert_or_skip(pool_applied)
 
-#: Notes what a rule file set.
+#: Records the slots that a rule file set.
 CHANGE_SLOTS = (
     update(pool_applied)
     .where(pool_applied.c.pool == bindparam("of_pool"), pool_applied.c.slots != bindparam("to"))
     .values(slots=bindparam("to"), applied_at=bindparam("now"))
 )
 
-#: Notes what a pool was seen to have.
+#: Records the slots seen in a pool.
 SEE_SLOTS = (
     update(pool_applied)
     .where(pool_applied.c.pool == bindparam("of_pool"), pool_applied.c.seen_slots != bindparam("seen"))

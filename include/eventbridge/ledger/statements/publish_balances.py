@@ -1,4 +1,4 @@
-"""Statements about what owners may publish."""
+"""Statements about publish balances of owners."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from eventbridge.ledger.tables import publish_balance
 
 _OWN = publish_balance.c.owner == bindparam("of_owner")
 
-#: What an owner may publish, which it then does until the transaction ends.
+#: The balance of an owner, locked until the transaction ends.
 BALANCE = select(publish_balance.c.events, publish_balance.c.at).where(_OWN).with_for_update()
 
-#: Notes what an owner may publish, unless something is noted already.
+#: Adds the balance of an owner, unless it has one.
 NOTE_BALANCE = insert_or_skip(publish_balance)
 
-#: Changes what an owner may publish.
+#: Changes the balance of an owner.
 CHANGE_BALANCE = (
     update(publish_balance)
     .where(_OWN)

@@ -1,4 +1,4 @@
-"""Statements about rules that are on hold as an expectation failed, and about the hours that were checked."""
+"""Statements about rules that are on hold after a failed expectation, and about the hours that were checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOLD_BY_EXPECTATION = insert_or_skip(expectation_hold)
 #: Releases a rule.
 DROP_EXPECTATION_HOLD = delete(expectation_hold).where(expectation_hold.c.rule == bindparam("of_rule"))
 
-#: Notes the check of an hour, if that was not checked.
+#: Records the check of an hour, unless it was checked.
 NOTE_QUALITY_CHECK = insert_or_skip(quality_check)
 
 

@@ -31,7 +31,7 @@ RECORDED_REDRIVES = (
     .order_by(redrive.c.started_at, redrive.c.redrive_id)
 )
 
-#: Says when the next batch of a running redrive may be planned; touches nothing once it has ended.
+#: Sets when the next batch of a running redrive may be planned; changes nothing once it has ended.
 GO_ON = update(redrive).where(_REDRIVE, _RUNNING).values(next_at=bindparam("at", type_=UtcTime))
 
 #: Ends a running redrive.
@@ -39,14 +39,14 @@ END_REDRIVE = (
     update(redrive).where(_REDRIVE, _RUNNING).values(state=bindparam("to"), ended_at=bindparam("now", type_=UtcTime))
 )
 
-#: Records what a batch takes of a file, unless another batch has had this turn.
+#: Records the rows of a file that a batch takes, unless another batch has had this turn.
 TAKE_DEAD_LETTERS = insert_or_skip(redriven)
 
-#: What was taken of all files.
+#: The rows taken from all files.
 REDRIVEN = select(redriven).order_by(redriven.c.file, redriven.c.turn)
 
-#: What a batch took.
+#: The rows that a batch took.
 REDRIVEN_BY = REDRIVEN.where(redriven.c.batch_id == bindparam("of_batch"))
 
-#: What was taken of one file.
+#: The rows taken from one file.
 REDRIVEN_OF = REDRIVEN.where(redriven.c.file == bindparam("of_file"))

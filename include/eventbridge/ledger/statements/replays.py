@@ -28,7 +28,7 @@ HAS_NEW_IDS = select(replay.c.new_ids).where(_REPLAY)
 #: All replays, newest first.
 REPLAYS = select(replay).order_by(replay.c.started_at.desc(), replay.c.replay_id)
 
-#: Moves a running replay on, and says when its next batch may be planned; touches nothing if another was faster.
+#: Moves a running replay and sets when its next batch may be planned; changes nothing if another process was faster.
 MOVE_REPLAY = (
     update(replay)
     .where(_REPLAY, replay.c.state == "running", replay.c.turn == bindparam("expected"))
@@ -39,11 +39,11 @@ MOVE_REPLAY = (
     )
 )
 
-#: When a replay's next batch may be planned, or if that has passed, now: somebody minds it.
+#: Sets when a replay's next batch may be planned, or now if that has passed: a process attends to it.
 _NOT_BEFORE = bindparam("now", type_=UtcTime)
 _MINDED = case((replay.c.next_at < _NOT_BEFORE, _NOT_BEFORE), else_=replay.c.next_at)
 
-#: Has a replay that has not ended go from one state to another.
+#: Moves a replay that has not ended from one state to another.
 SET_REPLAY_STATE = (
     update(replay)
     .where(_REPLAY, replay.c.state == bindparam("expected"))
@@ -57,7 +57,7 @@ HAND_OVER_REPLAY = (
     .values(state="running", run=bindparam("to_run"), next_at=_MINDED)
 )
 
-#: Puts the next batch of a replay off.
+#: Defers the next batch of a replay.
 POSTPONE_REPLAY = update(replay).where(_REPLAY).values(next_at=bindparam("at", type_=UtcTime))
 
 #: Ends a replay that has not ended.
@@ -67,26 +67,27 @@ END_REPLAY = (
     .values(state=bindparam("to"), ended_at=bindparam("now", type_=UtcTime))
 )
 
-#: Records what was looked through, and what of it was taken.
+#: Records the rows that were searched, and those of them that were taken.
 TAKE_EVENTS = insert(replayed)
 
 _IN_ORDER = (replayed.c.turn, replayed.c.part, replayed.c.file)
 
-#: What a replay has looked through.
+#: The rows that a replay has searched.
 REPLAYED = select(replayed).where(replayed.c.replay_id == bindparam("of_replay")).order_by(*_IN_ORDER)
 
-#: What a replay has looked through of one file.
+#: The rows of one file that a replay has searched.
 REPLAYED_OF = REPLAYED.where(replayed.c.file == bindparam("of_file"))
 
-#: What a batch took.
+#: The rows that a batch took.
 REPLAYED_BY = select(replayed).where(replayed.c.batch_id == bindparam("of_batch")).order_by(*_IN_ORDER)
 
-#: The batches of a replay that are not committed.
+#: The uncommitted batches of a replay.
 OPEN_REPLAY_BATCHES = select(batch).where(
     UNCOMMITTED, batch.c.kind == "replay", batch.c.replay_id == bindparam("of_replay")
 )
 
-#: The replays that nobody has minded since a time: they run, or have a batch that is not routed; the longest first.
+#: The replays that no process has attended to since a time: they run, or have a batch that is not routed; the longest
+#: unattended first.
 LEFT_REPLAYS = (
     select(replay)
     .where(

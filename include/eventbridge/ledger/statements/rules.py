@@ -1,4 +1,4 @@
-"""Statements about which rule set is in force, and what rule sets changed."""
+"""Statements about the rule set in force, and the changes by rule sets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RULES_IN_FORCE = select(
     rules_in_force.c.streaming_task_seconds,
 )
 
-#: Notes the first one.
+#: Adds the first rule set.
 NOTE_RULES = insert_or_skip(rules_in_force)
 
-#: Puts another one in force, instead of the one that it was compared with.
+#: Puts another rule set in force: compare and set.
 CHANGE_RULES = (
     update(rules_in_force)
     .where(rules_in_force.c.rule_set == bindparam("before"))
@@ -32,19 +32,19 @@ CHANGE_RULES = (
     )
 )
 
-#: Keeps a rule set in force until the transaction ends, if it is.
+#: Keeps a rule set in force until the transaction ends, if it is in force.
 HOLD_RULES = (
     update(rules_in_force)
     .where(rules_in_force.c.rule_set == bindparam("of_rule_set"))
     .values(rule_set=rules_in_force.c.rule_set)
 )
 
-#: Notes that newer rule files have errors, or (none) no more.
+#: Records the errors of newer rule files, or that they have none any more.
 NOTE_ERRORS = (
     update(rules_in_force).where(rules_in_force.c.errors != bindparam("found")).values(errors=bindparam("found"))
 )
 
-#: Notes what a rule set changed.
+#: Records the changes of a rule set.
 NOTE_RULE_CHANGES = insert(rule_change)
 
 

@@ -8,7 +8,7 @@ from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.tables import event_target_runner
 
-#: Which runner delivers for each target, and where it left the target's rule.
+#: The runner that delivers for each target, and where it left the target's rule.
 ASSIGNMENTS = select(
     event_target_runner.c.rule,
     event_target_runner.c.target,
@@ -18,10 +18,10 @@ ASSIGNMENTS = select(
 
 _HAS_LEFT = type_coerce(event_target_runner.c.left_at, Text) != "[]"
 
-#: Gives a target to a runner, unless one has it.
+#: Assigns a target to a runner, unless it is assigned.
 ASSIGN_TARGET = insert_or_skip(event_target_runner)
 
-#: Gives a target to a runner that another runner has, or that it had left itself.
+#: Assigns to a runner a target that another runner has, or that it had left itself.
 REASSIGN_TARGET = (
     update(event_target_runner)
     .where(
@@ -32,7 +32,7 @@ REASSIGN_TARGET = (
     .values(runner=bindparam("to"), assigned_at=bindparam("now", type_=UtcTime), left_at=())
 )
 
-#: Notes where a runner leaves a target's rule; where it left it first is what counts.
+#: Records where a runner leaves a target's rule; the first place counts.
 LEAVE_TARGET = (
     update(event_target_runner)
     .where(

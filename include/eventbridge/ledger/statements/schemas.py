@@ -1,4 +1,4 @@
-"""Statements about schemas: what is known of the events of each type."""
+"""Statements about schemas: the known fields of the events of each type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, func, select, tuple_, update
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.tables import event_schema
 
-#: What is known of some types of a bus.
+#: The schemas of some types of a bus.
 SCHEMAS_OF = select(event_schema).where(
     event_schema.c.bus == bindparam("of_bus"), event_schema.c.type.in_(bindparam("types", expanding=True))
 )
@@ -17,10 +17,10 @@ SCHEMAS_OF = select(event_schema).where(
 #: How many types of a bus are known.
 TYPES_KNOWN = select(func.count()).where(event_schema.c.bus == bindparam("of_bus"))
 
-#: Adds a type that is not known.
+#: Adds an unknown type.
 ADD_SCHEMA = insert_or_skip(event_schema)
 
-#: Changes what is known of a type, if nobody changed it since it was read.
+#: Changes the schema of a type, if it has not changed since it was read.
 CHANGE_SCHEMA = (
     update(event_schema)
     .where(
@@ -38,7 +38,7 @@ CHANGE_SCHEMA = (
 
 
 def schemas(limit: int, *, bus: str | None, behind: bool) -> Select[Any]:
-    """Return the query for at most so many types, by bus and name; `behind`: those behind a bus and a type."""
+    """Return the query for a bounded number of types, by bus and name; `behind`: only those after a bus and a type."""
     query = select(event_schema).order_by(event_schema.c.bus, event_schema.c.type).limit(limit)
     if bus is not None:
         query = query.where(event_schema.c.bus == bus)

@@ -1,4 +1,4 @@
-"""Statements about stats: adding them up, folding them into longer times, reading them."""
+"""Statements about stats: adding them up, folding them into longer periods, reading them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _NAMES = (_c.bus, _c.rule, _c.target, _c.outcome)
 _AT = (_c.scope == bindparam("of_scope")) & (_c.grain == bindparam("of_grain")) & (_c.at == bindparam("of_at"))
 _OLD = _AT & (tuple_(*_NAMES) <= tuple_(*(bindparam(f"to_{each.name}", type_=Text) for each in _NAMES)))
 
-#: The oldest time of a scope and grain.
+#: The oldest period of a scope and grain.
 OLDEST = select(func.min(_c.at)).where(_c.scope == bindparam("of_scope"), _c.grain == bindparam("of_grain"))
 
-#: The first rows of one time.
+#: The first rows of one period.
 FIRST_ROWS = select(*_NAMES).where(_AT).order_by(*_NAMES).limit(bindparam("most"))
 
-#: Adds the stats of one time, up to a row, to a longer one that holds it.
+#: Adds the stats of one period, up to a row, to a longer period that holds it.
 FOLD = insert_or_add(
     stat,
     SUMS,
@@ -40,7 +40,7 @@ FOLD = insert_or_add(
     ).where(_OLD),
 )
 
-#: Drops the stats of one time, up to a row.
+#: Deletes the stats of one period, up to a row.
 DROP_FOLDED = delete(stat).where(_OLD)
 
 #: How many rows a scope has.
@@ -48,7 +48,7 @@ ROWS = select(func.count()).select_from(stat).where(_c.scope == bindparam("of_sc
 
 _DAY = 86_400_000_000
 
-#: Of targets, from `since` to before `until`.
+#: Stats of targets, from `since` to before `until`.
 _OF_TARGETS = (
     _c.scope == literal("target"),
     _c.at >= bindparam("since", type_=UtcTime),
@@ -56,7 +56,7 @@ _OF_TARGETS = (
     _c.grain.in_(["minute", "hour", "day"]),
 )
 
-#: The names of the first rules behind one that have stats in a time.
+#: The names of the first rules after one that have stats in a period.
 RULES_BEHIND = (
     select(_c.rule)
     .distinct()
@@ -97,7 +97,11 @@ def timeline(scope: str, times: Sequence[datetime], step: int, rule: tuple[str, 
     """
     first = microseconds(times[0])
     slot = ((type_coerce(_c.at, BigInteger) - first) // step).label("slot")
-    by = ("slot", _c.target, _c.outcome)  # the label: PostgreSQL does not know two expressions with parameters as one
+    by = (
+        "slot",
+        _c.target,
+        _c.outcome,
+    )  # the label: PostgreSQL does not treat two expressions with parameters as equal
     found = select(slot, *by[1:], *_SUMMED)
     found = found.where(_c.scope == literal(scope), _c.grain.in_(["minute", "hour"]))
     if rule is None:
@@ -108,7 +112,7 @@ def timeline(scope: str, times: Sequence[datetime], step: int, rule: tuple[str, 
 
 
 def outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[str]) -> Select[Any]:
-    """Return the query for what deliveries of some rules came to at some minutes, by rule and outcome.
+    """Return the query for the counts of deliveries of some rules at some minutes, by rule and outcome.
 
     Each rule is looked up at each time, so that others cost nothing.
     """
@@ -123,7 +127,7 @@ def outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[st
 
 
 def of_rule(times: Sequence[datetime]) -> Select[Any]:
-    """Return the query for the stats of a rule's targets that begin at some times, however long they are.
+    """Return the query for the stats of a rule's targets that begin at some times, of any length.
 
     Each time is looked up, so that other rules cost nothing.
     """

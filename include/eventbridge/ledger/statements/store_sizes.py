@@ -1,4 +1,4 @@
-"""Statements about how much the store holds."""
+"""Statements about the size of the store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from eventbridge.ledger.statements.inserts import insert_or_add, insert_or_set, 
 from eventbridge.ledger.tables import batch_size, store_size
 from eventbridge.model.store_size import Area
 
-#: Notes what a batch left, unless that was noted.
+#: Records the bytes of a batch, unless they are recorded.
 NOTE_BATCH_SIZE = insert_or_skip(batch_size)
 
-#: Adds to what a runner and bus have in an area.
+#: Adds to the bytes of a runner and bus in an area.
 ADD_SIZE = insert_or_add(store_size, ["size"])
 
 #: All sums.
@@ -22,10 +22,10 @@ SIZES = select(
     store_size.c.runner, store_size.c.bus, store_size.c.area, store_size.c.size, store_size.c.counted_at
 ).order_by(store_size.c.runner, store_size.c.bus, store_size.c.area)
 
-#: Sets what is counted with no batch, and when.
+#: Sets the bytes that are counted with no batch, and when.
 SET_OTHER = insert_or_set(store_size)
 
-#: Forgets what a batch left.
+#: Deletes the bytes of a batch.
 DROP_BATCH_SIZE = delete(batch_size).where(batch_size.c.batch_id == bindparam("of_batch"))
 
 
@@ -36,7 +36,7 @@ def _of_batch(area: Area) -> Any:
 
 @cache
 def take_from_sum(area: Area) -> Update:
-    """Return the statement that takes what a batch left in an area from the sum."""
+    """Return the statement that subtracts the bytes of a batch in an area from the sum."""
     where = [
         store_size.c.runner == bindparam("of_runner"),
         store_size.c.bus == bindparam("of_bus"),
@@ -47,5 +47,5 @@ def take_from_sum(area: Area) -> Update:
 
 @cache
 def take_from_batch(area: Area) -> Update:
-    """Return the statement after which a batch has nothing left in an area: taken twice, it is taken once."""
+    """Return the statement that sets the bytes of a batch in an area to 0, so that they are subtracted only once."""
     return update(batch_size).where(batch_size.c.batch_id == bindparam("of_batch")).values({area: 0})
