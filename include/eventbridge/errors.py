@@ -1,7 +1,7 @@
 """The errors of the product, in one tree; every other module raises them.
 
 EventBridgeError
-├── UserError                 what a person wrote is wrong: shown without traceback, exit code 2
+├── UserError                 wrong input from a person: shown without traceback, exit code 2
 │   ├── SettingsError         an EVENTBRIDGE_* setting
 │   ├── PackageMissing        a package that an extra of this one would have installed
 │   ├── RuleFileError         rule files; holds every RuleError at once

@@ -39,7 +39,7 @@ MOVE_REPLAY = (
     )
 )
 
-#: Sets when a replay's next batch may be planned, or now if that has passed: a process attends to it.
+#: When a replay's next batch may be planned, or now if that has passed: a process attends to the replay.
 _NOT_BEFORE = bindparam("now", type_=UtcTime)
 _MINDED = case((replay.c.next_at < _NOT_BEFORE, _NOT_BEFORE), else_=replay.c.next_at)
 
@@ -105,7 +105,7 @@ LEFT_REPLAYS = (
     .order_by(replay.c.next_at, replay.c.replay_id)
 )
 
-#: Of committed normal batches of a bus: they were planned within a time, and committed before another.
+#: The condition for committed normal batches of a bus that were planned in a period and committed before a time.
 _ARCHIVED = (
     (batch.c.kind == word("normal"))
     & (batch.c.bus == bindparam("of_bus"))

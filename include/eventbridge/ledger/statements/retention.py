@@ -58,7 +58,7 @@ MARK_KEPT = (
     .values(kept=bindparam("to"))
 )
 
-#: Notes what is left of a batch: compare and set.
+#: Records which records of a batch still exist: compare and set.
 MARK_CLEARED = (
     update(batch)
     .where(batch.c.batch_id == _OF_BATCH, batch.c.cleared == bindparam("expected"))
@@ -92,7 +92,7 @@ def _kept_whole(batch_id: Any) -> ColumnElement[bool]:
     return select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
 
 
-#: What a batch that is kept whole took up of a batch.
+#: The rows of a batch that a batch which is kept whole took.
 WHOLE_TAKER = union_all(
     select(pending.c.taken_by).where(pending.c.batch_id == _OF_BATCH, _kept_whole(pending.c.taken_by)),
     select(deferred_match.c.taken_by).where(
@@ -102,12 +102,12 @@ WHOLE_TAKER = union_all(
 
 _letters = select(batch_file.c.path).where(batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind == "dead_letter")
 
-#: What a batch that is kept whole took of the dead letters of a batch.
+#: The dead letters of a batch that a batch which is kept whole took.
 WHOLE_REDRIVE = (
     select(redriven.c.batch_id).where(redriven.c.file.in_(_letters), _kept_whole(redriven.c.batch_id)).limit(1)
 )
 
-#: What still names a batch that took something up: a row of another one.
+#: The rows of other batches that still name a batch which took them.
 NAMED_AS_TAKER = union_all(
     select(pending.c.batch_id).where(pending.c.taken_by == _OF_BATCH),
     select(deferred_match.c.batch_id).where(deferred_match.c.taken_by == _OF_BATCH),
@@ -163,7 +163,7 @@ OLD_RULE_CHANGES = (
     .limit(bindparam("most"))
 )
 
-#: Forgets changes of rules.
+#: Deletes changes of rules.
 DROP_RULE_CHANGES = delete(rule_change).where(rule_change.c.change_id.in_(bindparam("ids", expanding=True)))
 
 #: Replays that ended before a time and of which no batch is kept whole.
@@ -190,12 +190,12 @@ PRUNED_ARCHIVE = (
     .limit(1)
 )
 
-#: Forgets a replay of which no row is left.
+#: Deletes a replay without rows.
 DROP_REPLAY = delete(replay).where(
     replay.c.replay_id == bindparam("of_replay"), ~exists().where(replayed.c.replay_id == replay.c.replay_id)
 )
 
-#: Forgets redrives that ended before a time and whose dead letters are gone.
+#: Deletes redrives that ended before a time and whose dead letters are gone.
 DROP_REDRIVES = delete(redrive).where(
     redrive.c.ended_at < _TIME, ~exists().where(redriven.c.redrive_id == redrive.c.redrive_id)
 )
@@ -203,10 +203,10 @@ DROP_REDRIVES = delete(redrive).where(
 #: How far the store was swept.
 SWEPT = select(sweep.c.through).where(sweep.c.name == bindparam("of_sweep"))
 
-#: Notes how far it was swept for the first time.
+#: Records the first sweep.
 NOTE_SWEEP = insert_or_skip(sweep)
 
-#: Notes how far it was swept, never back.
+#: Records how far the store was swept; never back.
 MOVE_SWEEP = update(sweep).where(sweep.c.name == bindparam("of_sweep"), sweep.c.through < _TIME).values(through=_TIME)
 
 #: When the first batch was planned from a time on.
@@ -217,7 +217,7 @@ FIRST_BATCH = (
     .limit(1)
 )
 
-#: Forgets a batch.
+#: Deletes the row of a batch.
 DROP_BATCH = delete(batch).where(batch.c.batch_id == _OF_BATCH)
 
 
@@ -232,7 +232,7 @@ def _files(*kinds: str) -> Delete:
     return _some(batch_file, batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind.in_(kinds))
 
 
-#: What goes from the ledger when a batch loses something: statements that drop at most `most` rows each, in order.
+#: The statements that delete the ledger's rows when a batch loses records: at most `most` rows each, in order.
 DROPS: dict[Kept, tuple[Delete, ...]] = {
     "all": (
         _some(pending, pending.c.batch_id == _OF_BATCH),
@@ -249,7 +249,7 @@ DROPS: dict[Kept, tuple[Delete, ...]] = {
     ),
 }
 
-#: What goes of a replay.
+#: The statements that delete the rows of a replay.
 DROP_REPLAYED = _some(replayed, replayed.c.replay_id == bindparam("of_replay"))
 
 

@@ -97,11 +97,7 @@ def timeline(scope: str, times: Sequence[datetime], step: int, rule: tuple[str, 
     """
     first = microseconds(times[0])
     slot = ((type_coerce(_c.at, BigInteger) - first) // step).label("slot")
-    by = (
-        "slot",
-        _c.target,
-        _c.outcome,
-    )  # the label: PostgreSQL does not treat two expressions with parameters as equal
+    by = ("slot", _c.target, _c.outcome)  # the label: PostgreSQL treats two expressions with parameters as different
     found = select(slot, *by[1:], *_SUMMED)
     found = found.where(_c.scope == literal(scope), _c.grain.in_(["minute", "hour"]))
     if rule is None:
