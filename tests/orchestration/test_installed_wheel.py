@@ -59,7 +59,7 @@ def test_the_wheel_has_every_module_and_the_migrations(wheel: Path) -> None:
     shown = [*package.rglob("*.html"), *package.rglob("*.css"), *package.rglob("*.js")]
     assert names == {str(file.relative_to(source)) for file in [*package.rglob("*.py"), *shown]}
     assert "eventbridge/api/page/templates/frame.html" in names
-    assert "eventbridge/ledger/migrations/versions/r0001_first_tables.py" in names
+    assert "eventbridge/ledger/migrations/versions/r0001_ledger.py" in names
 
 
 def test_nothing_comes_from_the_checkout(venv: FreshVenv) -> None:
