@@ -63,7 +63,7 @@ def test_a_stranger_is_refused(server: SparkConnectServer, token: str | None) ->
     if token is not None:
         url += f"/;token={quote(token.format(**said))}"
 
-    with pytest.raises(SparkError, match=r"authentication token.*Write ;token=T"):
+    with pytest.raises(SparkError, match=r"authentication token.*Append ;token=T"):
         _asked(url, "stranger")
 
 

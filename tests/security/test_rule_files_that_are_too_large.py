@@ -31,12 +31,12 @@ FILES = {
     "list": (b"- a\n" * (MIB // 4), "more than 50,000 keys and values"),
     "flow": (b"[" + b"a," * (MIB // 2 - 2) + b"]", "more than 50,000 keys and values"),
     "mappings": (b"".join(b"k%d: {}\n" % number for number in range(20_000)), "unknown field 'k0' of a rule file"),
-    "deep": (b"[" * (MIB - 1), "nest deeper than 100"),
-    "deep blocks": (b"- " * (MIB // 2), "nest deeper than 100"),
+    "deep": (b"[" * (MIB - 1), "nested deeper than 100"),
+    "deep blocks": (b"- " * (MIB // 2), "nested deeper than 100"),
     "aliases": (b"a: &a [x]\nb:\n" + b"- *a\n" * 200_000, "the anchor &a is not supported"),
     "comments and no YAML": (b"#\n" * (MIB // 2 - 10) + b"a: b: c", "not YAML"),
     "expressions of one rule": (rules_with(300, 1), "other expressions of this pattern are too large together"),
-    "long": (b"a" * (MIB + 1), "1,048,576 are the most"),
+    "long": (b"a" * (MIB + 1), "the limit for a file that is sent is 1,048,576"),
     "words and no YAML": (b"a " * (MIB // 2 - 10) + b": b: c", "not YAML"),
 }
 

@@ -204,7 +204,7 @@ def test_the_connection_to_airflow_is_not_for_targets(receiver: Receiver) -> Non
     """The product's own account at Airflow's API is of type http, and no rule file may act with it."""
     held = Connection("eventbridge_airflow", "http", receiver.url(""), login="admin", password="hunter2")
 
-    with pytest.raises(ConnectionUnusable, match="'eventbridge_airflow' is this product's own"):
+    with pytest.raises(ConnectionUnusable, match="'eventbridge_airflow' is EventBridge's own"):
         sent(held, url=receiver.url("/healthy/airflow"))
     assert receiver.requests() == []
 
