@@ -26,7 +26,7 @@ def test_a_delivery_file_of_a_committed_batch_is_routed_again(delivered: Any, ev
 
     planned = eventbridge("batch", "repair", batch, "--dry-run")
     assert planned.code == 0
-    assert "would be made again: deliveries/" in planned.out
+    assert "would be rebuilt: deliveries/" in planned.out
     assert not path.exists()
     done = eventbridge("batch", "repair", batch, "--json").json
 

@@ -216,7 +216,7 @@ def test_what_can_be_read_is_shown_exported_and_redriven(
 
     results = [shown, missed, exported, surveyed, redriven]
     assert [result.code for result in results] == [1] * len(results)
-    assert [result.err.count("were passed over") for result in results] == [3] * len(results)
+    assert [result.err.count("were skipped") for result in results] == [3] * len(results)
     assert shown.json["batch_id"] == newest_readable
     assert "there is no dead letter 'ffffffff' in the files that can be read" in missed.err
     assert {json.loads(line)["batch_id"] for line in lines.read_text().splitlines()} == {newest_readable}

@@ -106,7 +106,7 @@ def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., 
         cancelled = eventbridge("dead-letters", "cancel", redrive_id[:8])
         out, err = running.communicate(timeout=60)
 
-    assert cancelled.out == f"{redrive_id} is cancelled; what it has not taken stays a dead letter\n"
+    assert cancelled.out == f"{redrive_id} is cancelled; the dead letters that it did not take stay\n"
     assert (running.returncode, out) == (0, "cancelled: 1 batch, 1 dead letter taken: 1 delivered\n"), err
     assert len((healed.folder / "bad.jsonl").read_text().splitlines()) == 1
     assert eventbridge("dead-letters", "redrive", "--target", "bad", "--json").json["taken"] == 3
@@ -155,14 +155,14 @@ def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbri
     ("options", "said"),
     [
         ((), "--all"),
-        (("--all", "--rule", "x"), "choose by themselves"),
-        (("--resume", "a", "--rule", "x"), "choose by themselves"),
+        (("--all", "--rule", "x"), "take no filter"),
+        (("--resume", "a", "--rule", "x"), "take no filter"),
         (("--name", ""), "--name is empty"),
         (("--since", " ", "--dry-run"), "--since is empty"),
-        (("--resume", "a", "--dry-run"), "--resume goes on"),
-        (("--resume", "a", "--rate", "5"), "--resume goes on"),
-        (("--resume", "a", "--retransform"), "--resume goes on"),
-        (("--resume", "a", "--again"), "--resume goes on"),
+        (("--resume", "a", "--dry-run"), "--resume continues"),
+        (("--resume", "a", "--rate", "5"), "--resume continues"),
+        (("--resume", "a", "--retransform"), "--resume continues"),
+        (("--resume", "a", "--again"), "--resume continues"),
         (("--all", "--rate", "0.01"), "a rate of 0.01"),
         (("--all", "--rate", "0.01", "--dry-run"), "a rate of 0.01"),
         (("--all", "--rate", "nan"), "a rate of nan"),
@@ -191,7 +191,7 @@ def test_a_second_command_for_one_redrive_is_refused(healed: Any, eventbridge: C
         result = eventbridge("dead-letters", "redrive", "--resume", redrive_id)
 
     assert result.code == 4
-    assert "is at work" in result.err
+    assert "is running on this machine" in result.err
 
 
 def test_what_a_redrive_left_is_said(delivered: Any, eventbridge: Callable[..., Any]) -> None:
@@ -199,7 +199,7 @@ def test_what_a_redrive_left_is_said(delivered: Any, eventbridge: Callable[..., 
     disabled = eventbridge("dead-letters", "redrive", "--target", "gone")
 
     assert disabled.out == "done: 0 batches, 0 dead letters taken: none\n"
-    assert "note: 1 dead letter of all-orders/gone was left: target disabled\n" in disabled.err
+    assert "note: 1 dead letter of all-orders/gone was skipped: target disabled\n" in disabled.err
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_released_rule_goes_on(held: Any, eventbridge: Callable[..., Any]) -> 
 
     assert released.code == 0
     assert released.out.startswith("costly released; on hold since ")
-    assert released.out.endswith(f"({REASON}) and goes on; 2 deferred matches with 3 events are due now\n")
+    assert released.out.endswith(f"({REASON}); 2 deferred matches with 3 events are due now\n")
     found = eventbridge("status", "--json").json
     assert found["rules_on_hold"] == []
     assert [each["state"] for each in found["deferred_matches"]] == ["scheduled", "scheduled"]
@@ -91,9 +91,7 @@ def test_a_released_rule_goes_on(held: Any, eventbridge: Callable[..., Any]) -> 
     assert sorted((held.folder / "programmed.jsonl").read_text().split()) == ["1", "2", "3"]
     assert eventbridge("status", "--json").json["deferred_matches"] == []
     assert eventbridge("audit").code == 0
-    assert eventbridge("rules", "release", "costly").out == (
-        "costly is not on hold, and nothing of it waits to be released\n"
-    )
+    assert eventbridge("rules", "release", "costly").out == "costly is not on hold, and nothing waits for a release\n"
 
 
 def test_a_release_is_told_as_json(held: Any, eventbridge: Callable[..., Any]) -> None:
@@ -110,7 +108,7 @@ def test_a_disabled_rule_keeps_its_deferred_matches(held: Any, eventbridge: Call
 
     released = eventbridge("rules", "release", "costly")
 
-    assert released.out.endswith("and goes on; its deferred matches go on waiting: rule disabled\n")
+    assert released.out.endswith("); its deferred matches still wait: rule disabled\n")
     assert [each["state"] for each in eventbridge("status", "--json").json["deferred_matches"]] == [
         "on_hold",
         "on_hold",
@@ -124,7 +122,7 @@ def test_what_is_held_for_a_disabled_target_is_not_a_rules_to_release(
     told = eventbridge("rules", "release", "all-orders").out
 
     assert told == (
-        "all-orders is not on hold, and nothing of it waits to be released\n"
+        "all-orders is not on hold, and nothing waits for a release\n"
         "its target gone is disabled; deliveries are on hold for that: `eventbridge targets enable all-orders gone`\n"
     )
 
@@ -176,7 +174,7 @@ def test_a_rule_that_dead_letters_nothing_is_released(strict: Any, eventbridge: 
     assert released == [
         f"strict: the delivery {held['books']['held'].removeprefix('on hold at ')} to books (maximum_retry_attempts) "
         "is tried again",
-        f"strict: the delivery {delivery} to lines (transform_failed) has nothing to send and is on hold on: "
+        f"strict: the delivery {delivery} to lines (transform_failed) has nothing to send and stays on hold: "
         f"skip it by --skip {delivery}",
     ]
     found = eventbridge("rules", "release", "strict", "--json").json
@@ -205,7 +203,7 @@ def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -
 
     assert skipped.out == (
         f"strict: the delivery {delivery} to lines (transform_failed) becomes a dead letter, "
-        "and the rule goes on behind it\n"
+        "and the next delivery is sent\n"
     )
     dead = eventbridge("dead-letters", "list", "--json").json
     assert [each["delivery_id"] for each in dead if each["rule"] == "strict"] == [delivery]

@@ -26,6 +26,6 @@ def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable
 
     assert (resumed.code, resumed.out) == (2, "")
     assert resumed.err == (
-        f"error: replay {begun.replay_id} is cancelled, and no batch of it is under way: "
-        "there is nothing to go on with. `eventbridge replay orders --from TIME` begins another one\n"
+        f"error: replay {begun.replay_id} is cancelled, and none of its batches is under way: "
+        "there is nothing to continue. `eventbridge replay orders --from TIME` begins another one\n"
     )

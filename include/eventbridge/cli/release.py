@@ -49,14 +49,15 @@ def _summary(released: Released) -> str:
         for target in released.disabled
     ]
     if released.nothing:
-        return "\n".join([f"{released.rule} is not on hold, and no delivery waits for a release", *disabled])
+        return "\n".join([f"{released.rule} is not on hold, and nothing waits for a release", *disabled])
     if released.skipped:
         (skipped,) = released.skipped
         return f"{released.rule}: {_delivery(skipped)} becomes a dead letter, and the next delivery is sent"
     lines = [_expectation_line(released)] if released.expectation is not None or released.deliveries else []
     lines += [f"{released.rule}: {_delivery(each)} is tried again" for each in released.retried]
     lines += [
-        f"{released.rule}: {_delivery(each)} has nothing to send: skip it by --skip {each.delivery_id}"
+        f"{released.rule}: {_delivery(each)} has nothing to send and stays on hold: "
+        f"skip it by --skip {each.delivery_id}"
         for each in released.unsendable
     ]
     if released.hold is not None or released.deferred_matches or released.waits_for:
