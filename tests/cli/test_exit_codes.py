@@ -82,7 +82,7 @@ def test_what_waits_for_room_is_3(shop: Any) -> None:
 
     assert result.code == 3
     assert result.out.startswith("stopped: 0 batches")
-    assert "whatever waits on the bus: the store" in result.err
+    assert "no new batch is planned: the store" in result.err
 
 
 @pytest.mark.parametrize(
