@@ -20,7 +20,7 @@ def test_an_event_of_several_lines_is_sent(shop: Any, eventbridge: Callable[...,
         eventbridge(*SEND, "-", stdin=text),
     ):
         assert (result.code, result.err.count("error")) == (0, 0)
-        assert "took it" in result.out
+        assert "accepted it" in result.out
 
 
 def test_what_is_not_one_event_gets_advice_that_works(shop: Any, eventbridge: Callable[..., Any]) -> None:
