@@ -28,7 +28,7 @@ from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.runtime.runtime import Runtime
 
 logging.basicConfig(level=logging.WARNING)
-work = Runtime.open(
+runtime = Runtime.open(
     Settings.from_mapping(os.environ), connections_from_environment(os.environ), lambda: datetime.now(UTC)
 )
 deliver_until_idle(runtime, {RUNNER!r}, InProcessRouter(runtime.store))
