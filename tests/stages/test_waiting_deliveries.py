@@ -133,10 +133,10 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
         ("tomorrow", r"not_before: $.data.at is not a time as RFC 3339 has it"),
         ("2026-03-01T14:00:00", "is not a time as RFC 3339"),
         (1772366400, "is not a time as RFC 3339"),
-        ("2026-02-30T14:00:00Z", "there is no such time"),
-        ("2026-03-01T24:00:01Z", "there is no such time"),
+        ("2026-02-30T14:00:00Z", "which is not a valid time"),
+        ("2026-03-01T24:00:01Z", "which is not a valid time"),
         ("2027-03-03T12:00:00Z", "more than 366 days ahead"),
-        ("9999-12-31T23:59:59-12:00", "more than 366 days ahead|there is no such time"),
+        ("9999-12-31T23:59:59-12:00", "more than 366 days ahead|which is not a valid time"),
     ],
 )
 def test_a_time_that_is_none_fails_its_delivery(place: Place, order: Order, time: object, said: str) -> None:
