@@ -63,7 +63,7 @@ def test_candidates_are_run_over_the_archive_and_compared(spark_server: SparkCon
     compared = json.loads(run("rules", "diff", "large-orders", "candidate.yaml", "--from", "1h", "--json"))
 
     assert told.startswith("5 archived events of bus orders read\nWould be delivered, times in UTC\n")
-    assert "large-orders/archive        4      1" in told
+    assert "large-orders/archive        4       1" in told
     assert "${id}: the event has no $.data.id       1  3" in told
     assert '{"order": "A-1"}' in told
     (rule,) = document["rules"]
