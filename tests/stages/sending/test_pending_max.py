@@ -127,16 +127,21 @@ def test_deferred_matches_of_a_paused_rule_do_not_age(sending: Sending, clock: R
     assert sorted(int(json.loads(line)["data"]["id"]) for line in fixed.read_text().splitlines()) == list(range(1, 9))
 
 
-def test_new_events_of_an_ordered_rule_come_behind_its_deferred_matches(
-    sending: Sending, clock: RunningClock, recorder: Recorder
-) -> None:
-    """Full once, it keeps the order of a key over what was pending, what was deferred, and what came after."""
+def fill_an_ordered_rule(sending: Sending, recorder: Recorder) -> None:
+    """Leave three deliveries of one key pending at a target that is down, and defer the matches of three events."""
     recorder.down = True
     publish(sending, *[keyed(n, "a") for n in range(3)])
     sending.write(rules({"crm": ordered()}, pending="{max: 2}"))
     sending.deliver_batch()
     publish(sending, *[keyed(n, "a") for n in range(3, 6)])
     sending.deliver_batch()
+
+
+def test_new_events_of_an_ordered_rule_come_behind_its_deferred_matches(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """Full once, it keeps the order of a key over what was pending, what was deferred, and what came after."""
+    fill_an_ordered_rule(sending, recorder)
     assert waiting(sending) == {PENDING_MAX: 3}
     recorder.down = False
     clock.advance(3600)
@@ -157,12 +162,7 @@ def test_deferred_matches_of_another_runner_come_first_too(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
     """An ordered rule that moved while deferred matches wait is not stuck between them and what is pending."""
-    recorder.down = True
-    publish(sending, *[keyed(n, "a") for n in range(3)])
-    sending.write(rules({"crm": ordered()}, pending="{max: 2}"))
-    sending.deliver_batch()
-    publish(sending, *[keyed(n, "a") for n in range(3, 6)])
-    sending.deliver_batch()
+    fill_an_ordered_rule(sending, recorder)
     sending.write(rules({"crm": ordered()}, pending="{max: 2}", runner="other"))
     publish(sending, *[keyed(n, "a") for n in range(6, 9)])
     sending.deliver_batch("other")

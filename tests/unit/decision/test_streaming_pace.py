@@ -20,13 +20,13 @@ from eventbridge.decision.streaming_pace import batch_is_over, look_seconds, seg
         (60.0, 1, 60.0, True),
     ],
 )
-def test_a_batch_is_open_longer_where_little_comes(age: float, events: int, usual: float, over: bool) -> None:
-    """With ten events a second it lasts as its file says, with fewer six times as long, never above a minute."""
+def test_a_batch_stays_open_longer_if_few_events_arrive(age: float, events: int, usual: float, over: bool) -> None:
+    """At ten events a second the batch lasts as long as its setting; at fewer, six times as long, at most a minute."""
     assert batch_is_over(age, events, usual) == over
 
 
 def test_a_batch_whose_close_sends_is_not_open_longer() -> None:
-    """What it left waits for that, however little comes."""
+    """Its pending work waits for the close, even if few events arrive."""
     assert batch_is_over(10.0, 1, 10.0, waits=True)
     assert not batch_is_over(9.9, 1, 10.0, waits=True)
 
@@ -44,8 +44,8 @@ def test_a_batch_whose_close_sends_is_not_open_longer() -> None:
         (4.0, 1, 12.0, True),
     ],
 )
-def test_responses_are_recorded_seldom_where_few_come(age: float, responses: int, usual: float, due: bool) -> None:
-    """A fifth before its time is over, a second at ten a second, five below and in a bucket; at once when many wait."""
+def test_responses_are_recorded_less_often_if_few_arrive(age: float, responses: int, usual: float, due: bool) -> None:
+    """After a second at ten responses a second, after five below that or in a bucket, at once if many wait."""
     assert segment_is_due(age, responses, usual, most=2_000) == due
 
 
@@ -53,8 +53,8 @@ def test_responses_are_recorded_seldom_where_few_come(age: float, responses: int
     ("found", "since", "seconds"),
     [(0, 0.0, 0.003), (15, 0.0, 0.003), (16, 0.0, 0.008), (99, 0.0, 0.008), (100, 0.0, 0.0), (0, 5.0, 0.008)],
 )
-def test_the_bus_is_looked_at_less_often_where_much_comes_and_where_nothing_does(
+def test_the_bus_is_polled_less_often_if_many_events_or_none_arrive(
     found: int, since: float, seconds: float
 ) -> None:
-    """A look costs about the same for ten events as for one; where a hundred were found more wait already."""
+    """A poll costs about the same for ten events as for one; after a hundred events, more are already waiting."""
     assert look_seconds(found, since) == seconds
