@@ -53,8 +53,6 @@ def test_responses_are_recorded_less_often_if_few_arrive(age: float, responses: 
     ("found", "since", "seconds"),
     [(0, 0.0, 0.003), (15, 0.0, 0.003), (16, 0.0, 0.008), (99, 0.0, 0.008), (100, 0.0, 0.0), (0, 5.0, 0.008)],
 )
-def test_the_bus_is_polled_less_often_if_many_events_or_none_arrive(
-    found: int, since: float, seconds: float
-) -> None:
+def test_the_bus_is_polled_less_often_if_many_events_or_none_arrive(found: int, since: float, seconds: float) -> None:
     """A poll costs about the same for ten events as for one; after a hundred events, more are already waiting."""
     assert look_seconds(found, since) == seconds
