@@ -32,9 +32,9 @@ from benchmarks.push_memory import memory_is_flat
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.airflow.names import RETRIES
+from eventbridge.airflow.watch import Watch
 from eventbridge.niceness import NICENESS
-from eventbridge.orchestrate.names import RETRIES
-from eventbridge.orchestrate.watch import Watch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries

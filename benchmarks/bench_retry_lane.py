@@ -27,10 +27,10 @@ from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.airflow.names import RETRIES
+from eventbridge.airflow.watch import Watch
 from eventbridge.model import rowset
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.orchestrate.names import RETRIES
-from eventbridge.orchestrate.watch import Watch
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.deliver import deliver_retries
 from eventbridge.stages.push.rows import OutcomeRow, outcome_table

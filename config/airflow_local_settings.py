@@ -5,6 +5,6 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 if not entry_points(group="airflow.policy", name="eventbridge"):
-    from eventbridge.orchestrate.airflow_policy import task_instance_mutation_hook
+    from eventbridge.airflow.airflow_policy import task_instance_mutation_hook
 
     __all__ = ["task_instance_mutation_hook"]

@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_backtest_rules`; see eventbridge.orchestrate.dags.backtest_rules."""
+"""The Airflow DAG `eventbridge_backtest_rules`; see eventbridge.airflow.dags.backtest_rules."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.backtest_rules import backtest_rules
+from eventbridge.airflow.dags.backtest_rules import backtest_rules
 
 dag = backtest_rules()

@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_check_quality`; see eventbridge.orchestrate.dags.check_quality."""
+"""The Airflow DAG `eventbridge_check_quality`; see eventbridge.airflow.dags.check_quality."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.check_quality import check_quality
+from eventbridge.airflow.dags.check_quality import check_quality
 
 dag = check_quality()

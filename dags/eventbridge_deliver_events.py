@@ -1,10 +1,10 @@
-"""The Airflow DAG `eventbridge_deliver_<runner>`; see eventbridge.orchestrate.dags.deliver_events."""
+"""The Airflow DAG `eventbridge_deliver_<runner>`; see eventbridge.airflow.dags.deliver_events."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.deliver_events import deliver_events
-from eventbridge.orchestrate.names import deliver_dag_id
-from eventbridge.orchestrate.schedule import runners_to_parse, warning_of_slots
+from eventbridge.airflow.dags.deliver_events import deliver_events
+from eventbridge.airflow.names import deliver_dag_id
+from eventbridge.airflow.schedule import runners_to_parse, warning_of_slots
 
 runners = runners_to_parse()
 warning = warning_of_slots(runners)

@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_diff_rules`; see eventbridge.orchestrate.dags.diff_rules."""
+"""The Airflow DAG `eventbridge_diff_rules`; see eventbridge.airflow.dags.diff_rules."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.diff_rules import diff_rules
+from eventbridge.airflow.dags.diff_rules import diff_rules
 
 dag = diff_rules()

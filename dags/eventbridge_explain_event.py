@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_explain_event`; see eventbridge.orchestrate.dags.explain_event."""
+"""The Airflow DAG `eventbridge_explain_event`; see eventbridge.airflow.dags.explain_event."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.explain_event import explain_event
+from eventbridge.airflow.dags.explain_event import explain_event
 
 dag = explain_event()

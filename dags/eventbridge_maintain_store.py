@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_maintain_store`; see eventbridge.orchestrate.dags.maintain_store."""
+"""The Airflow DAG `eventbridge_maintain_store`; see eventbridge.airflow.dags.maintain_store."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.maintain_store import maintain_store
+from eventbridge.airflow.dags.maintain_store import maintain_store
 
 dag = maintain_store()

@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_operate_rules`; see eventbridge.orchestrate.dags.operate_rules."""
+"""The Airflow DAG `eventbridge_operate_rules`; see eventbridge.airflow.dags.operate_rules."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.operate_rules import operate_rules
+from eventbridge.airflow.dags.operate_rules import operate_rules
 
 dag = operate_rules()

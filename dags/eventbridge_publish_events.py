@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_publish_events`; see eventbridge.orchestrate.dags.publish_events."""
+"""The Airflow DAG `eventbridge_publish_events`; see eventbridge.airflow.dags.publish_events."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.publish_events import publish_events
+from eventbridge.airflow.dags.publish_events import publish_events
 
 dag = publish_events()

@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_replay_archive`; see eventbridge.orchestrate.dags.replay_archive."""
+"""The Airflow DAG `eventbridge_replay_archive`; see eventbridge.airflow.dags.replay_archive."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.replay_archive import replay_archive
+from eventbridge.airflow.dags.replay_archive import replay_archive
 
 dag = replay_archive()

@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_retry_deliveries`; see eventbridge.orchestrate.dags.retry_deliveries."""
+"""The Airflow DAG `eventbridge_retry_deliveries`; see eventbridge.airflow.dags.retry_deliveries."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.retry_deliveries import retry_deliveries
+from eventbridge.airflow.dags.retry_deliveries import retry_deliveries
 
 dag = retry_deliveries()

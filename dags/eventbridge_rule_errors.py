@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.schedule import refuse_rule_errors
+from eventbridge.airflow.schedule import refuse_rule_errors
 
 refuse_rule_errors()

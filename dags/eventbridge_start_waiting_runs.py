@@ -1,7 +1,7 @@
-"""The Airflow DAG `eventbridge_start_waiting_runs`; see eventbridge.orchestrate.dags.start_waiting_runs."""
+"""The Airflow DAG `eventbridge_start_waiting_runs`; see eventbridge.airflow.dags.start_waiting_runs."""
 
 from __future__ import annotations
 
-from eventbridge.orchestrate.dags.start_waiting_runs import start_waiting_runs
+from eventbridge.airflow.dags.start_waiting_runs import start_waiting_runs
 
 dag = start_waiting_runs()

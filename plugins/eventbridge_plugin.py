@@ -5,6 +5,6 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 if not entry_points(group="airflow.plugins", name="eventbridge"):
-    from eventbridge.orchestrate.plugin import EventBridgePlugin
+    from eventbridge.airflow.plugin import EventBridgePlugin
 
     __all__ = ["EventBridgePlugin"]

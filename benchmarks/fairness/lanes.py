@@ -15,8 +15,8 @@ from benchmarks.bench_site import BUS, Site, site
 from benchmarks.compiled_receiver import CompiledReceiver
 from benchmarks.fairness.executor import Executor
 
+from eventbridge.airflow.pools import SHARED_POOLS
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
-from eventbridge.orchestrate.pools import SHARED_POOLS
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer

@@ -30,11 +30,11 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
 
 
 def test_every_dag_file_is_in_the_package_too() -> None:
-    """`dags/eventbridge_x.py` wires what `eventbridge.orchestrate.dags.x` makes, so that an installed package has the
+    """`dags/eventbridge_x.py` wires what `eventbridge.airflow.dags.x` makes, so that an installed package has the
     same DAGs.
     """
     in_checkout = {path.stem for path in tracked("dags/*.py")} - {"eventbridge_rule_errors"}
-    in_package = {f"eventbridge_{path.stem}" for path in tracked("include/eventbridge/orchestrate/dags/[a-z]*.py")}
+    in_package = {f"eventbridge_{path.stem}" for path in tracked("include/eventbridge/airflow/dags/[a-z]*.py")}
 
     assert in_checkout == in_package
 

@@ -76,7 +76,7 @@ def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> 
         ("eventbridge_rule_errors.py", "mine = 1", "not written by `eventbridge init-airflow`"),
         (
             "eventbridge_deliver_events.py",
-            "from eventbridge.orchestrate.dags.deliver_events import x",
+            "from eventbridge.airflow.dags.deliver_events import x",
             "defines the same DAGs",
         ),
     ],

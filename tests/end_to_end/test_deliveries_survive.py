@@ -21,12 +21,12 @@ from end_to_end.looks import delivering, responded, run_state, takes
 from end_to_end.running import RunningEnvironment, ledger_files
 from end_to_end.secrets import airflow_logs, written_secrets
 
+from eventbridge.airflow.names import PUSH, REDRIVE_DAG
+from eventbridge.airflow.push import chunk_name
+from eventbridge.airflow.run_limit import run_limit
 from eventbridge.errors import RuleFileError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Chunk
-from eventbridge.orchestrate.names import PUSH, REDRIVE_DAG
-from eventbridge.orchestrate.push import chunk_name
-from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.rule import load_rules
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.dead_letters.selection import Selection

@@ -17,9 +17,9 @@ from end_to_end.mortal import MortalServer
 from end_to_end.running import RunningEnvironment, delivery_of, source_of
 from end_to_end.secrets import airflow_logs, written_secrets
 
+from eventbridge.airflow.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.niceness import NICENESS
-from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.dead_letters.selection import Selection

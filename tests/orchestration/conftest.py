@@ -43,7 +43,7 @@ rules:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Set EventBridge's home and a rule file with two runners of one bus; returns the home."""
-    from eventbridge.orchestrate import policy
+    from eventbridge.airflow import policy
 
     policy._placements.cache_clear()  # it would read the ledger of the test before
     rules = tmp_path / "rules"

@@ -15,12 +15,12 @@ from airflow.sdk.exceptions import DownstreamTasksSkipped
 from airflow.serialization.serialized_objects import DagSerialization
 from orchestration.dag_files import ALWAYS_PRESENT, TRIALS, edges, of_batches
 
+from eventbridge.airflow.dags import airflow_dags
+from eventbridge.airflow.schedule import fallback_cron
+from eventbridge.airflow.slow_lane import give_way, give_way_as_old
+from eventbridge.airflow.tasks import end_run
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
-from eventbridge.orchestrate.dags import airflow_dags
-from eventbridge.orchestrate.schedule import fallback_cron
-from eventbridge.orchestrate.slow_lane import give_way, give_way_as_old
-from eventbridge.orchestrate.tasks import end_run
 
 
 def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:

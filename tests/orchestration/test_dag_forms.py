@@ -10,9 +10,9 @@ from typing import get_args
 import pytest
 from airflow.sdk import DAG
 
-from eventbridge.orchestrate.forms.choices import Choices, choices
-from eventbridge.orchestrate.forms.operate_rules import REPAIRS
-from eventbridge.orchestrate.forms.replay_events import replay_params
+from eventbridge.airflow.forms.choices import Choices, choices
+from eventbridge.airflow.forms.operate_rules import REPAIRS
+from eventbridge.airflow.forms.replay_events import replay_params
 from eventbridge.stages.dead_letters.selection import REASONS, Selection
 from eventbridge.stages.operate.overrides import Action
 

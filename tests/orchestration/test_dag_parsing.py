@@ -14,8 +14,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID
 from orchestration.dag_files import ALWAYS_PRESENT, DAGS, edges
 
+from eventbridge.airflow.dags import airflow_dags
 from eventbridge.errors import RuleFileError
-from eventbridge.orchestrate.dags import airflow_dags
 from eventbridge.rule import load_rules
 
 

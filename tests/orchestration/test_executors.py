@@ -10,8 +10,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
+from eventbridge.airflow.settings import refuse_executors
 from eventbridge.errors import SettingsError
-from eventbridge.orchestrate.settings import refuse_executors
 
 DAGS = Path(__file__).parents[2] / "dags"
 PAGE = DAGS.parent / "docs" / "deploy.md"

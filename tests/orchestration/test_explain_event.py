@@ -12,9 +12,9 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.execution_time.context import set_current_context
 
+from eventbridge.airflow.plain_failure import PlainFailure
+from eventbridge.airflow.settings import airflow_settings
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.orchestrate.plain_failure import PlainFailure
-from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from eventbridge.airflow.maintain import maintain
+from eventbridge.airflow.plain_failure import PlainFailure
 from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
-from eventbridge.orchestrate.maintain import maintain
-from eventbridge.orchestrate.plain_failure import PlainFailure
 from eventbridge.stages.guards.ledger_identity import claim_runner
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from eventbridge.airflow.plugin import URL_PREFIX
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.orchestrate.plugin import URL_PREFIX
 from eventbridge.stages.operate.api_tokens import create_token
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -9,9 +9,9 @@ import pytest
 from airflow.sdk import DAG, RetryAction
 from airflow.sdk.exceptions import AirflowFailException
 
+from eventbridge.airflow.plain_failure import NO_RETRY_POLICY, PlainFailure, without_traceback
+from eventbridge.airflow.tasks import stage
 from eventbridge.errors import LedgerError, UserError
-from eventbridge.orchestrate.plain_failure import NO_RETRY_POLICY, PlainFailure, without_traceback
-from eventbridge.orchestrate.tasks import stage
 
 
 def test_a_user_error_is_one_error_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,11 +17,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eventbridge.airflow import policy
+from eventbridge.airflow.policy import UNPLANNED, Placement, Placements, place_push
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
-from eventbridge.orchestrate import policy
-from eventbridge.orchestrate.policy import UNPLANNED, Placement, Placements, place_push
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

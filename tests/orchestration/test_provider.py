@@ -10,13 +10,13 @@ import pytest
 from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from airflow.sdk.module_loading import import_string
 
+from eventbridge.airflow.hooks import StoreHook, TargetHook
+from eventbridge.airflow.plugin import EventBridgePlugin
+from eventbridge.airflow.provider import get_provider_info
+from eventbridge.airflow.publish import EventBridgeHook
+from eventbridge.airflow.settings import configured_settings
 from eventbridge.config.settings import PREFIX, Settings
 from eventbridge.errors import SettingsError
-from eventbridge.orchestrate.hooks import StoreHook, TargetHook
-from eventbridge.orchestrate.plugin import EventBridgePlugin
-from eventbridge.orchestrate.provider import get_provider_info
-from eventbridge.orchestrate.publish import EventBridgeHook
-from eventbridge.orchestrate.settings import configured_settings
 from eventbridge.s3 import access
 from eventbridge.targets import credentials
 

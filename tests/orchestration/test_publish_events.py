@@ -15,7 +15,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import set_current_context
 
-from eventbridge.orchestrate.publish import EventBridgeHook, PublishEventsOperator
+from eventbridge.airflow.publish import EventBridgeHook, PublishEventsOperator
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.messages import messages_of
 

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from eventbridge.airflow.forms.replay_archive import archive_params
+from eventbridge.airflow.orphaned import orphaned_redrive, orphaned_replay
+from eventbridge.airflow.replay_archive import replay_of_hour, report_end
+from eventbridge.airflow.replay_asker import cancel_unwanted, resume_for
+from eventbridge.airflow.replay_end import ReplayEnd
+from eventbridge.airflow.run_limit import run_limit
+from eventbridge.airflow.tasks import stage
 from eventbridge.errors import UserError
 from eventbridge.model.recorded import RECORDED
 from eventbridge.model.replay import Replay
-from eventbridge.orchestrate.forms.replay_archive import archive_params
-from eventbridge.orchestrate.orphaned import orphaned_redrive, orphaned_replay
-from eventbridge.orchestrate.replay_archive import replay_of_hour, report_end
-from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
-from eventbridge.orchestrate.replay_end import ReplayEnd
-from eventbridge.orchestrate.run_limit import run_limit
-from eventbridge.orchestrate.tasks import stage
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.runtime.runtime import Runtime
@@ -164,7 +164,7 @@ def test_the_trigger_is_restored_from_its_serialization() -> None:
     """It is serialized to an import path and arguments."""
     path, arguments = ReplayEnd("3f2a", RUN, "2099-01-01T00:00:00+00:00").serialize()
 
-    assert path == "eventbridge.orchestrate.replay_end.ReplayEnd"
+    assert path == "eventbridge.airflow.replay_end.ReplayEnd"
     assert ReplayEnd(**arguments).serialize() == (path, arguments)
 
 

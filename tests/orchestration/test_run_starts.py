@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from orchestration.fake_airflow import serving
 
+from eventbridge.airflow.names import runner_subject
+from eventbridge.airflow.run_start import RunStart, SubjectState, needs_start, started
+from eventbridge.airflow.watch import Watch
+from eventbridge.airflow.watcher import Watcher, look
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import BusError
@@ -21,10 +25,6 @@ from eventbridge.ledger.watcher import last_look
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.orchestrate.names import runner_subject
-from eventbridge.orchestrate.run_start import RunStart, SubjectState, needs_start, started
-from eventbridge.orchestrate.watch import Watch
-from eventbridge.orchestrate.watcher import Watcher, look
 from eventbridge.rule.model import Bus
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource

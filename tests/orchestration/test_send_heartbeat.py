@@ -14,11 +14,11 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from orchestration.dag_files import DAGS
 
+from eventbridge.airflow.dags.send_heartbeat import send_heartbeat
+from eventbridge.airflow.plain_failure import PlainFailure
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
 from eventbridge.model.metric import Family, Sample
-from eventbridge.orchestrate.dags.send_heartbeat import send_heartbeat
-from eventbridge.orchestrate.plain_failure import PlainFailure
 from eventbridge.stages.operate.heartbeat import standing_still
 from eventbridge.testing.receiver import Receiver
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.orchestrate.run_note import noted
-from eventbridge.orchestrate.sentences import Failures, TargetLine, sentence_about, short
+from eventbridge.airflow.run_note import noted
+from eventbridge.airflow.sentences import Failures, TargetLine, sentence_about, short
 
 
 @pytest.mark.parametrize(

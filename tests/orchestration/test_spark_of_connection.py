@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from eventbridge.airflow.spark import APPLICATION, open_router
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.orchestrate.spark import APPLICATION, open_router
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.submit import SubmitRouter
 from eventbridge.stages.runtime.runtime import Runtime

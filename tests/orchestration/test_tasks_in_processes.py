@@ -18,25 +18,25 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from eventbridge.airflow import names, pools
+from eventbridge.airflow.connections import airflow_connection
+from eventbridge.airflow.form_values import form_values
+from eventbridge.airflow.forms.redrive_dead_letters import redrive_params
+from eventbridge.airflow.forms.replay_events import replay_params
+from eventbridge.airflow.names import UNPLANNED_POOL
+from eventbridge.airflow.patience import planned_in_time
+from eventbridge.airflow.policy import UNPLANNED
+from eventbridge.airflow.preload import TASK_MODULES, _modules, preload
+from eventbridge.airflow.push import PushOperator, chunk_name, pushes
+from eventbridge.airflow.recorded_form import recorded_form
+from eventbridge.airflow.redrive import redrive_id_of
+from eventbridge.airflow.replay import replay_id_of
+from eventbridge.airflow.tasks import stage
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.errors import ConnectionUnusable, LedgerError, ReconciliationError, UserError
 from eventbridge.model import lane
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.niceness import NICENESS
-from eventbridge.orchestrate import names, pools
-from eventbridge.orchestrate.connections import airflow_connection
-from eventbridge.orchestrate.form_values import form_values
-from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
-from eventbridge.orchestrate.forms.replay_events import replay_params
-from eventbridge.orchestrate.names import UNPLANNED_POOL
-from eventbridge.orchestrate.patience import planned_in_time
-from eventbridge.orchestrate.policy import UNPLANNED
-from eventbridge.orchestrate.preload import TASK_MODULES, _modules, preload
-from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
-from eventbridge.orchestrate.recorded_form import recorded_form
-from eventbridge.orchestrate.redrive import redrive_id_of
-from eventbridge.orchestrate.replay import replay_id_of
-from eventbridge.orchestrate.tasks import stage
 from eventbridge.stages.push.outstanding import TargetReport
 from eventbridge.stages.push.stage import PushReport
 from eventbridge.stages.redrive.plan import RedrivePlan
@@ -112,7 +112,7 @@ def test_a_connection_that_airflow_does_not_know_is_the_users_error() -> None:
 
 def test_give_way_lowers_the_priority_further() -> None:
     """Its process has a lower priority than its parent."""
-    code = "import os; from eventbridge.orchestrate import slow_lane; slow_lane.give_way({}); print(os.nice(0))"
+    code = "import os; from eventbridge.airflow import slow_lane; slow_lane.give_way({}); print(os.nice(0))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
     assert int(done.stdout) == min(19, os.nice(0) + NICENESS)

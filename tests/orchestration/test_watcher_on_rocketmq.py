@@ -8,10 +8,10 @@ from pathlib import Path
 
 from services.rocketmq import RocketMQ, make_topics
 
+from eventbridge.airflow.names import runner_subject
+from eventbridge.airflow.watch import Watch
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.orchestrate.names import runner_subject
-from eventbridge.orchestrate.watch import Watch
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from airflow.sdk.module_loading import import_string  # type: ignore[attr-defined]
 
-from eventbridge.orchestrate import watcher
-from eventbridge.orchestrate.watcher import Watcher
+from eventbridge.airflow import watcher
+from eventbridge.airflow.watcher import Watcher
 
 
 def test_a_trigger_is_restored_from_its_serialization() -> None:
@@ -22,11 +22,7 @@ def test_a_trigger_is_restored_from_its_serialization() -> None:
     again = import_string(path)(**arguments)
 
     assert isinstance(again, Watcher)
-    assert (
-        again.serialize()
-        == (path, arguments)
-        == ("eventbridge.orchestrate.watcher.Watcher", {"subject": again.subject})
-    )
+    assert again.serialize() == (path, arguments) == ("eventbridge.airflow.watcher.Watcher", {"subject": again.subject})
 
 
 def test_all_subjects_share_one_poll() -> None:

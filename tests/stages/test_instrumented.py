@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from eventbridge.airflow.watch import Watch
 from eventbridge.errors import NotFoundError
-from eventbridge.orchestrate.watch import Watch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries

@@ -22,7 +22,7 @@ def init_airflow(
 
     You may repeat it: files that are up to date stay as they are. It never changes a file that it did not write.
     """
-    from eventbridge.orchestrate.init_airflow import FILES, dags_folder_of_airflow, write_dag_files
+    from eventbridge.airflow.init_airflow import FILES, dags_folder_of_airflow, write_dag_files
 
     chosen = folder or dags_folder_of_airflow()
     created = not chosen.is_dir()

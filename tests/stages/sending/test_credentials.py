@@ -13,8 +13,8 @@ from stages.delivering import RUNNER, RunningClock, Sending, http, verdicts
 from stages.modes import deliver_all, deliver_one_batch
 from stages.streaming_tasks import a_streaming_task, crm_requests, until
 
+from eventbridge.airflow.connections import CachedConnections
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.orchestrate.connections import CachedConnections
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -13,10 +13,10 @@ import pytest
 from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
 from eventbridge import fault_points
+from eventbridge.airflow.task_stop import task_stop
 from eventbridge.errors import EventBridgeError, StoreError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.response import Response
-from eventbridge.orchestrate.task_stop import task_stop
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
 from eventbridge.stages.push.stage import push

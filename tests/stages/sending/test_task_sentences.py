@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from stages.delivering import RunningClock, Sending, http
 
-from eventbridge.orchestrate import batch_sentences
-from eventbridge.orchestrate.batch_sentences import TaskReport
+from eventbridge.airflow import batch_sentences
+from eventbridge.airflow.batch_sentences import TaskReport
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.streaming import StreamingSummary
 from eventbridge.stages.push.stage import push

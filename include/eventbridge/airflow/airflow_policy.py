@@ -1,0 +1,27 @@
+"""The package's entry point `airflow.policy`. Every Airflow process imports it first, and completely.
+
+It sets the pools and weights of pushes, and preloads what tasks and DAG files import before they are forked.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from airflow import settings
+from airflow.policies import hookimpl
+
+from eventbridge.airflow.policy import place_push
+from eventbridge.airflow.preload import preload
+
+# Airflow looks for policies only in `airflow_local_settings`, and discards what other policies set on unmapped tasks.
+settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
+
+
+@hookimpl(tryfirst=True)  # before the user's own policy, so that the user's policy wins
+def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
+    """Give a mapped push the pool and the weight of its chunk."""
+    place_push(task_instance, dag_run)
+
+
+preload(sys.argv[1:])

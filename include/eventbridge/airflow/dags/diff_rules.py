@@ -1,0 +1,45 @@
+"""The Airflow DAG `eventbridge_diff_rules`: compares two candidates over the archive and writes a report.
+
+Its form is in eventbridge.airflow.forms.backtest_rules, its task in eventbridge.airflow.backtest.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from eventbridge.airflow.backtest import BACKTEST_LIMIT, diff
+from eventbridge.airflow.forms.backtest_rules import diff_params
+from eventbridge.airflow.forms.choices import choices
+from eventbridge.airflow.names import DIFF_DAG
+from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.slow_lane import give_way_as_old
+
+GUIDE = """
+Compares rules over archived events: trigger the DAG, name or paste A and B, and choose the time range.
+
+It delivers nothing. The report - events that only B matches, events that only A matches, and events whose outputs
+change - is written to the store as JSON and Markdown; the task's log links both. `eventbridge rules diff` does the
+same.
+"""
+
+
+def diff_rules() -> DAG:
+    """Return the DAG."""
+    airflow_settings()  # refuses executors that cannot share the ledger
+    with DAG(
+        dag_id=DIFF_DAG,
+        description="Compares two candidates over the archive and writes a report",
+        doc_md=GUIDE,
+        schedule=None,
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        max_active_runs=2,
+        dagrun_timeout=BACKTEST_LIMIT,
+        default_args={"owner": OWNER, "pre_execute": give_way_as_old},
+        params=diff_params(choices()),
+        tags=["eventbridge", "operate"],
+    ) as dag:
+        diff()
+    return dag

@@ -1,0 +1,44 @@
+"""The Airflow DAG `eventbridge_send_heartbeat`: each minute sends the health of the installation to a URL.
+
+Its task is in eventbridge.airflow.heartbeat.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from eventbridge.airflow.heartbeat import send_heartbeat as send
+from eventbridge.airflow.names import HEARTBEAT_DAG
+from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.settings import airflow_settings
+
+GUIDE = """
+Sends one event each minute to the URL of the connection that `EVENTBRIDGE_HEARTBEAT_CONNECTION` names. Without that
+setting it runs only when it is triggered, and fails.
+
+A monitoring service alerts you when the heartbeat stops: then Airflow's scheduler, its workers or the ledger are down.
+`healthy` is true only if all batches are reconciled, every runner with events makes progress, and ingestion is running.
+Otherwise the event goes to the connection's `failure_url`, if it has one.
+"""
+
+
+def send_heartbeat() -> DAG:
+    """Return the DAG."""
+    is_set = airflow_settings().heartbeat_connection is not None
+    with DAG(
+        dag_id=HEARTBEAT_DAG,
+        description="Sends the health of the installation each minute",
+        doc_md=GUIDE,
+        schedule=CronTriggerTimetable("* * * * *", timezone="UTC") if is_set else None,
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(seconds=120),
+        default_args={"owner": OWNER},
+        tags=["eventbridge", "monitoring"],
+    ) as dag:
+        send()
+    return dag

@@ -1,0 +1,170 @@
+"""Decides who may see the page in Airflow and who may act on it, from Airflow's permissions on EventBridge's DAGs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from airflow.api.common.trigger_dag import trigger_dag
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.configuration import conf
+from airflow.sdk.exceptions import AirflowException
+from airflow.utils.types import DagRunTriggeredByType
+from fastapi import HTTPException, Request
+from fastapi.security import HTTPBearer
+
+from eventbridge.airflow.batch_runs import batch_of, runs_of
+from eventbridge.airflow.names import BACKTEST_DAG, DIFF_DAG, REDRIVE_DAG, REPLAY_DAG
+from eventbridge.api.page.session import AirflowRun, NotLoggedIn, RequestKind, Viewer
+from eventbridge.api.refusal import CallRefused
+from eventbridge.model.api_token import OPERATE, OWNER, PAYLOADS, READ, ApiToken
+from eventbridge.model.batch import Batch
+from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+_DAGS: dict[RequestKind, str] = {"redrive": REDRIVE_DAG, "replay": REPLAY_DAG}
+
+#: The DAG ids that stand for owners in Airflow's permissions: one for all owners, and the prefix of those for one
+#: owner.
+OWNERS_DAG = "eventbridge_owners"
+OWNER_DAG = "eventbridge_owner_"
+
+_BEARER = HTTPBearer(auto_error=False)
+
+
+class AirflowGate:
+    """Airflow's login: a user who may see runs of EventBridge's DAGs sees the page, and one who may trigger them may
+    act.
+
+    Payloads need the permission to read task logs. An owner's objects need the permission to see runs of the DAG
+    `eventbridge_owner_<owner>`, in the team of that name if Airflow has teams; the DAG need not exist. To act for the
+    owner, a user needs the permission to trigger it. The same permissions on `eventbridge_owners` cover all owners.
+    """
+
+    recorded = ""  # a request is triggered as soon as it is recorded
+
+    async def viewer(self, request: Request) -> Viewer:
+        """Return Airflow's user; raises NotLoggedIn if there is none, CallRefused if the user may not see the page."""
+        try:
+            user = await get_user(request, None, await _BEARER(request))
+        except HTTPException as error:
+            login = get_auth_manager().get_url_login(next_url=str(request.url))
+            raise NotLoggedIn(f"Log in to Airflow: {error.detail}", login) from None
+        may = _Rights(user)
+        if not await asyncio.to_thread(may.look):
+            raise CallRefused(
+                HTTPStatus.FORBIDDEN,
+                f"{user.get_name()} may not see this page: it needs the permission to see runs of {REDRIVE_DAG}",
+            )
+        runtime: Runtime = request.app.state.runtime
+        return await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
+
+    def runs_of(self, batch: Batch) -> list[AirflowRun]:
+        """Return the runs that processed a batch, oldest first."""
+        return runs_of(batch)
+
+    def batch_of(self, run: AirflowRun) -> str | None:
+        """Return the batch that a run processed."""
+        return batch_of(run)
+
+    async def user(self, request: Request) -> ApiToken | None:
+        """Return the HTTP rights of a user with Airflow's bearer token; a cookie does not count, as other sites can
+        send it.
+        """
+        found = await get_user(request, None, await _BEARER(request))
+        runtime: Runtime = request.app.state.runtime
+        may = _Rights(found)
+        if not await asyncio.to_thread(may.look):
+            return ApiToken(found.get_name(), (), runtime.clock())
+        seen = await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
+        operates = seen.can_replay if "/replays" in request.url.path else seen.can_operate
+        words = {READ: True, PAYLOADS: seen.can_see_payloads, OPERATE: operates}
+        owners = seen.owners if request.method == "GET" else seen.acts_for
+        # limited to no owner differs from not limited: no owner has an empty name
+        limits = [] if owners is None else [f"{OWNER}{each}" for each in sorted(owners) or [""]]
+        return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), runtime.clock())
+
+    async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
+        """Trigger the DAG that delivers it, in the name of the user; return the error, "" if there is none."""
+        error = await _triggered(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
+        return error and f"{error}. Trigger it by hand, with the id in *{kind.capitalize()} id* and *Dry run* off"
+
+    async def backtest(self, conf: Mapping[str, str], by: str) -> str:
+        """Trigger the DAG that runs a rule over the archive, or compares two; return the error, "" if there is none."""
+        dag_id = DIFF_DAG if "a" in conf else BACKTEST_DAG
+        return await _triggered(dag_id, "backtest", conf, by)
+
+
+async def _triggered(dag_id: str, why: str, conf: Mapping[str, str], user: str) -> str:
+    """Trigger a DAG in the name of a user; return the error, "" if there is none."""
+    # a new id each time: a paused replay is triggered again
+    run_id = f"{why}__page_{uuid.uuid4().hex[:8]}"
+    by: Any = {"triggered_by": DagRunTriggeredByType.UI, "triggering_user_name": user}
+    try:
+        await asyncio.to_thread(trigger_dag, dag_id, run_id=run_id, conf=dict(conf), **by)
+    except AirflowException as error:
+        log.exception("%s was not triggered for %s", dag_id, run_id)
+        return f"Airflow cannot trigger {dag_id}: {error}"
+    return ""
+
+
+class _Rights:
+    """What a user may do, according to Airflow's auth manager."""
+
+    def __init__(self, user: Any) -> None:
+        self._user = user
+
+    def look(self) -> bool:
+        """Return whether the user may see the page."""
+        return self._may("GET", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
+
+    def viewer(self, owners: Callable[[], Iterable[str]]) -> Viewer:
+        """Return the user as the page represents one; `owners` returns the owners in the rule files."""
+        acts = self._may("POST", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
+        return Viewer(
+            self._user.get_name(),
+            _form_key(self._user),
+            can_operate=acts,
+            can_replay=self._may("POST", DagAccessEntity.RUN, DagDetails(id=REPLAY_DAG)),
+            can_backtest=self._backtests(),
+            can_log_out=False,
+            can_see_payloads=self._may("GET", DagAccessEntity.TASK_LOGS, DagDetails(id=REDRIVE_DAG)),
+            owners=self._owners("GET", owners),
+            acts_for=self._owners("POST", owners) if acts else frozenset(),
+        )
+
+    def _backtests(self) -> bool:
+        """Return whether the user may run rules over the archive, which shows the events of all owners."""
+        dags = (DagDetails(id=BACKTEST_DAG), DagDetails(id=DIFF_DAG), _of_owners(OWNERS_DAG))
+        return all(self._may("POST", DagAccessEntity.RUN, each) for each in dags)
+
+    def _owners(self, method: Any, owners: Callable[[], Iterable[str]]) -> frozenset[str] | None:
+        if self._may(method, DagAccessEntity.RUN, _of_owners(OWNERS_DAG)):
+            return None
+        return frozenset(each for each in owners() if self._may(method, DagAccessEntity.RUN, _of_owners(each)))
+
+    def _may(self, method: Any, entity: DagAccessEntity, details: DagDetails) -> bool:
+        return bool(
+            get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=self._user)
+        )
+
+
+def _of_owners(name: str) -> DagDetails:
+    """Return the DAG, which need not exist, and the team that stand for an owner, or for all owners, in Airflow."""
+    team = name if conf.getboolean("core", "multi_team", fallback=False) else None
+    return DagDetails(id=name if name == OWNERS_DAG else f"{OWNER_DAG}{name}", team_name=team)
+
+
+def _form_key(user: Any) -> str:
+    """Return the key of this user's forms. Airflow renews the user's token while a form is open."""
+    secret = conf.get("api", "secret_key")
+    return hmac.new(secret.encode(), f"eventbridge form of {user.get_id()}".encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,86 @@
+"""The package's Airflow plug-in, its entry point `airflow.plugins`. It imports little, as every Airflow process imports
+it.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+from eventbridge.airflow.links import ChunkLink
+
+#: The path of EventBridge's HTTP API in Airflow's api-server.
+URL_PREFIX = "/eventbridge"
+
+
+class _MountedApps:
+    """The list of applications, built on first access in the api-server; empty in other processes."""
+
+    def __get__(self, instance: object, owner: type[Any]) -> list[dict[str, Any]]:
+        """Return one application, or none if the extra `api` is not installed."""
+        if "fastapi" not in sys.modules or find_spec("prometheus_client") is None:
+            return []
+        if not hasattr(self, "_made"):
+            self._made = [{"name": "EventBridge", "app": _application(), "url_prefix": URL_PREFIX}]
+        return self._made
+
+
+def _views() -> list[dict[str, Any]]:
+    # No leading slash: the address is relative to the path of Airflow's `[api] base_url`.
+    dags = {"name": "EventBridge DAGs", "href": "dags?tags=eventbridge", "destination": "nav", "category": "browse"}
+    page = {
+        "name": "EventBridge",
+        "href": f"{URL_PREFIX.lstrip('/')}/page",
+        "destination": "nav",
+        "url_route": "eventbridge",
+        "nav_top_level": True,
+    }
+    run = {
+        "name": "EventBridge batch",
+        "href": f"{URL_PREFIX.lstrip('/')}/page/run?dag={{DAG_ID}}&run={{RUN_ID}}",
+        "destination": "dag_run",
+        "url_route": "eventbridge-batch",
+    }
+    return [dags, page, run] if find_spec("prometheus_client") is not None else [dags]
+
+
+def _panels() -> list[dict[str, Any]]:
+    panel = {
+        "name": "EventBridge lag",
+        "bundle_url": f"{URL_PREFIX.lstrip('/')}/page/lag.js",
+        "destination": "dashboard",
+        "url_route": "eventbridge-lag",
+    }
+    return [panel] if find_spec("prometheus_client") is not None else []
+
+
+class EventBridgePlugin(AirflowPlugin):
+    """Adds the page *EventBridge*, the menu item *Browse > EventBridge DAGs*, and `/eventbridge/metrics`.
+
+    It also adds a link from each push to its deliveries, a tab on each DAG run with its batch, and a panel on the home
+    page.
+    """
+
+    name = "eventbridge"
+    external_views: list[Any] = _views()
+    react_apps: list[Any] = _panels()
+    operator_extra_links: list[Any] = [ChunkLink()] if find_spec("prometheus_client") is not None else []
+    fastapi_apps = _MountedApps()
+
+
+def _application() -> Any:
+    from eventbridge.airflow.page_gate import AirflowGate
+    from eventbridge.api.mounted_app import create_mounted_app
+
+    return create_mounted_app(_open_runtime, AirflowGate())
+
+
+def _open_runtime() -> Any:
+    from eventbridge.airflow.connections import airflow_connection
+    from eventbridge.airflow.settings import configured_settings
+    from eventbridge.stages.runtime.runtime import Runtime
+
+    return Runtime.open(configured_settings(), airflow_connection)

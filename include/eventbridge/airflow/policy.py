@@ -1,0 +1,151 @@
+"""Airflow's cluster policy: gives each mapped push of a deliver DAG the pool and the weight of its chunk.
+
+`eventbridge.airflow.airflow_policy` registers `place_push` with Airflow, which calls it in the scheduler and the
+api-server, inside a transaction, for every task instance that is made, expanded or cleared.
+
+How it finds the batch: a runner has at most one uncommitted normal batch (a unique index of the ledger), and its DAG at
+most one active run that delivers in stages, even beside a streaming task (streaming.py). So the pushes that are being
+expanded are the chunks of the runner's routed batch, in map index order. A push of a cleared old run may get the
+placement of the current batch; it finds that its own batch is over, and ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eventbridge.airflow.names import PUSH, UNPLANNED_POOL, runner_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+log = logging.getLogger(__name__)
+
+#: Below every rule's weight: an unplanned push must not delay a planned one.
+UNPLANNED_WEIGHT = 100
+
+#: The longest wait for the ledger: it blocks Airflow's scheduler, for every runner.
+LIMIT_SECONDS = 0.5
+
+#: How long a result is reused: one expansion calls the hook twice per map index within milliseconds. One query serves
+#: them all, and a ledger that does not respond blocks the scheduler once per expansion.
+_HOLD_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The Airflow pool and priority weight of one push."""
+
+    pool: str
+    weight: int
+
+
+UNPLANNED = Placement(UNPLANNED_POOL, UNPLANNED_WEIGHT)
+
+
+def place_push(task_instance: Any, dag_run: Any = None) -> None:
+    """Set `pool` and `priority_weight` of a mapped push; leaves every other task instance alone. Never raises."""
+    try:
+        runner = runner_of(task_instance.dag_id)
+        if runner is None or task_instance.task_id != PUSH or task_instance.map_index < 0:
+            return
+        placement = _placements().of(runner, task_instance.run_id, task_instance.map_index)
+        task_instance.pool = placement.pool
+        task_instance.priority_weight = placement.weight
+    except Exception:
+        log.exception("ALARM: the cluster policy failed; the push keeps the pool and weight of its DAG")
+
+
+@functools.cache
+def _placements() -> Placements:
+    from eventbridge.airflow.settings import configured_settings
+
+    return Placements(configured_settings().ledger_url)
+
+
+class Placements:
+    """Reads from the ledger, through its own engine and within 500 ms, the pools and weights of a batch's chunks."""
+
+    def __init__(self, ledger_url: str, limit_seconds: float = LIMIT_SECONDS) -> None:
+        from eventbridge.ledger.engines.registry import engine_of
+
+        self._ledger = engine_of(ledger_url)
+        self._limit_seconds = limit_seconds
+        self._engine: Engine | None = None
+        self._held: dict[tuple[str, str], tuple[float, Mapping[int, Placement]]] = {}
+
+    def of(self, runner: str, run_id: str, map_index: int) -> Placement:
+        """Return the placement of one push.
+
+        It is `eventbridge.unplanned`, with a logged alarm, if the ledger has none.
+        """
+        now = time.monotonic()
+        held = self._held.get((runner, run_id))
+        if held is None or now - held[0] > _HOLD_SECONDS:
+            held = (time.monotonic(), self._ask(runner, run_id))
+            self._held = {key: value for key, value in self._held.items() if now - value[0] <= _HOLD_SECONDS}
+            self._held[runner, run_id] = held
+        return held[1].get(map_index, UNPLANNED)
+
+    def _ask(self, runner: str, run_id: str) -> Mapping[int, Placement]:
+        why = "the runner has no routed batch"
+        try:
+            placements = self._query_in_time(runner)
+        except Exception as error:
+            placements, why = {}, f"the ledger: {type(error).__name__} {error}"
+        if not placements:
+            log.error(
+                "ALARM: no placement for the pushes of runner %r, run %r (%s); they run in pool %s",
+                runner,
+                run_id,
+                why,
+                UNPLANNED_POOL,
+            )
+        return placements
+
+    def _query_in_time(self, runner: str) -> Mapping[int, Placement]:
+        if self._engine is None:  # imports the driver, which can take as long as the limit on a busy host
+            self._engine = self._ledger.reader(self._limit_seconds)
+        if self._ledger.bounds_readers:
+            # In this thread, bounded by the database itself: an abandoned query would keep a file open while the
+            # scheduler forks a worker, whose commits would then take no lock (see ledger/database.py).
+            return self._query(runner)
+        return _within(self._limit_seconds, lambda: self._query(runner))
+
+    def _query(self, runner: str) -> Mapping[int, Placement]:
+        from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
+
+        assert self._engine is not None
+        with self._engine.connect() as connection:
+            rows = connection.execute(PLACES_OF_RUNNER, {"of_runner": runner})
+            return {row.map_index: Placement(row.pool, row.weight) for row in rows}
+
+
+def _within(seconds: float, call: Callable[[], Mapping[int, Placement]]) -> Mapping[int, Placement]:
+    """Return the result of `call`; raises TimeoutError after `seconds` and abandons the call.
+
+    It uses a thread because no driver has one limit for connecting, waiting for a lock and reading, and a daemon so
+    that a hanging call does not keep the scheduler from ending.
+    """
+    results: list[Mapping[int, Placement]] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="eventbridge-policy", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(f"no response within {seconds:g} s")
+    return results[0]

@@ -1,0 +1,109 @@
+"""The Airflow pools that pushes run in, listed and created through Airflow's REST API: a task has no other access.
+
+`listen` creates missing pools with the connection `eventbridge_airflow` (host, port, login and password of an account
+that may read and create pools). `route` uses only pools that are known to exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from eventbridge.airflow.airflow_api import AirflowApi, AirflowConflict
+from eventbridge.airflow.names import UNPLANNED_POOL
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.ledger import Ledger
+from eventbridge.model.lane import REPLAY_LANE_POOL, SLOW_LANE_POOL
+from eventbridge.rule import RuleSet
+
+#: Pools that always exist, with their initial slots. A later change by an operator is never undone.
+#: A batch hands out chunks for twice the slots, so the shared pools together may fill `batch.max_chunks` (64).
+SHARED_POOLS: Mapping[str, int] = {
+    "eventbridge.high": 16,
+    "eventbridge.medium": 16,
+    "eventbridge.low": 8,
+    UNPLANNED_POOL: 4,
+    SLOW_LANE_POOL: 8,
+    REPLAY_LANE_POOL: 4,
+}
+
+#: Slots of a pool that a rule names without a size.
+NAMED_POOL_SLOTS = 8
+
+_UNLIMITED = 1_000_000
+_PAGE = 100
+
+
+def wanted_pools(rules: RuleSet) -> dict[str, int]:
+    """Return every pool that pushes of these rules may run in, with its initial slots."""
+    own = {name: NAMED_POOL_SLOTS if slots is None else slots for name, slots in rules.pools().items()}
+    return {**SHARED_POOLS, **own}
+
+
+def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[str, PoolSlots]:
+    """Create the pools that rules need, resize those whose rule file has changed, and return all pools.
+
+    A size that an operator set stays until the rule file has another value than the one that was applied last.
+    A pool that existed before its rule file gave it slots belongs to the operator.
+    """
+    pools = airflow.ensure(wanted_pools(rules))
+    applied = ledger.applied_slots()
+    for name, slots in rules.pools().items():
+        if slots is None:
+            continue
+        before = applied.get(name)
+        if before is not None and before.slots != slots:
+            pools[name] = airflow.resize(name, slots)  # if this dies before it is recorded, it is repeated
+        if before is None or (before.slots, before.seen_slots) != (slots, pools[name].slots):
+            ledger.note_slots(name, slots, pools[name].slots)
+    return pools
+
+
+class AirflowPools(AirflowApi):
+    """A client of Airflow's REST API for pools. Its opener closes it."""
+
+    needs = "read and create pools"
+
+    def ensure(self, wanted: Mapping[str, int]) -> dict[str, PoolSlots]:
+        """Create the missing pools and return all pools; never changes an existing one.
+
+        Raises AirflowError if the API cannot be reached or refuses the login, or if a pool cannot be created.
+        """
+        pools = self.pools()
+        for name in sorted(set(wanted) - set(pools)):
+            pools[name] = self._make(name, wanted[name])
+        return pools
+
+    def resize(self, name: str, slots: int) -> PoolSlots:
+        """Set a pool's slots and return the pool."""
+        mask = {"update_mask": ["slots"]}
+        body = {"pool": name, "slots": slots, "include_deferred": False}
+        return _slots(self.call("PATCH", f"/api/v2/pools/{quote(name, safe='')}", params=mask, json=body))
+
+    def pools(self) -> dict[str, PoolSlots]:
+        """Return every pool's slots and free slots; a pool without a limit counts as a million slots."""
+        return {pool["name"]: _slots(pool) for pool in self._pages()}
+
+    def _pages(self) -> Iterator[dict[str, Any]]:
+        offset = 0
+        while True:
+            page = self.call("GET", "/api/v2/pools", params={"limit": _PAGE, "offset": offset})
+            yield from page["pools"]
+            offset += _PAGE
+            if offset >= page["total_entries"]:
+                return
+
+    def _make(self, name: str, slots: int) -> PoolSlots:
+        body = {"name": name, "slots": slots, "description": "Created by EventBridge", "include_deferred": False}
+        try:
+            return _slots(self.call("POST", "/api/v2/pools", json=body))
+        except AirflowConflict:  # another runner's listen created it first
+            return _slots(self.call("GET", f"/api/v2/pools/{name}"))
+
+
+def _slots(pool: Mapping[str, Any]) -> PoolSlots:
+    slots, free = pool["slots"], pool["open_slots"]
+    if slots < 0:
+        return PoolSlots(_UNLIMITED, _UNLIMITED)
+    return PoolSlots(slots, max(0, free))

@@ -1,0 +1,136 @@
+"""Publishing: the task of the DAG `eventbridge_publish_events`, and a hook and operator for users' DAGs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook, BaseOperator, Context, get_current_context, task
+
+from eventbridge.airflow.connections import airflow_connection
+from eventbridge.airflow.plain_failure import without_traceback
+from eventbridge.airflow.recorded_form import recorded_form
+from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.tasks import TASK, stage
+from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
+
+if TYPE_CHECKING:
+    from eventbridge.stages.operate.publish import Published
+
+log = logging.getLogger(__name__)
+
+
+@task(**TASK, do_xcom_push=False)
+@without_traceback
+def publish() -> None:
+    """Publish the form's events, or none if one of them is not a CloudEvent, and log their offsets."""
+    context = get_current_context()
+    form = context["params"]
+    # without the events, as they are payloads
+    with stage() as runtime, recorded_form(runtime, context, {name: form[name] for name in ("bus", "topic")}):
+        EventBridgeHook().publish(form["bus"], form["events"], topic=form["topic"], name=_name(context))
+
+
+class EventBridgeHook(BaseHook):
+    """Publishes to the event buses of the rule files, with this Airflow's settings. Only for tasks.
+
+    A connection of type `eventbridge_bus` may name bus and topic, so that Admin > Connections shows where events go.
+    """
+
+    conn_name_attr = "eventbridge_conn_id"
+    default_conn_name = "eventbridge_default"
+    conn_type = "eventbridge_bus"
+    hook_name = "EventBridge bus"
+
+    def __init__(self, eventbridge_conn_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.eventbridge_conn_id = eventbridge_conn_id
+
+    def publish(
+        self,
+        bus: str | None,
+        events: str | Sequence[Mapping[str, Any] | str | bytes],
+        *,
+        topic: str | None = None,
+        name: str = "",
+    ) -> Published:
+        """Publish CloudEvents, all or none of them, and log their number and offsets.
+
+        `bus` None: the connection's bus. `events`: dicts, JSON texts, or one text of JSON lines. An event without `id`
+        gets one, the same for the same `name` and position. An error of the caller fails the task without a retry.
+        """
+        from eventbridge.stages.operate.publish import bodies_of, publish_events, report_published
+
+        with stage() as runtime:
+            named, topic_of_connection = (bus, None) if bus else self._place()
+            published, results = publish_events(
+                runtime, named, topic or topic_of_connection, bodies_of(events), name=name
+            )
+        report_published(published, results, log.info)
+        return published
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Return whether the rule files have the connection's bus and topic, and what to fix."""
+        from eventbridge.rule import load_rules
+        from eventbridge.stages.operate.find import find_bus, find_topic
+        from eventbridge.stages.runtime.runtime import Runtime
+
+        try:
+            bus, topic = self._place()
+            settings = airflow_settings()
+            if settings.rules_from == "published":
+                with closing(Runtime.open(settings, airflow_connection)) as runtime:
+                    rules = runtime.rule_set()
+            else:
+                rules = load_rules(Path(settings.rules_folder), cache=settings.rule_cache)
+            found = find_bus(rules, bus)
+            return True, f"Events go to {bus}/{find_topic(found, topic)}"
+        except EventBridgeError as error:
+            return False, str(error)
+
+    def _place(self) -> tuple[str, str | None]:
+        if self.eventbridge_conn_id is None:
+            raise UserError("no bus: set `bus`, or `eventbridge_conn_id` to a connection that names one")
+        connection = airflow_connection(self.eventbridge_conn_id)
+        if not connection.schema:
+            raise ConnectionUnusable(f"Connection {connection.id!r} names no bus. Fill in its field Bus")
+        return connection.schema, connection.extra.get("topic") or None
+
+
+class PublishEventsOperator(BaseOperator):
+    """Publishes events to a bus and returns their number. `bus`, `topic` and `events` are templated.
+
+    Without `bus`, it uses the bus of the connection `eventbridge_conn_id`, of type `eventbridge_bus`.
+    A retry publishes the same ids again: consumers get each delivery at least once, under one delivery id.
+    """
+
+    template_fields: Sequence[str] = ("bus", "topic", "events")
+
+    def __init__(
+        self,
+        *,
+        events: str | Sequence[Mapping[str, Any] | str],
+        bus: str | None = None,
+        topic: str | None = None,
+        eventbridge_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.bus = bus
+        self.events = events
+        self.topic = topic
+        self.eventbridge_conn_id = eventbridge_conn_id
+
+    def execute(self, context: Context) -> int:
+        """Publish, and return the number of events."""
+        hook = EventBridgeHook(self.eventbridge_conn_id)
+        return hook.publish(self.bus, self.events, topic=self.topic, name=_name(context)).count
+
+
+def _name(context: Context) -> str:
+    """Return a name of the task instance that is the same for each retry."""
+    ti = context["ti"]
+    return f"{ti.dag_id} {ti.run_id} {ti.task_id} {ti.map_index}"

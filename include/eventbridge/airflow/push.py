@@ -1,0 +1,120 @@
+"""The operator of a mapped push: it delivers one chunk of a batch within a time budget, and stops when Airflow asks it
+to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Context
+
+from eventbridge.airflow.names import PUSH
+from eventbridge.airflow.plain_failure import plain_failures
+from eventbridge.airflow.settings import configured_settings
+from eventbridge.airflow.task_stop import task_stop
+from eventbridge.config.settings import Settings
+from eventbridge.errors import EventBridgeError
+from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+
+if TYPE_CHECKING:
+    from eventbridge.model.chunk import Chunk
+    from eventbridge.stages.runtime.stop import Stop
+
+#: For opening the ledger, reading the chunk, and the last responses.
+_LIMIT_BEYOND_BUDGET_SECONDS = 30.0
+
+
+class PushOperator(BaseOperator):
+    """Delivers one chunk. `batch_id` is templated; if it is "", the task does nothing.
+
+    It is an operator and not a decorated function because only an operator has `on_kill`: Airflow's SIGTERM alone ends
+    nothing, and SIGKILL follows 5 s later. Until then the push awaits responses and records what it sent.
+    """
+
+    template_fields: Sequence[str] = ("batch_id",)
+    ui_color = "#d9ead3"
+
+    def __init__(self, *, batch_id: str, chunk_id: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.batch_id = batch_id
+        self.chunk_id = chunk_id
+        self._stop: Stop | None = None
+        self._killed = False
+
+    @cached_property
+    def chunk_name(self) -> str:
+        """The name of this push in Airflow's lists: the first rule and target of its chunk; "" without a batch.
+
+        Airflow reads it before and after the push. If the ledger does not respond, the push itself reports that.
+        """
+        if not self.batch_id:
+            return ""
+        from eventbridge.ledger import Ledger
+
+        try:
+            with closing(Ledger.open(configured_settings().ledger_url)) as ledger:
+                return chunk_name(ledger.chunk(self.batch_id, self.chunk_id))
+        except EventBridgeError as error:
+            self.log.warning("chunk %s of batch %s has no name: %s", self.chunk_id, self.batch_id, error)
+            return f"chunk {self.chunk_id}"
+
+    def execute(self, context: Context) -> None:
+        """Deliver the chunk; fails if a target cannot be opened, or if the ledger or the store cannot be reached."""
+        from eventbridge.airflow import batch_sentences
+        from eventbridge.airflow.tasks import log_report, stage
+        from eventbridge.stages.push.stage import push
+
+        if not self.batch_id:
+            self.log.info("nothing to send: this run has no batch")
+            return
+        self._stop = task_stop()
+        with plain_failures(), stage() as runtime:
+            report = push(runtime, self.batch_id, self.chunk_id, self._stop)
+            log_report(batch_sentences.of_push(runtime, report, self.batch_id, self.chunk_id))
+        if self._killed:
+            self.log.warning("Airflow asked the push to stop; unsent deliveries are tried again later")
+
+    def on_kill(self) -> None:
+        """Ask the push to stop; first it records what it sent."""
+        if self._stop is not None:
+            self._killed = True  # logged once it has stopped: this call may interrupt a write to the log
+            self._stop.set()
+
+
+def chunk_name(chunk: Chunk) -> str:
+    """Return `<rule>/<target>` of a chunk; if it has several, the first and the number of the others."""
+    targets = list(dict.fromkeys(f"{piece.rule}/{piece.target}" for piece in chunk.pieces))
+    more = f" and {len(targets) - 1} more" if len(targets) > 1 else ""
+    return f"{targets[0]}{more}" if targets else ""
+
+
+def pushes(batch_id: str, **options: Any) -> Any:
+    """Return the partial mapped push of a batch, to be expanded over `chunk_id`.
+
+    If it does not stop by itself, Airflow ends it half a minute after its budget. Airflow never retries it: the
+    settlement makes undelivered deliveries pending, which is faster and more exact.
+    """
+    return PushOperator.partial(
+        task_id=PUSH,
+        map_index_template="{{ task.chunk_name }}",
+        batch_id=batch_id,
+        retries=0,
+        weight_rule="absolute",
+        do_xcom_push=False,
+        execution_timeout=push_limit(configured_settings()),
+        **options,
+    )
+
+
+def push_limit(settings: Settings) -> timedelta:
+    """Return the `execution_timeout` of a push: a backstop, as a push stops by itself at the end of its budget."""
+    return timedelta(seconds=settings.push_timeout + _LIMIT_BEYOND_BUDGET_SECONDS)
+
+
+def slow_lane_pushes(batch_id: str) -> Any:
+    """Return the partial mapped push of a retry batch: all in one pool, below new deliveries."""
+    return pushes(batch_id, pool=SLOW_LANE_POOL, priority_weight=SLOW_LANE_WEIGHT)

@@ -1,0 +1,163 @@
+"""When the DAGs run: by the watcher, or by the schedule of `eventbridge_start_waiting_runs`, its fallback."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from airflow.sdk import Asset, AssetWatcher, CronTriggerTimetable, get_parsing_context
+
+from eventbridge.airflow.names import STREAMING, runner_of
+from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.watcher import Watcher
+from eventbridge.config.settings import Settings
+from eventbridge.decision.streaming_slots import short_of_slots
+from eventbridge.errors import LedgerError, RuleFileError
+
+if TYPE_CHECKING:
+    from airflow.sdk.api.datamodels._generated import DagRunType
+
+    from eventbridge.model.rules_in_force import RulesInForce
+    from eventbridge.rule import RuleSet
+
+log = logging.getLogger(__name__)
+
+OWNER = "eventbridge"
+
+#: Any time in the past: without catch-up, Airflow creates no runs for it.
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+#: What may start a run. Not a backfill, which would create one for every minute of its range.
+RUN_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "asset_triggered", "manual", "operator_triggered"))
+
+#: What may start a run of a DAG for backfills. Airflow requires scheduled runs to be allowed as well, and without
+#: manual runs its UI has no button for the dialogue.
+BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manual"))
+
+#: The schedule of `eventbridge_start_waiting_runs` while the watcher does not poll.
+EACH_MINUTE = "* * * * *"
+#: Its schedule while the watcher polls, as the watcher itself repeats starts without an effect.
+EVERY_TEN_MINUTES = "*/10 * * * *"
+#: The watcher counts as alive if it polled within this time. It records a poll three times as often.
+ALIVE = timedelta(seconds=60)
+#: How long the ledger may take to return the watcher's last poll.
+_ASK_SECONDS = 1.0
+
+
+def asset_of(subject: str) -> Asset:
+    """Return the asset whose events start the runs for a subject of the watcher."""
+    watcher = AssetWatcher(name=f"{subject}_watcher", trigger=Watcher(subject))
+    return Asset(name=subject, uri=f"eventbridge://{subject}", watchers=[watcher])
+
+
+def fallback_schedule() -> CronTriggerTimetable:
+    """Return the schedule of `eventbridge_start_waiting_runs`; in a task's process, which does not need it, without
+    reading the ledger.
+    """
+    parsing_for_task = get_parsing_context().dag_id is not None
+    expression = EVERY_TEN_MINUTES if parsing_for_task else fallback_cron(airflow_settings().ledger_url)
+    return CronTriggerTimetable(expression, timezone="UTC")
+
+
+def fallback_cron(ledger_url: str) -> str:
+    """Return EVERY_TEN_MINUTES while the watcher polls, EACH_MINUTE if it does not or if that is unknown.
+
+    Airflow parses the DAG file regularly, and each parse reads the watcher's last poll from the ledger. So a dead
+    watcher is noticed within ALIVE plus the time between two parses.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from eventbridge.ledger.engines.registry import engine_of
+    from eventbridge.ledger.watcher import last_look
+
+    ledger = engine_of(ledger_url)
+    try:
+        # As a reader: a parse neither creates nor migrates a ledger, and Airflow limits it to 30 s.
+        last = last_look(ledger, _ASK_SECONDS)
+        return EVERY_TEN_MINUTES if last is not None and ledger.now() - last < ALIVE else EACH_MINUTE
+    except FileNotFoundError:  # nothing has been delivered yet
+        return EACH_MINUTE
+    except (LedgerError, SQLAlchemyError) as error:
+        log.warning("cannot read whether the watcher is alive: %s", error)
+        return EACH_MINUTE
+
+
+def runners_to_parse() -> dict[str, float | None]:
+    """Return the runners whose DAGs this parse of a DAG file must define, with the duration of their streaming tasks in
+    seconds; None: batch mode.
+
+    These are all runners of the rule files or, if those have errors, of the last rule files without errors (the DAG
+    file `eventbridge_rule_errors.py` shows the errors). In a task's process it is only the task's runner, and no rule
+    file is read: every task parses its DAG file again, and the tasks of a batch must continue while rules are edited.
+    The first task's id then shows the mode; for the other tasks it makes no difference.
+    """
+    parsed = get_parsing_context()
+    if parsed.dag_id is not None:
+        runner = runner_of(parsed.dag_id)
+        return {} if runner is None else {runner: 0.0 if parsed.task_id == STREAMING else None}
+    from eventbridge.rule import load_rules
+
+    settings = airflow_settings()
+    if settings.rules_from == "published":
+        return _of_ledger(settings)
+    try:
+        return _with_streaming_tasks(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
+    except RuleFileError:
+        return _of_ledger(settings)
+
+
+def warning_of_slots(runners: Mapping[str, float | None]) -> str | None:
+    """Return and log a warning if the streaming tasks of these runners can take every slot of the executor."""
+    from airflow.configuration import conf
+
+    streaming = sum(task_seconds is not None for task_seconds in runners.values())
+    warning = short_of_slots(streaming, conf.getint("core", "parallelism", fallback=0))
+    if warning is not None and get_parsing_context().dag_id is None:
+        log.warning("%s", warning)
+    return warning
+
+
+def _with_streaming_tasks(rules: RuleSet) -> dict[str, float | None]:
+    seconds = rules.streaming_task_seconds()
+    return {runner: seconds.get(runner) for runner in rules.runners()}
+
+
+def _of_ledger(settings: Settings) -> dict[str, float | None]:
+    known = _in_force(settings)
+    return (
+        {runner: known.streaming_task_seconds.get(runner) for runner in sorted(known.runners)}
+        if known is not None
+        else {}
+    )
+
+
+def runners_in_force(settings: Settings) -> Mapping[str, str]:
+    """Return the runners of the rules in force, with their buses, from the ledger."""
+    known = _in_force(settings)
+    return known.runners if known is not None else {}
+
+
+def _in_force(settings: Settings) -> RulesInForce | None:
+    from eventbridge.ledger import Ledger
+
+    try:
+        with closing(Ledger.open(settings.ledger_url)) as ledger:
+            return ledger.rules_in_force()
+    except (
+        LedgerError
+    ) as error:  # the tasks of every batch report it too; only `eventbridge_rule_errors.py` shows errors
+        log.warning("cannot define the DAGs of the runners: %s", error)
+        return None
+
+
+def refuse_rule_errors() -> None:
+    """Raise RuleFileError with every error in the rule files, so that Airflow shows them as an import error."""
+    from eventbridge.rule import load_rules
+
+    settings = airflow_settings()
+    if settings.rules_from == "files":
+        load_rules(Path(settings.rules_folder), cache=settings.rule_cache)

@@ -1,0 +1,237 @@
+"""The tasks that several DAGs share. Each is one call into `eventbridge.stages`.
+
+Stages, Spark and Arrow are imported inside the tasks: DAG files are parsed often, which must be cheap.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+
+from eventbridge.airflow import batch_sentences
+from eventbridge.airflow.batch_sentences import TaskReport
+from eventbridge.airflow.names import BATCH_ID, LISTEN
+from eventbridge.airflow.plain_failure import NO_RETRY_POLICY, without_traceback
+from eventbridge.airflow.run_note import note_run
+from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.slow_spark import slow_spark
+from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, UserError
+
+if TYPE_CHECKING:
+    from eventbridge.airflow.pools import AirflowPools
+    from eventbridge.config.connection import Connection
+    from eventbridge.decision.chunking import PoolSlots
+    from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: The options of every task but push. It is short and its run waits for it, so it goes before all pushes. After an
+#: infrastructure error (ledger, store, bus, Spark) it is retried three times.
+STAGE: dict[str, Any] = {
+    "retries": 3,
+    "retry_delay": timedelta(seconds=5),
+    "retry_policy": NO_RETRY_POLICY,
+    "priority_weight": 1_000,
+    "weight_rule": "absolute",
+}
+
+#: The same for a decorated function. It logs one sentence about what it did; its return value adds nothing to that.
+TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
+
+
+@contextmanager
+def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Runtime]:
+    """Open the runtime for one stage. An error that a person must fix fails the task at once, without a retry.
+
+    `connections` None: each lookup asks Airflow.
+    """
+    from eventbridge.airflow.connections import airflow_connection
+    from eventbridge.scan.progress import telling_progress
+    from eventbridge.stages.runtime.runtime import Runtime
+    from eventbridge.telemetry.selection import telemetry_from_environment
+
+    # The process ends with its task, so garbage collection need not scan the existing objects, which takes 0.3 s.
+    gc.freeze()
+    try:
+        look_up = connections or airflow_connection
+        runtime = Runtime.open(airflow_settings(), look_up, telemetry=telemetry_from_environment(os.environ))
+        try:
+            with telling_progress(log.info):
+                yield runtime
+        finally:
+            runtime.close()
+    except (UserError, OperatorError) as error:
+        raise AirflowFailException(str(error)) from None
+    except ModuleNotFoundError as error:
+        raise AirflowFailException(str(PackageMissing.of(error) or error)) from None
+
+
+@task(task_id=LISTEN, **TASK, do_xcom_push=False)
+@without_traceback
+def listen(runner: str) -> None:
+    """Take the runner's unfinished batch or plan the next one; if nothing waits, skip the rest of the run."""
+    from eventbridge.stages.ingest.listen import listen as run
+
+    with stage() as runtime:
+        batch_id = run(runtime, runner, confirmed_pools(runtime))
+    share_batch_id(batch_id)
+
+
+@task(**TASK, do_xcom_push=False)
+@without_traceback
+def buffer(batch_id: str) -> None:
+    """Land the batch's events as Parquet: the archive."""
+    from eventbridge.airflow.spark import open_lander
+    from eventbridge.stages.ingest.buffer import buffer as run
+
+    if _has(batch_id):
+        with stage() as runtime:
+            run(runtime, batch_id, open_lander)
+            log_report(batch_sentences.of_landing(runtime, batch_id))
+
+
+@task(**TASK, multiple_outputs=False)
+@without_traceback
+def route(batch_id: str) -> list[int]:
+    """Match and transform on Spark, and cut chunks; returns the chunks that are handed out, one per push."""
+    from eventbridge.airflow.spark import open_router
+    from eventbridge.stages.route.stage import route as run
+
+    if not _has(batch_id):
+        return []
+    with stage() as runtime:
+        router = open_router(runtime)
+        with slow_spark(log.info):
+            chunk_ids = run(runtime, batch_id, router, existing_pools())
+        log_report(batch_sentences.of_routing(runtime, batch_id, len(chunk_ids)))
+        return chunk_ids
+
+
+@task(trigger_rule="all_done", **TASK, do_xcom_push=False)
+@without_traceback
+def write_dead_letters(batch_id: str) -> None:
+    """Settle the batch, with one verdict per delivery, and write dead letters, even if pushes failed."""
+    from eventbridge.stages.settle.dead_letters import write_dead_letters as run
+
+    if _has(batch_id):
+        with stage() as runtime:
+            run(runtime, batch_id)
+            log_report(batch_sentences.of_dead_letters(runtime, batch_id))
+
+
+@task(trigger_rule="all_done", **TASK, do_xcom_push=False)
+@without_traceback
+def schedule_retries(batch_id: str) -> None:
+    """Make the deliveries to be retried pending."""
+    from eventbridge.stages.settle.pending import schedule_retries as run
+
+    if _has(batch_id):
+        with stage() as runtime:
+            run(runtime, batch_id)
+            log_report(batch_sentences.of_pending(runtime, batch_id))
+
+
+@task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
+@without_traceback
+def commit(batch_id: str) -> None:
+    """Reconcile the batch and commit the offsets. It is not downstream of push, as a push may fail."""
+    from eventbridge.stages.commit.stage import commit as run
+
+    if not _has(batch_id):
+        return
+    with stage() as runtime:
+        if not run(runtime, batch_id):
+            log.warning("batch %s is not settled yet; nothing committed", batch_id)
+            return
+        found = batch_sentences.of_commit(runtime, batch_id)
+    log_report(found)
+    if found.is_warning:
+        note_run(get_current_context(), found.text)
+
+
+def _has(batch_id: str) -> bool:
+    """Return whether the run has a batch; log if it has none."""
+    if not batch_id:
+        log.info("this run has no batch: nothing to do")
+    return bool(batch_id)
+
+
+def log_report(found: TaskReport) -> None:
+    """Log what a task did, as a warning if somebody should look at it."""
+    log.log(logging.WARNING if found.is_warning else logging.INFO, "%s", found.text)
+
+
+def confirmed_pools(runtime: Runtime) -> dict[str, PoolSlots]:
+    """Create the pools of the current rules and return all pools; none, with an alarm, if Airflow does not respond.
+
+    A pool that is not confirmed is not used: its pushes run in `default_pool`, which always exists. If the rule files
+    have errors, no pool is created: planning a new batch raises the errors, and an unfinished batch is finished.
+    """
+    from eventbridge.airflow.pools import apply_slots
+
+    try:
+        rules = runtime.rule_set()
+    except RuleFileError as error:
+        log.error("ALARM: cannot plan a new batch: %s", error)
+        return existing_pools()
+    return _pools(lambda airflow: apply_slots(runtime.ledger, airflow, rules))
+
+
+def existing_pools() -> dict[str, PoolSlots]:
+    """Return the existing pools without reading the rules: a batch continues while rules are edited."""
+    return _pools(lambda airflow: airflow.pools())
+
+
+def _pools(ask: Callable[[AirflowPools], dict[str, PoolSlots]]) -> dict[str, PoolSlots]:
+    from eventbridge.airflow.airflow_api import CONNECTION_ID, AirflowError
+    from eventbridge.airflow.connections import airflow_connection
+    from eventbridge.airflow.pools import AirflowPools
+
+    try:
+        with AirflowPools(airflow_connection(CONNECTION_ID)) as airflow:
+            return ask(airflow)
+    except AirflowError as error:
+        log.error("ALARM: cannot read the pools (%s)", error)
+        return {}
+
+
+def share_batch_id(batch_id: str | None, beside: Mapping[str, bool] = MappingProxyType({})) -> None:
+    """Pass the batch id to the other tasks of the run; None: skip them all.
+
+    `beside`: tasks that do not belong to the batch, and whether each has work.
+    """
+    context = get_current_context()
+    idle = {name for name, is_needed in beside.items() if not is_needed}
+    if batch_id is None:
+        log.info("nothing waits: this run has nothing to do")
+        idle |= context["task"].get_flat_relative_ids(upstream=False) - beside.keys()
+    else:
+        log.info("processing batch %s", batch_id)
+        context["ti"].xcom_push(key=BATCH_ID, value=batch_id)
+    if idle:
+        raise DownstreamTasksSkipped(tasks=sorted(idle))  # type: ignore[no-untyped-call]
+
+
+def end_run(context: Any, but: str = "") -> None:
+    """Skip the rest of a run, except one task."""
+    rest = sorted(context["task"].get_flat_relative_ids(upstream=False) - {but})
+    raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]
+
+
+def batch_of(*first: str) -> str:
+    """Return the template of the batch id that a run's first task passed on; "" if there is none.
+
+    It is a template and not the task's output, as an output would make every reader a direct downstream task. With
+    several tasks, one of them was first: a task's process does not know which.
+    """
+    pulled = " or ".join(f"ti.xcom_pull(task_ids='{name}', key='{BATCH_ID}')" for name in first)
+    return f"{{{{ {pulled} or '' }}}}"

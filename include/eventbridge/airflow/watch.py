@@ -1,0 +1,283 @@
+"""One poll of ledger and buses for the watcher: which runners have waiting events, and whether retries are due."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from eventbridge.airflow.connections import airflow_connection
+from eventbridge.airflow.late import report_late_batches
+from eventbridge.airflow.names import RETRIES, runner_subject
+from eventbridge.airflow.orphaned import orphaned_redrive, orphaned_replay
+from eventbridge.airflow.reopened_pools import ReopenedPools
+from eventbridge.airflow.run_start import HANDLED, RunStart, SubjectState, needs_start, started
+from eventbridge.airflow.schedule import ALIVE
+from eventbridge.airflow.settings import airflow_settings
+from eventbridge.errors import BusError, UserError
+from eventbridge.model.partition import Partition
+from eventbridge.rule import RuleSet
+from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.operate.streaming_lease import is_gone
+from eventbridge.stages.runtime.instrumented import report_ended
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded
+
+#: How often the rule files are checked. A new bus or runner has to wait for its DAG file to be parsed anyway.
+_RULES_INTERVAL = timedelta(seconds=2)
+
+
+def open_watch() -> Watch:
+    """Open ledger and buses by this process's settings."""
+    settings = airflow_settings()
+    return Watch(Runtime.open(settings, airflow_connection))
+
+
+#: How long a bus that did not respond is not polled.
+_SILENCE = timedelta(seconds=30)
+
+#: How often the watcher records a poll in the ledger: several times before it counts as dead (`schedule.ALIVE`).
+_RECORD_INTERVAL = timedelta(seconds=20)
+
+#: How often late batches are looked for.
+_LATE_INTERVAL = timedelta(seconds=10)
+
+#: How often orphaned replays and redrives are looked for.
+_ORPHANS_INTERVAL = timedelta(seconds=20)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Watch:
+    """The state of the watcher between polls. Only one thread may use it."""
+
+    runtime: Runtime
+    run_starts: dict[str, RunStart] = field(default_factory=dict)
+    _rules: RuleSet | None = None
+    _rules_seen: tuple[datetime, Hashable] | None = None
+    _sources: dict[str, LogSource] = field(default_factory=dict)
+    _silent: dict[str, datetime] = field(default_factory=dict)
+    _ends: dict[str, tuple[datetime, Mapping[Partition, int]]] = field(default_factory=dict)
+    _noted_at: datetime | None = None
+    _with_new_rules: set[str] = field(default_factory=set)
+    _orphans_seen: tuple[datetime, bool] | None = None
+    _late_looked_at: datetime | None = None
+    _late: set[str] = field(default_factory=set)
+    _pools: ReopenedPools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pools = ReopenedPools(self.runtime)
+
+    def look(self) -> list[str]:
+        """Return the subjects to start runs for now, and remember the starts."""
+        now = self.runtime.clock()
+        starting: list[str] = []
+        error: str | None = None
+        try:
+            starting = self._look(now)
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            if self.runtime.telemetry is not NO_TELEMETRY:
+                report_ended(
+                    self.runtime.telemetry.look_ended, LookEnded(now, self.runtime.clock(), tuple(starting), error)
+                )
+        return starting
+
+    def subjects_to_start(self) -> list[str]:
+        """Return the subjects that the fallback starts, regardless of the watcher's last starts.
+
+        While the watcher does not poll, these are all subjects, as a run also applies changed rules. Otherwise they are
+        those with waiting or unfinished work, and those whose bus does not respond: their run shows why.
+        """
+        now = self.runtime.clock()
+        rules = self._current_rules(now)
+        subjects = [*(runner_subject(runner) for runner in rules.runners()), RETRIES]
+        last = self.runtime.ledger.last_look()
+        if last is None or self.runtime.ledger.now() - last >= ALIVE:
+            return subjects
+        seen = self._subject_states(rules, now)
+        return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
+
+    def listen_for(self, subject: str) -> None:
+        """Reset the repeats of a subject whose trigger begins now.
+
+        Starts are lost while a DAG is paused. Airflow starts its trigger again when the DAG is unpaused.
+        """
+        if subject in self.run_starts:
+            self.run_starts[subject] = replace(self.run_starts[subject], repeats=0)
+
+    def _subject_states(self, rules: RuleSet, now: datetime) -> dict[str, SubjectState]:
+        """Return the state of each subject, without the runners of buses that do not respond."""
+        seen = {}
+        for runner, bus in rules.runners().items():
+            if (found := self._reachable_state(rules, runner, bus, now)) is not None:
+                seen[runner_subject(runner)] = found
+        seen[RETRIES] = self._retry_state(rules)
+        return seen
+
+    def _look(self, now: datetime) -> list[str]:
+        rules = self._current_rules(now)
+        self._ends = {bus: held for bus, held in self._ends.items() if held[0] > now}
+        seen = self._subject_states(rules, now)
+        starting = [subject for subject, found in seen.items() if needs_start(found, self.run_starts.get(subject), now)]
+        for subject in starting:
+            self.run_starts[subject] = started(seen[subject], self.run_starts.get(subject), now)
+        for subject, found in seen.items():
+            if not found.waiting and (subject in self.run_starts or found.unfinished):  # its 60 s begin now
+                run_start = self.run_starts.get(subject, RunStart(now, HANDLED))
+                run_start = run_start if found.unfinished else RunStart(run_start.started_at, HANDLED)
+                self.run_starts[subject] = replace(run_start, mark=HANDLED)
+        self._with_new_rules.difference_update(starting)
+        self._record_poll(now)
+        self._report_late(now)
+        return starting
+
+    def _record_poll(self, now: datetime) -> None:
+        """Record a poll in the ledger at intervals, unless a bus does not respond: then the fallback starts its
+        runs.
+        """
+        silent = any(until > now for until in self._silent.values())
+        if not silent and (self._noted_at is None or now - self._noted_at >= _RECORD_INTERVAL):
+            self.runtime.ledger.note_look()
+            self._noted_at = now
+
+    def _report_late(self, now: datetime) -> None:
+        """Report the batches that became late since the last check."""
+        if self._late_looked_at is None or now - self._late_looked_at >= _LATE_INTERVAL:
+            self._late = report_late_batches(self.runtime, self.runtime.ledger.now(), self._late)
+            self._late_looked_at = now
+
+    def close(self) -> None:
+        """Close the buses, the ledger and the connection to Airflow."""
+        self.close_sources()
+        self._pools.close()
+        self.runtime.close()
+
+    def _reachable_state(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> SubjectState | None:
+        """Return the state of a runner; None if its bus does not respond or cannot be opened.
+
+        Such a bus is not polled for a while, so that the runs of other buses do not wait for its time-outs. The
+        fallback schedule starts its runs.
+        """
+        if self._silent.get(bus, now) > now:
+            return None
+        try:
+            return self._runner_state(rules, runner, bus, now)
+        except (BusError, UserError) as error:
+            log.warning("the watcher does not poll the bus %s for %s: %s", bus, _SILENCE, error)
+            self._silent[bus] = self.runtime.clock() + _SILENCE
+            self._drop(bus)
+            return None
+
+    def _drop(self, bus: str) -> None:
+        """Close a bus that failed, to be reopened later: its client may repeat the same error forever."""
+        self._ends.pop(bus, None)
+        source = self._sources.pop(bus, None)
+        if source is not None:
+            with suppress(BusError):
+                source.close()
+
+    def _runner_state(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> SubjectState:
+        source = self._sources.get(bus)
+        if source is None:
+            source = self._sources[bus] = self.runtime.open_source(rules.buses[bus])
+        ledger = self.runtime.ledger
+        lease = ledger.streaming_lease(runner)
+        if lease is not None and not is_gone(
+            lease.holder
+        ):  # the streaming task takes new events, and requests a standby
+            wanted = lease.wants_next and lease.standby(ledger.now()) is None
+            return SubjectState(waiting=wanted, busy=not wanted, mark=lease.holder)
+        pulled = dict(ledger.committed_offsets(runner))
+        # An unregistered group gets a run even if nothing waits: `latest` counts from its registration.
+        registered = bool(pulled)
+        batch = ledger.unfinished_batch(runner)
+        if batch is not None:
+            pulled |= {part.partition: part.end for part in ledger.ranges(batch.batch_id)}
+        waiting = not registered or any(
+            end > pulled[partition] if partition in pulled else end > source.earliest(partition)
+            for partition, end in self._ends_of(bus, source, now).items()
+        )
+        # A run that starts while the batch before is being settled is ready when that batch is committed: a second
+        # earlier. If the batch is open and nothing holds the lease, or its holder is gone, the streaming task has died.
+        busy = batch is not None and batch.state not in ("open", "settling")
+        mark = tuple(sorted(pulled.items()))
+        unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
+        unfinished = unfinished or bool(ledger.bus_commits_outstanding(runner))
+        progress = None if batch is None else (batch.batch_id, batch.state)
+        return SubjectState(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
+
+    def _progress(self, runner: str, mark: Hashable, batch_progress: Hashable) -> Hashable:
+        """Return what a run changes; None if runs without work are useful: they check for free space, or for new
+        rules.
+        """
+        if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion_stop() is not None:
+            return None
+        return mark, batch_progress
+
+    def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Partition, int]:
+        """Return the ends of a bus's partitions, read once per poll for all its runners.
+
+        A bus on other machines says how long they are valid, so that its brokers are not asked more often.
+        """
+        if bus not in self._ends:
+            hold = timedelta(seconds=getattr(source, "ends_hold_seconds", 0.0))
+            self._ends[bus] = now + hold, source.ends()
+        return self._ends[bus][1]
+
+    def _retry_state(self, rules: RuleSet) -> SubjectState:
+        ledger = self.runtime.ledger
+        now = ledger.now()
+        if not (ledger.anything_due(now) or ledger.deferred_match_due(now)):
+            pending = ledger.anything_pending()
+            if not (pending and self._pools.has_any(rules, now)):  # a run releases deliveries on hold for a pool
+                unfinished = pending or ledger.any_deferred_match() or self._has_orphans()
+                return SubjectState(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
+        busy = ledger.anything_taken() or ledger.deferred_match_taken()
+        newest = ledger.newest_retry()
+        return SubjectState(waiting=True, busy=busy, mark=newest, beside=True, progress=(newest, busy))
+
+    def _has_orphans(self) -> bool:
+        """Return whether a replay or redrive is orphaned, read at most once per _ORPHANS_INTERVAL."""
+        now = self.runtime.clock()
+        if self._orphans_seen is None or now - self._orphans_seen[0] >= _ORPHANS_INTERVAL:
+            self._orphans_seen = now, bool(orphaned_replay(self.runtime) or orphaned_redrive(self.runtime))
+        return self._orphans_seen[1]
+
+    def _current_rules(self, now: datetime) -> RuleSet:
+        """Return the rules; reads them again only if a file has changed."""
+        if self._rules is not None and self._rules_seen is not None and now - self._rules_seen[0] < _RULES_INTERVAL:
+            return self._rules
+        mark = self._mark()
+        if self._rules is None or self._rules_seen is None or self._rules_seen[1] != mark:
+            known = self._rules is not None
+            self._rules = self.runtime.rule_set()
+            if known:  # a run applies them, even without an event
+                self._with_new_rules = {runner_subject(runner) for runner in self._rules.runners()}
+            self.close_sources()
+        self._rules_seen = (now, mark)
+        return self._rules
+
+    def _mark(self) -> Hashable:
+        if self.runtime.settings.rules_from == "published":
+            known = self.runtime.ledger.rules_in_force()
+            return None if known is None else known.rule_set
+        return _folder_mark(Path(self.runtime.settings.rules_folder))
+
+    def close_sources(self) -> None:
+        """Close the buses; the next poll reopens them."""
+        for source in self._sources.values():
+            source.close()
+        self._sources.clear()
+        self._ends.clear()
+
+
+def _folder_mark(folder: Path) -> Hashable:
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml"))
+    return tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)

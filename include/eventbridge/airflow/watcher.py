@@ -1,0 +1,105 @@
+"""The trigger that starts runs: one poll of ledger and buses in the triggerer, shared by all DAGs.
+
+A run start is a hint and carries no data: the run reads offsets and due times itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+if TYPE_CHECKING:
+    from eventbridge.airflow.watch import Watch
+
+log = logging.getLogger(__name__)
+
+#: The poll interval: it adds to the latency of every event, and one poll costs about a millisecond.
+LOOK_SECONDS = 0.2
+
+#: How long to wait after an unreachable ledger, bus or rule folder.
+_PAUSE_SECONDS = 2.0
+
+#: The subjects of triggers that began since the last poll: Airflow does not pass them to the shared stream.
+_begun: SimpleQueue[str] = SimpleQueue()
+
+
+class Watcher(BaseEventTrigger):
+    """Starts runs for one subject: a runner (`eventbridge_deliver_<runner>`) or the retries
+    (`eventbridge_retry_deliveries`).
+    """
+
+    def __init__(self, subject: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.subject = subject
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the import path and the arguments from which the triggerer creates this trigger."""
+        return f"{__name__}.Watcher", {"subject": self.subject}
+
+    def shared_stream_key(self) -> tuple[str]:
+        """Return one key for all subjects, so that they share one poll."""
+        return (f"{__name__}.Watcher",)
+
+    @classmethod
+    async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[list[str]]:
+        """Yield the subjects to start runs for, whenever there are any. Continues after errors, and logs each once."""
+        loop = asyncio.get_running_loop()
+        # One thread, as the buses' SQLite connections belong to the thread that opened them.
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-watcher") as thread:
+            watch: Watch | None = None
+            last_error = ""
+            try:
+                while True:
+                    pause = LOOK_SECONDS
+                    try:
+                        if watch is None:
+                            watch = await loop.run_in_executor(thread, _open_watch)
+                        subjects = await loop.run_in_executor(thread, look, watch)
+                        last_error = ""
+                    except Exception as error:  # the poll must survive every outage
+                        subjects = []
+                        pause = _PAUSE_SECONDS
+                        if last_error != str(error):
+                            last_error = str(error)
+                            log.warning("the watcher cannot poll (%s); the fallback schedule starts the runs", error)
+                    if subjects:
+                        yield subjects
+                    await asyncio.sleep(pause)
+            finally:
+                if watch is not None:
+                    await loop.run_in_executor(thread, watch.close)
+
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[list[str]]) -> AsyncIterator[TriggerEvent]:
+        """Yield one event for each poll that starts a run for this trigger's subject."""
+        _begun.put(self.subject)
+        async for subjects in shared_stream:
+            if self.subject in subjects:
+                yield TriggerEvent({"subject": self.subject})  # type: ignore[no-untyped-call]
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Poll alone, for a triggerer without shared streams."""
+        async for event in self.filter_shared_stream(self.open_shared_stream({})):
+            yield event
+
+
+def _open_watch() -> Watch:
+    from eventbridge.airflow.watch import open_watch
+
+    return open_watch()
+
+
+def look(watch: Watch) -> list[str]:
+    """Return the subjects to start runs for now. The repeats of subjects whose trigger began since the last poll are
+    reset.
+    """
+    with suppress(Empty):
+        while True:
+            watch.listen_for(_begun.get_nowait())
+    return watch.look()
