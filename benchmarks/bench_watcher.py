@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from eventbridge.airflow.watch import Watch
-from eventbridge.decision.breaker import Count, Tally
 from eventbridge.model.pending import PendingDeliveries
+from eventbridge.policy.breaker import Count, Tally
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import pending_rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from demo.receipts import receiver_path
-from eventbridge.decision.breaker import LEAST_ATTEMPTS
 from eventbridge.model.target_state import TargetState, TargetStatus
+from eventbridge.policy.breaker import LEAST_ATTEMPTS
 from eventbridge.rule import RuleSet
 
 #: The final state of a target, by the first part of its path at the receiver.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventbridge.decision.chunking import PoolSlots
+from eventbridge.policy.chunking import PoolSlots
 
 
 @dataclass

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 from contracts.ledger_samples import PARTITIONS, Clock, a_pending, a_retry_batch, after, settle
 
-from eventbridge.decision.ordering import BEHIND_ITS_KEY, SKIPPED, on_hold_at
 from eventbridge.ledger import Ledger
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.place import Span
+from eventbridge.policy.ordering import BEHIND_ITS_KEY, SKIPPED, on_hold_at
 
 
 def in_shard(shard: int, due_in_seconds: float = 5, **changes: object) -> PendingDeliveries:

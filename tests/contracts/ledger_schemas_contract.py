@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contracts.ledger_samples import a_batch, after
 
-from eventbridge.decision.operational_event import of_schema
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.schemas import LearnedSchema
 from eventbridge.model.event_schema import EventSchema, SchemaChange
+from eventbridge.policy.operational_event import of_schema
 
 
 def learned(sampled: int, version: int, seconds: float) -> LearnedSchema:

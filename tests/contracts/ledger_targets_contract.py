@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from contracts.ledger_samples import START, Clock, a_pending, after, claimed_chunk, settle
 
-from eventbridge.decision.breaker import Count, Ended, Tally
-from eventbridge.decision.operational_event import of_rule_on_hold_in_version
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.chunks import ChunkEnd
+from eventbridge.policy.breaker import Count, Ended, Tally
+from eventbridge.policy.operational_event import of_rule_on_hold_in_version
 
 SECOND = int(START.timestamp())
 

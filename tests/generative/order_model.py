@@ -1,4 +1,4 @@
-"""A product of lists around `eventbridge.decision.ordering`: batches, pending rows, leases, pushes in single steps.
+"""A product of lists around `eventbridge.policy.ordering`: batches, pending rows, leases, pushes in single steps.
 
 It checks what it does: nothing is sent that overtakes another one, or while another one of its key may still arrive.
 """
@@ -10,7 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.decision.ordering import (
+from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
+from eventbridge.model.partition import Partition
+from eventbridge.model.place import Place, Span
+from eventbridge.model.response import Response
+from eventbridge.policy.ordering import (
     BEHIND_ITS_KEY,
     BLOCKED,
     RELEASED,
@@ -28,11 +32,7 @@ from eventbridge.decision.ordering import (
     shard_of,
     spans_of,
 )
-from eventbridge.decision.response_to_outcome import RetryTerms, decide, expired, too_early
-from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
-from eventbridge.model.partition import Partition
-from eventbridge.model.place import Place, Span
-from eventbridge.model.response import Response
+from eventbridge.policy.response_to_outcome import RetryTerms, decide, expired, too_early
 from eventbridge.rule.model import RetryPolicy
 
 PARTITIONS = [Partition("orders", "", number) for number in range(2)]

@@ -17,14 +17,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from eventbridge.decision.batch_size import Waiting, plan_ranges
-from eventbridge.decision.chunking import ChunkLimits, PlannedPiece, PoolSlots, cut_chunks
-from eventbridge.decision.reconciliation import Reconciliation, differences
-from eventbridge.decision.response_to_outcome import LAST_CHANCE, RETRY_AFTER_MAX, RetryTerms, decide, expired
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.partition import Partition
 from eventbridge.model.response import Response
+from eventbridge.policy.batch_size import Waiting, plan_ranges
+from eventbridge.policy.chunking import ChunkLimits, PlannedPiece, PoolSlots, cut_chunks
+from eventbridge.policy.reconciliation import Reconciliation, differences
+from eventbridge.policy.response_to_outcome import LAST_CHANCE, RETRY_AFTER_MAX, RetryTerms, decide, expired
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.types import ChunkSize
 

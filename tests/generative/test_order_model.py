@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from eventbridge.decision.ordering import RELEASED, SINGLE_KEY, SKIPPED
 from eventbridge.model.partition import Partition
+from eventbridge.policy.ordering import RELEASED, SINGLE_KEY, SKIPPED
 
 _KEY, _PARTITION = st.sampled_from(KEYS), st.sampled_from(PARTITIONS)
 _RESPONSES = st.lists(st.sampled_from(["200", "200", "503", "400", "timeout", "interrupted"]), min_size=1, max_size=3)

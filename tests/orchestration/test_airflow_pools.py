@@ -12,7 +12,7 @@ from orchestration.fake_airflow import FakeAirflow, serving
 from eventbridge.airflow.airflow_api import AirflowError
 from eventbridge.airflow.pools import SHARED_POOLS, AirflowPools, apply_slots, wanted_pools
 from eventbridge.airflow.tasks import confirmed_pools, stage
-from eventbridge.decision.chunking import PoolSlots
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rule import Bus, Rule, RuleSet
 
 

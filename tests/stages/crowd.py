@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer

@@ -9,9 +9,9 @@ from typing import Any
 
 from stages.routing import buffered, deliveries, routed
 
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.model import rowset
 from eventbridge.model.routed import Routed, RoutedPiece
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, Slice, SliceResult
 from eventbridge.stages.route.stage import route

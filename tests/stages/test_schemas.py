@@ -12,7 +12,7 @@ import pytest
 from stages.delivering import operational_events
 from stages.landing import InProcessLander
 
-from eventbridge.decision import schema as schema_decision
+from eventbridge.policy import schema as schema_decision
 from eventbridge.rule import Bus
 from eventbridge.stages.ingest import sharing
 from eventbridge.stages.ingest.buffer import buffer

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from eventbridge.decision.operational_event import of_late_batch
+from eventbridge.policy.operational_event import of_late_batch
 
 if TYPE_CHECKING:
     from eventbridge.model.batch import Batch

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from eventbridge.airflow.airflow_api import AirflowApi, AirflowConflict
 from eventbridge.airflow.names import UNPLANNED_POOL
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.ledger import Ledger
 from eventbridge.model.lane import REPLAY_LANE_POOL, SLOW_LANE_POOL
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rule import RuleSet
 
 #: Pools that always exist, with their initial slots. A later change by an operator is never undone.

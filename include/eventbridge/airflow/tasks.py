@@ -29,7 +29,7 @@ from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, Use
 if TYPE_CHECKING:
     from eventbridge.airflow.pools import AirflowPools
     from eventbridge.config.connection import Connection
-    from eventbridge.decision.chunking import PoolSlots
+    from eventbridge.policy.chunking import PoolSlots
     from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)

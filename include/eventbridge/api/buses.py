@@ -12,8 +12,8 @@ from http import HTTPStatus
 from eventbridge.api.publish_rates import PublishRates
 from eventbridge.api.refusal import CallRefused
 from eventbridge.api.writer import BusWriter, Positions
-from eventbridge.decision.bus_pressure import Refusal, refusal
-from eventbridge.decision.watermarks import Watermarks
+from eventbridge.policy.bus_pressure import Refusal, refusal
+from eventbridge.policy.watermarks import Watermarks
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.operate.bus_pressure import BusWatch

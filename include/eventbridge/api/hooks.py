@@ -17,8 +17,8 @@ from eventbridge.api.hook_event import event_of_call
 from eventbridge.api.publish import RESPONSES, content_of, publish_response
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.config.connection import HTTP_TYPES, require_type
-from eventbridge.decision.webhook_signature import keys_of, signature_problem
 from eventbridge.errors import ConnectionUnusable, EventError
+from eventbridge.policy.webhook_signature import keys_of, signature_problem
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.webhook import Webhook
 from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of

@@ -14,12 +14,12 @@ from typing import Any, Final
 from fastapi import Request
 
 from eventbridge.api.refusal import CallRefused
-from eventbridge.decision.ordering import delivery_on_hold_at
-from eventbridge.decision.quality import VALUE_MEASURES
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED
 from eventbridge.model.quality import Measure, QualityRecord
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.why import EventResult, Step, Why
+from eventbridge.policy.ordering import delivery_on_hold_at
+from eventbridge.policy.quality import VALUE_MEASURES
 from eventbridge.stages.dead_letters.groups import DeadLetterGroup, dead_letter_groups
 from eventbridge.stages.dead_letters.selection import QUOTING_REASONS
 from eventbridge.stages.operate.actions import ActionPage

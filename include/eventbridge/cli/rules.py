@@ -20,8 +20,8 @@ from eventbridge.cli.runtime import open_runtime, settings
 from eventbridge.cli.shadow import shadow
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted, show_table
-from eventbridge.decision.streaming_slots import short_of_slots
 from eventbridge.errors import RuleFileError, UserError
+from eventbridge.policy.streaming_slots import short_of_slots
 
 if TYPE_CHECKING:
     from eventbridge.pattern import Pattern

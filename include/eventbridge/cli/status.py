@@ -14,9 +14,9 @@ from eventbridge.cli.table import cell_text, counted, show_table
 from eventbridge.errors import named_lines
 
 if TYPE_CHECKING:
-    from eventbridge.decision.flow import Flow
     from eventbridge.model.batch import Batch
     from eventbridge.model.store_size import StoreQuota
+    from eventbridge.policy.flow import Flow
     from eventbridge.stages.operate.partition_status import PartitionStatus
     from eventbridge.stages.operate.status import NewRunner, Status, StreamingRunner
 

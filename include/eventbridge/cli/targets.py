@@ -123,7 +123,7 @@ def enable(
 
     Deliveries keep their ids and their age, so those past the maximum age become dead letters.
     """
-    from eventbridge.decision.breaker import pause_of
+    from eventbridge.policy.breaker import pause_of
     from eventbridge.stages.operate.enable import enable_target
     from eventbridge.stages.operate.find import find_target
 

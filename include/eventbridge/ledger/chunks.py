@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.decision.breaker import Tally
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import in_state, record
 from eventbridge.ledger.database import Database
@@ -19,6 +18,7 @@ from eventbridge.ledger.targets import note_attempts
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.chunk import PUSH_LOST, Chunk, ChunkState, ChunkTotal, LiveClaim, Piece
 from eventbridge.model.deferred_match import DeferredMatch
+from eventbridge.policy.breaker import Tally
 
 
 def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:

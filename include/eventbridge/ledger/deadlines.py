@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from eventbridge.decision.operational_event import OperationalEvent
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import pending as statements
 from eventbridge.model.pending import RunningLate
+from eventbridge.policy.operational_event import OperationalEvent
 
 
 class Deadlines(Database):

@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.decision.operational_event import of_rule_on_hold_in_version
 from eventbridge.ledger.columns import microseconds, to_spans
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
@@ -18,6 +17,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.place import Span
 from eventbridge.model.rule_on_hold import RuleOnHold
+from eventbridge.policy.operational_event import of_rule_on_hold_in_version
 
 
 def insert_deferred_matches(connection: Connection, deferred_matches: Sequence[DeferredMatch]) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.decision.operational_event import OperationalEvent
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import operations as statements
+from eventbridge.policy.operational_event import OperationalEvent
 
 
 def queue_events(connection: Connection, events: Sequence[OperationalEvent]) -> None:

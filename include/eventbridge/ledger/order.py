@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from eventbridge.decision.ordering import BEHIND_ITS_KEY
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.pending import to_pending
 from eventbridge.ledger.statements import order as statements
 from eventbridge.ledger.statements.due import due_of_ordered
 from eventbridge.model.pending import PendingDeliveries
+from eventbridge.policy.ordering import BEHIND_ITS_KEY
 
 
 class Order(Database):

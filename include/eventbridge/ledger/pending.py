@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.decision.ordering import is_marked
 from eventbridge.errors import ReconciliationError
 from eventbridge.ledger.batches import prove_settled_by, record
 from eventbridge.ledger.chunks import insert_chunks
@@ -23,6 +22,7 @@ from eventbridge.ledger.tables import PENDING_NAME
 from eventbridge.model.batch import Batch, BatchFile, BatchState
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.pending import DueTarget, PendingCount, PendingDeliveries, PendingState, WaitingTarget
+from eventbridge.policy.ordering import is_marked
 
 #: The most rows that one UPDATE names; a database limits the parameters of a statement (SQLite: 32,766).
 _IDS_AT_ONCE = 1_000

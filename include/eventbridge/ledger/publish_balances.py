@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eventbridge.decision.publish_quota import Balance, Grant, grant
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import publish_balances as statements
+from eventbridge.policy.publish_quota import Balance, Grant, grant
 
 
 class PublishBalances(Database):

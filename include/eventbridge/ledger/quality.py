@@ -7,12 +7,12 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from eventbridge.decision.operational_event import OperationalEvent, of_rule_on_hold_by_expectation
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import quality as statements
 from eventbridge.model.expectation_hold import ExpectationHold
 from eventbridge.model.quality import QualityCheck
+from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_by_expectation
 
 
 def hold_by_expectation(connection: Connection, failed: Mapping[str, str], found_in: str, now: datetime) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from eventbridge.decision.operational_event import OperationalEvent
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import rules as statements
 from eventbridge.model.rules_in_force import RuleChange, RulesInForce
+from eventbridge.policy.operational_event import OperationalEvent
 
 
 class Rules(Database):

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.decision.operational_event import OperationalEvent
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import schemas as statements
 from eventbridge.model.event_schema import EventSchema, decode_fields, encode_fields
+from eventbridge.policy.operational_event import OperationalEvent
 
 
 class LearnedSchema(NamedTuple):

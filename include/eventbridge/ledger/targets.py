@@ -8,13 +8,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from eventbridge.decision.breaker import Count, Tally, after, disabled, first_second, recovered
-from eventbridge.decision.operational_event import of_target
-from eventbridge.decision.token_bucket import Bucket, Lease, lease
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import targets as statements
 from eventbridge.model.target_state import TargetState, TargetStatus
+from eventbridge.policy.breaker import Count, Tally, after, disabled, first_second, recovered
+from eventbridge.policy.operational_event import of_target
+from eventbridge.policy.token_bucket import Bucket, Lease, lease
 
 
 def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:

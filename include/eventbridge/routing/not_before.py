@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from eventbridge.config.quantities import parse_duration
-from eventbridge.decision.delivery_window import next_opening
 from eventbridge.errors import TransformFailed
 from eventbridge.event.json_document import JsonValue
+from eventbridge.policy.delivery_window import next_opening
 from eventbridge.rule import Target
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.transform.jsonpath import MISSING, Path, parse_path

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eventbridge.decision.ordering import SINGLE_KEY, shard_of
 from eventbridge.event.json_document import JsonValue
 from eventbridge.model.partition import Partition
+from eventbridge.policy.ordering import SINGLE_KEY, shard_of
 from eventbridge.rule import Target
 from eventbridge.transform import find_order_key
 

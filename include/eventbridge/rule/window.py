@@ -11,7 +11,7 @@ WHOLE_DAY = "00:00-24:00"
 
 
 class DeliverBetween(FrozenModel):
-    """A delivery window, by the wall clock of an IANA `time_zone`; see `eventbridge.decision.delivery_window`.
+    """A delivery window, by the wall clock of an IANA `time_zone`; see `eventbridge.policy.delivery_window`.
 
     `hours` are `HH:MM-HH:MM`, the end excluded, past midnight if it is before the beginning; `weekdays` those on
     which the hours begin; `blackout_dates`, `YYYY-MM-DD`, are closed from midnight to midnight.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from eventbridge.decision.quality import FieldCounts
 from eventbridge.errors import StoreError
+from eventbridge.policy.quality import FieldCounts
 from eventbridge.store.sql_sandbox import SqlLimited, SqlRefused, database
 
 _COUNT = """

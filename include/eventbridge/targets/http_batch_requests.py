@@ -8,11 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eventbridge.decision import batch_request
-from eventbridge.decision.batch_request import Candidate, Kind, Limits
-from eventbridge.decision.batch_request_response import ResponseContent, read_response
 from eventbridge.model.replay import REPLAY_ID_HEADER
 from eventbridge.model.response import Response
+from eventbridge.policy import batch_request
+from eventbridge.policy.batch_request import Candidate, Kind, Limits
+from eventbridge.policy.batch_request_response import ResponseContent, read_response
 from eventbridge.targets.access import Access
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import KEPT_BYTES, Exchange

@@ -6,8 +6,8 @@ import weakref
 from dataclasses import dataclass
 
 from eventbridge.config.connection import Connection
-from eventbridge.decision.batch_request import Limits
 from eventbridge.errors import ConnectionUnusable
+from eventbridge.policy.batch_request import Limits
 from eventbridge.targets.access import Access
 from eventbridge.targets.address import address_of, secrets_in
 from eventbridge.targets.credentials import Credentials, credentials_of

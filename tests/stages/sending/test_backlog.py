@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from stages.delivering import RUNNER, Sending, http
 
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.enable import enable_target

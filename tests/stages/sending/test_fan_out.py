@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stages.delivering import RUNNER, Sending, rules
 
-from eventbridge.decision.chunking import PoolSlots
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, segment_rows, verdicts
 
-from eventbridge.decision.breaker import Count, Tally
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import Count, Tally
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import next_due_at

@@ -12,10 +12,10 @@ from msgspec import structs
 from stages.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
 from stages.ordering import RETRY, Recorder, keyed, ordered, publish
 
-from eventbridge.decision.ordering import shard_of
 from eventbridge.errors import NotFoundError, SparkError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.response import Response
+from eventbridge.policy.ordering import shard_of
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.stages.dead_letters.reader import dead_letters

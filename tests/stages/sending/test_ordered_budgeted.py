@@ -7,9 +7,9 @@ from dataclasses import replace
 from stages.delivering import RUNNER, RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
-from eventbridge.decision.ordering import DEFERRED_MATCH_FIRST, shard_of
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.place import Place, Span
+from eventbridge.policy.ordering import DEFERRED_MATCH_FIRST, shard_of
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit

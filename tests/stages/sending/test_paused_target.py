@@ -9,8 +9,8 @@ from typing import Any
 
 from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
-from eventbridge.decision.breaker import Tally
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import Tally
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import next_due_at

@@ -12,9 +12,9 @@ import pytest
 from stages.delivering import RunningClock, Sending, events_on_operations_bus, http, rules
 
 from eventbridge import fault_points
-from eventbridge.decision.quality import failure_message
 from eventbridge.errors import UserError
 from eventbridge.model.quality import QualityRecord
+from eventbridge.policy.quality import failure_message
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.quality import check_hour, checked_hour_page, checked_hours, found_in_hour
 from eventbridge.stages.operate.release import release_rule

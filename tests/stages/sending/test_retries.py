@@ -8,7 +8,7 @@ from typing import Any
 
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 
-from eventbridge.decision.chunking import PoolSlots
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit

@@ -17,8 +17,8 @@ from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, rule
 from stages.streaming_tasks import a_process, a_streaming_task, crm_requests, ids, until
 
 from eventbridge import fault_points
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, InfrastructureError, UserError
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.sources.embedded import bus
 from eventbridge.stages.ingest.listen import listen

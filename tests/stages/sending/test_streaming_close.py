@@ -25,8 +25,8 @@ from stages.streaming_tasks import (
 )
 
 from eventbridge import fault_points
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, StoreError
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.stages.operate import committer, streaming_batch
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.committer import Committer

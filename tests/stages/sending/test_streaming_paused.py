@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from stages.delivering import Sending
 from stages.streaming_tasks import a_streaming_task, ids, until
 
-from eventbridge.decision.breaker import Tally
+from eventbridge.policy.breaker import Tally
 from eventbridge.stages.operate.audit import audit
 
 _PAUSE = timedelta(seconds=10)

@@ -13,8 +13,8 @@ import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, http, rules
 from stages.streaming_tasks import a_streaming_task, ids, until
 
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import InfrastructureError
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate import streaming
 from eventbridge.stages.operate.audit import audit

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.decision.archive_cover import take_once
 from eventbridge.model.partition import Partition
 from eventbridge.model.replay import ArchiveFile
+from eventbridge.policy.archive_cover import take_once
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

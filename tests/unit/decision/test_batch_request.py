@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.batch_request import (
+from eventbridge.policy.batch_request import (
     MEDIA_TYPES,
     Candidate,
     Kind,

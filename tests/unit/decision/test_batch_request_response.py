@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.batch_request_response import INDEX, RESULTS, ResponseContent, read_response
-from eventbridge.decision.response_to_outcome import RetryTerms, decide
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.response import Response
+from eventbridge.policy.batch_request_response import INDEX, RESULTS, ResponseContent, read_response
+from eventbridge.policy.response_to_outcome import RetryTerms, decide
 from eventbridge.rule.model import RetryPolicy
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

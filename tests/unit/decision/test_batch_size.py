@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.batch_size import (
+from eventbridge.model.chunk import ChunkTotal
+from eventbridge.model.partition import Partition
+from eventbridge.policy.batch_size import (
     FanOut,
     Part,
     Take,
@@ -17,9 +19,7 @@ from eventbridge.decision.batch_size import (
     part_of_chunks,
     plan_ranges,
 )
-from eventbridge.decision.fair_turns import round_robin
-from eventbridge.model.chunk import ChunkTotal
-from eventbridge.model.partition import Partition
+from eventbridge.policy.fair_turns import round_robin
 from eventbridge.rule.types import ChunkSize
 
 Q0, Q1, Q2 = (Partition("orders", "", number) for number in range(3))

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.decision.breaker import (
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import (
     Count,
     Ended,
     Tally,
@@ -19,7 +20,6 @@ from eventbridge.decision.breaker import (
     recovered,
     trips,
 )
-from eventbridge.model.target_state import TargetStatus
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECOND = int(NOW.timestamp())

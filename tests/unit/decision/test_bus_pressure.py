@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.decision.bus_pressure import BusLook, refusal
-from eventbridge.decision.watermarks import Watermarks
 from eventbridge.model.store_size import StoreQuota
+from eventbridge.policy.bus_pressure import BusLook, refusal
+from eventbridge.policy.watermarks import Watermarks
 
 LINES = Watermarks(low=100, high=200)
 

@@ -3,16 +3,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from eventbridge.decision.chunking import (
-    ChunkLimits,
-    ChunkPlan,
-    PlannedPiece,
-    PoolSlots,
-    chunks_for,
-    cut_chunks,
-    joined,
-)
 from eventbridge.model import rowset
+from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, chunks_for, cut_chunks, joined
 from eventbridge.rule.types import ChunkSize
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.delivery_window import _hours, next_opening
+from eventbridge.policy.delivery_window import _hours, next_opening
 from eventbridge.rule.window import WEEKDAYS, DeliverBetween
 
 WORKING = ("mon", "tue", "wed", "thu", "fri")

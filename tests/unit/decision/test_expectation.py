@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eventbridge.decision.expectation import failed_expectations
-from eventbridge.decision.reconciliation import Reconciliation
 from eventbridge.event.ids import Fingerprint
+from eventbridge.policy.expectation import failed_expectations
+from eventbridge.policy.reconciliation import Reconciliation
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.expect import Bounds, Expect
 from eventbridge.targets.file.fields import FileFields

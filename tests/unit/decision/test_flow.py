@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.decision.flow import Flow, flow
 from eventbridge.model.move import Move
 from eventbridge.model.partition import Partition
+from eventbridge.policy.flow import Flow, flow
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PARTITION = Partition("orders", "", 0)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.ordering import (
+from eventbridge.model.partition import Partition
+from eventbridge.model.place import Place
+from eventbridge.policy.ordering import (
     BLOCKED,
     DEFERRED_MATCH_FIRST,
     SHARDS,
@@ -23,8 +25,6 @@ from eventbridge.decision.ordering import (
     shard_of,
     spans_of,
 )
-from eventbridge.model.partition import Partition
-from eventbridge.model.place import Place
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ONE, TWO = Partition("placed", "", 0), Partition("placed", "", 1)

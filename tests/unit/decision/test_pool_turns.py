@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.pool_turns import Waits, bounding_slots, closed_pools, may_begin
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.policy.pool_turns import Waits, bounding_slots, closed_pools, may_begin
 
 POOLS = {
     "eventbridge.medium": PoolSlots(slots=16, free=16),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from eventbridge.decision.quality import (
+from eventbridge.model.quality import Measure, Subject
+from eventbridge.policy.quality import (
     BusCounts,
     FieldCounts,
     QualityLimits,
@@ -11,7 +12,6 @@ from eventbridge.decision.quality import (
     failure_message,
     measures_of,
 )
-from eventbridge.model.quality import Measure, Subject
 from eventbridge.rule.expect import Bounds, FieldExpectation
 
 LIMITS = QualityLimits(0.01, 0.05, 0.05, 0.5, volume_tolerance=0.5, volume_days=3)

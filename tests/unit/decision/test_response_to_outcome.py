@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.decision.response_to_outcome import (
+from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
+from eventbridge.model.response import Response
+from eventbridge.policy.response_to_outcome import (
     RetryTerms,
     age_begins,
     decide,
@@ -16,8 +18,6 @@ from eventbridge.decision.response_to_outcome import (
     retry_after,
     too_early,
 )
-from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
-from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventbridge.decision.retention import LEAST_AGE, Keeping, Retention, keeping, needs_of_requests
 from eventbridge.model.batch import Batch
 from eventbridge.model.replay import Replay
 from eventbridge.model.retention import STEPS, Need, is_kept
+from eventbridge.policy.retention import LEAST_AGE, Keeping, Retention, keeping, needs_of_requests
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)

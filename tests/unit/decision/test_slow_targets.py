@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.decision.breaker import Count, Ended, Tally, after, is_slow
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import Count, Ended, Tally, after, is_slow
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OK = TargetStatus("late", "crm", "ok", "", NOW - timedelta(hours=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.decision.streaming_pace import batch_is_over, look_seconds, segment_is_due
+from eventbridge.policy.streaming_pace import batch_is_over, look_seconds, segment_is_due
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.decision.watermarks import Room, Watermarks, is_ingestion_stopped, quota_room, short_of
+from eventbridge.policy.watermarks import Room, Watermarks, is_ingestion_stopped, quota_room, short_of
 
 
 @pytest.mark.parametrize(

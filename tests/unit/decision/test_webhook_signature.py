@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from eventbridge.decision.webhook_signature import keys_of, signature_problem
+from eventbridge.policy.webhook_signature import keys_of, signature_problem
 
 NOW = 1_700_000_000.0
 BODY = b'{"id": "evt_1"}'

@@ -21,10 +21,10 @@ from contracts.ledger_samples import (
 from services.postgresql import Postgresql
 from sqlalchemy import Engine, event
 
-from eventbridge.decision.breaker import Count, Tally
 from eventbridge.errors import LedgerError, UserError
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.copy import copy_ledger
+from eventbridge.policy.breaker import Count, Tally
 
 
 @pytest.fixture

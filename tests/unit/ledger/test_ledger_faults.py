@@ -26,11 +26,11 @@ from contracts.ledger_samples import (
 )
 
 from eventbridge import fault_points
-from eventbridge.decision.breaker import Count, Tally
-from eventbridge.decision.operational_event import of_rule_on_hold_in_version
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.chunk import LiveClaim
+from eventbridge.policy.breaker import Count, Tally
+from eventbridge.policy.operational_event import of_rule_on_hold_in_version
 
 STOPPED = 77  # exit code of a process that a hook has ended
 

@@ -17,7 +17,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
-from eventbridge.decision.breaker import Count, Tally
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.statements import (
     batches,
@@ -45,6 +44,7 @@ from eventbridge.ledger.statements import (
 )
 from eventbridge.ledger.tables import metadata
 from eventbridge.ledger.tables import pending as pending_table
+from eventbridge.policy.breaker import Count, Tally
 
 MODULES = [
     batches,

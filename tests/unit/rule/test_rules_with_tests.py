@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.decision.rule_test import failures
 from eventbridge.errors import RuleFileError
+from eventbridge.policy.rule_test import failures
 from eventbridge.rule import load_rules
 
 RULES = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from eventbridge.decision.quality import FieldCounts
+from eventbridge.policy.quality import FieldCounts
 from eventbridge.store.field_sql import count_fields
 from eventbridge.transform.jsonpath import parse_path
 

@@ -18,8 +18,8 @@ import pytest
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.decision.batch_request import batch_request_id
 from eventbridge.model.response import Response
+from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.stages.push.admission_gate import RequestFeed
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target

@@ -13,9 +13,9 @@ import pytest
 
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
-from eventbridge.decision.response_to_outcome import RetryTerms, decide
 from eventbridge.model.outcome import RetryAt
 from eventbridge.model.response import Response
+from eventbridge.policy.response_to_outcome import RetryTerms, decide
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eventbridge.decision.archive_cover import take_once
-from eventbridge.decision.batch_size import HELD_EVENTS
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
 from eventbridge.model.backtested import BacktestedSlice
+from eventbridge.policy.archive_cover import take_once
+from eventbridge.policy.batch_size import HELD_EVENTS
 from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, Router, RuleShare
 from eventbridge.rule import Rule
 from eventbridge.stages.backtest.candidate import Candidate, apart_of, pairs_of

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eventbridge.decision.reconciliation import Fingerprints, Reconciliation
 from eventbridge.event.fingerprints import Ids, fingerprint
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
@@ -18,6 +17,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
 from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, UnroutableEvent
+from eventbridge.policy.reconciliation import Fingerprints, Reconciliation
 from eventbridge.stages.commit.fingerprints import ID_COLUMNS, add, by_target, of_pending
 from eventbridge.stages.dead_letters.batch_files import taken_ids
 from eventbridge.stages.dead_letters.queue_copies import COPY, copy_fingerprints

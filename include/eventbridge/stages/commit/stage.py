@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-from eventbridge.decision.expectation import failed_expectations
-from eventbridge.decision.reconciliation import Fingerprints, Reconciliation, differences, settles_all
 from eventbridge.errors import BusError, OffsetGapError, ReconciliationError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch, BatchFile, FileKind, ReadRange
@@ -19,6 +17,8 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
 from eventbridge.model.partition import Partition
 from eventbridge.model.routed import RoutedSlice
+from eventbridge.policy.expectation import failed_expectations
+from eventbridge.policy.reconciliation import Fingerprints, Reconciliation, differences, settles_all
 from eventbridge.stages.commit.deficit import close_deficit
 from eventbridge.stages.commit.reconciliation import reconciliation_of
 from eventbridge.stages.commit.stats import stats_of

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from eventbridge.decision.ordering import shard_of
 from eventbridge.event.ids import Fingerprint
 from eventbridge.event.json_document import parse_document
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.policy.ordering import shard_of
 from eventbridge.routing.order_keys import UNORDERED, order_key
 from eventbridge.rule import RuleSet
 from eventbridge.stages.dead_letters.files import dead_letter_files, read_dead_letters

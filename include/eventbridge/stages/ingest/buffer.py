@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from eventbridge.decision.schema_sample import merged
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
+from eventbridge.policy.schema_sample import merged
 from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource

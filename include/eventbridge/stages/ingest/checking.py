@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.decision.schema_sample import rows_to_sample, sample_bodies
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
 from eventbridge.model.partition import Partition
+from eventbridge.policy.schema_sample import rows_to_sample, sample_bodies
 from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource

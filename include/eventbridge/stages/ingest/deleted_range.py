@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from eventbridge.decision.batch_size import Waiting
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.partition import Partition
+from eventbridge.policy.batch_size import Waiting
 from eventbridge.rule import Bus
 from eventbridge.sources.protocol import LogSource
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from eventbridge.decision.batch_size import FanOut, Part, events_handed_out, part_of_chunks
-from eventbridge.decision.chunking import PoolSlots, chunks_for
 from eventbridge.model.batch import Batch
 from eventbridge.model.landed import LandedRange
+from eventbridge.policy.batch_size import FanOut, Part, events_handed_out, part_of_chunks
+from eventbridge.policy.chunking import PoolSlots, chunks_for
 from eventbridge.rule import RuleSet
 from eventbridge.rule.model import PRIORITY_POOLS
 from eventbridge.stages.runtime.runtime import Runtime

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from eventbridge.config.quantities import write_size
-from eventbridge.decision.watermarks import Room, Watermarks, short_of
 from eventbridge.model.ingestion_stop import IngestionStop
+from eventbridge.policy.watermarks import Room, Watermarks, short_of
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import room_in_quota

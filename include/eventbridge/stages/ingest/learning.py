@@ -6,13 +6,13 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from eventbridge.decision.field_use import rules_using
-from eventbridge.decision.operational_event import of_schema
-from eventbridge.decision.schema import learn
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger.schemas import LearnedSchema
 from eventbridge.model.batch import Batch
 from eventbridge.model.event_schema import TypeSample
+from eventbridge.policy.field_use import rules_using
+from eventbridge.policy.operational_event import of_schema
+from eventbridge.policy.schema import learn
 from eventbridge.rule import RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules

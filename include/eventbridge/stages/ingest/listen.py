@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from eventbridge.decision.batch_size import events_within, plan_ranges
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFileError, UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
+from eventbridge.policy.batch_size import events_within, plan_ranges
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.suggestions import suggest
 from eventbridge.sources.protocol import InboxLog, LogSource

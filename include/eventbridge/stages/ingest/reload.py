@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from eventbridge.decision.operational_event import of_rule_errors
 from eventbridge.errors import RuleFileError, StoreFileDamaged, StoreFileMissing
 from eventbridge.model.rules_in_force import RulesInForce
+from eventbridge.policy.operational_event import of_rule_errors
 from eventbridge.rule import RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules

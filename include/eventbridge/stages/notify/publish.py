@@ -14,11 +14,11 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
-from eventbridge.decision.operational_event import OperationalEvent, of_dead_letters
 from eventbridge.errors import BusError, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
+from eventbridge.policy.operational_event import OperationalEvent, of_dead_letters
 from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import TrimmableLog

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from eventbridge.decision.reconciliation import Reconciliation, differences
 from eventbridge.errors import NewerFormatError, NotFoundError, ReconciliationError, StoreError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
@@ -17,6 +16,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
+from eventbridge.policy.reconciliation import Reconciliation, differences
 from eventbridge.stages.commit.reconciliation import reconciliation_of
 from eventbridge.stages.commit.stage import FILE_KINDS
 from eventbridge.stages.operate.manifest import manifest_differences, reconciliation_of_manifest

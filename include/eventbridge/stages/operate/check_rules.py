@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from eventbridge.decision.rule_test import failures
 from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.pattern import parse_pattern, pattern_warnings
+from eventbridge.policy.rule_test import failures
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.files import SUFFIXES
 from eventbridge.rule.load import Trial, load_rule_file, load_rules

@@ -22,9 +22,9 @@ from typing import IO, Any, Final
 
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, UserError
 from eventbridge.model.batch import Batch
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.buffer import buffer

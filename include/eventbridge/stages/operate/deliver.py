@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.job import Router
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.guards.claims import OtherClaims

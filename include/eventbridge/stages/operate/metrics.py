@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 
-from eventbridge.decision.breaker import shown_state
 from eventbridge.errors import BusError, StoreError, UserError
 from eventbridge.model.metric import Family, MetricKind, Sample
 from eventbridge.model.moment import Moment
@@ -24,6 +23,7 @@ from eventbridge.model.stat import (
     Stat,
     StatKey,
 )
+from eventbridge.policy.breaker import shown_state
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.owner_metrics import owner_metrics
 from eventbridge.stages.runtime.runtime import Runtime

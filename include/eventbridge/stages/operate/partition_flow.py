@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from eventbridge.decision.flow import WINDOW, Flow, flow
 from eventbridge.model.move import Move
 from eventbridge.model.partition import Partition
+from eventbridge.policy.flow import WINDOW, Flow, flow
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.partition_status import PartitionStatus
 from eventbridge.stages.runtime.runtime import Runtime

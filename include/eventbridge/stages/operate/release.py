@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eventbridge.decision.hold_reason import deferred_match_hold_reason
 from eventbridge.model.expectation_hold import ExpectationHold
 from eventbridge.model.rule_on_hold import RuleOnHold
+from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.stages.operate.release_expectation import release_expectation
 from eventbridge.stages.operate.release_on_hold import DeliveryOnHold, skip_on_hold, try_again_on_hold
 from eventbridge.stages.runtime.runtime import Runtime

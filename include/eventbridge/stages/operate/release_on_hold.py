@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from eventbridge.decision.ordering import RELEASED, SKIPPED, delivery_on_hold_at, on_hold_at
 from eventbridge.errors import NotFoundError
+from eventbridge.policy.ordering import RELEASED, SKIPPED, delivery_on_hold_at, on_hold_at
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: Reasons for which a delivery has no payload.

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 import pyarrow as pa
 from msgspec import structs
 
-from eventbridge.decision.reconciliation import differences
 from eventbridge.errors import ReconciliationError, StoreFileDamaged, StoreFileMissing, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch, BatchFile, FileKind
 from eventbridge.model.routed import RoutedSlice
+from eventbridge.policy.reconciliation import differences
 from eventbridge.routing.job import Router, Slice
 from eventbridge.stages.commit.reconciliation import reconciliation_of
 from eventbridge.stages.commit.stage import FILE_KINDS, commit

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from eventbridge.decision.hold_reason import deferred_match_hold_reason
-from eventbridge.decision.ordering import delivery_on_hold_at
 from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.event.plain import plain
 from eventbridge.model.applied_slots import AppliedSlots
@@ -20,6 +18,8 @@ from eventbridge.model.override import OperatorOverride
 from eventbridge.model.pending import PendingState
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.store_size import StoreQuota
+from eventbridge.policy.hold_reason import deferred_match_hold_reason
+from eventbridge.policy.ordering import delivery_on_hold_at
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.partition_flow import PartitionFlow, partition_flows
 from eventbridge.stages.operate.partition_status import PartitionStatus, events_before_first_run, partition_statuses

@@ -17,10 +17,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, InfrastructureError, NotFoundError
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen, repeat_bus_commits

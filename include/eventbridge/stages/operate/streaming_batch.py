@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.streaming_pace import batch_is_over, segment_is_due
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.partition import Partition
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.policy.streaming_pace import batch_is_over, segment_is_due
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.ingest.taken_messages import TakenMessages

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, StreamingLeaseTakenError
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.stages.runtime import processes
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from eventbridge.decision.streaming_pace import UNANNOUNCED_SECONDS, look_seconds
+from eventbridge.policy.streaming_pace import UNANNOUNCED_SECONDS, look_seconds
 from eventbridge.sources.protocol import AnnouncingLog, LogSource
 from eventbridge.stages.operate.streaming_targets import TargetQueues
 

@@ -12,9 +12,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from eventbridge.decision.breaker import pause_of
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
+from eventbridge.policy.breaker import pause_of
 from eventbridge.rule import RuleSet
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.operate.streaming_turns import Key, PoolTurns

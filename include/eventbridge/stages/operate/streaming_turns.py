@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.pool_turns import Waits, bounding_slots, closed_pools, may_begin
 from eventbridge.model.override import OperatorOverrides
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.policy.pool_turns import Waits, bounding_slots, closed_pools, may_begin
 from eventbridge.rule import RuleSet
 from eventbridge.stages.route.stage import overridden_lanes
 

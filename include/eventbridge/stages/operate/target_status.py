@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from eventbridge.decision.breaker import pause_of, shown_state
 from eventbridge.model.hold_reasons import POOL_CLOSED
 from eventbridge.model.target_state import ShownState, TargetStatus
+from eventbridge.policy.breaker import pause_of, shown_state
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import visibility_of

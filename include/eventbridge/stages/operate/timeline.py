@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from eventbridge.decision.latency import quantile_seconds
 from eventbridge.model.stat import AGAIN, BUCKETS, EVENT_OUTCOMES, Stat, StatsStep
+from eventbridge.policy.latency import quantile_seconds
 from eventbridge.rule import Rule
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.operate.metrics import reconciliation_difference

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from eventbridge.decision.breaker import Admission, admits
 from eventbridge.model.batch import Batch
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import Admission, admits
 from eventbridge.stages.runtime.runtime import Runtime
 
 

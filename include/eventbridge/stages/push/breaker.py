@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime
 
-from eventbridge.decision.breaker import (
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import (
     GOOD_PROBES,
     LEAST_ATTEMPTS,
     Count,
@@ -16,7 +17,6 @@ from eventbridge.decision.breaker import (
     total,
     trips,
 )
-from eventbridge.model.target_state import TargetStatus
 
 #: Maximum failed deliveries that one run retries at a time while the target's window is good. Without it, a target that
 #: rejects everything once was limited to a few at a time: the demo took 64 s to deliver everything, now 47 s.

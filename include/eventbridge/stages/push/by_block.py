@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from eventbridge.decision.response_to_outcome import expired
 from eventbridge.model.chunk import Piece
 from eventbridge.model.response import Response
+from eventbridge.policy.response_to_outcome import expired
 from eventbridge.stages.push.blocks import Block
 from eventbridge.stages.push.flush import flush_in_turn, must_flush, not_flushed
 from eventbridge.stages.push.per_delivery import Rounds

@@ -14,11 +14,11 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.decision.response_to_outcome import decide, expired, is_failure, pause_asked, too_early
 from eventbridge.event.ids import batch_time
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
+from eventbridge.policy.response_to_outcome import decide, expired, is_failure, pause_asked, too_early
 from eventbridge.stages.dead_letters.queue_copies import is_dead_letter
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import flush, not_flushed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from eventbridge.decision.deadline import in_time
-from eventbridge.decision.response_to_outcome import too_early
+from eventbridge.policy.deadline import in_time
+from eventbridge.policy.response_to_outcome import too_early
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 
-from eventbridge.decision.deadline import missed
-from eventbridge.decision.response_to_outcome import expired
+from eventbridge.policy.deadline import missed
+from eventbridge.policy.response_to_outcome import expired
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.push.chunk_rows import ReadPiece

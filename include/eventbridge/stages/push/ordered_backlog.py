@@ -7,7 +7,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from eventbridge.decision.ordering import (
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.pending import PendingDeliveries
+from eventbridge.model.place import Place
+from eventbridge.model.routed import Routed
+from eventbridge.policy.ordering import (
     PLACE_COLUMNS,
     Open,
     delivery_on_hold_at,
@@ -16,11 +21,6 @@ from eventbridge.decision.ordering import (
     place_of,
     spans_of,
 )
-from eventbridge.model import rowset
-from eventbridge.model.batch import Batch
-from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.place import Place
-from eventbridge.model.routed import Routed
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 

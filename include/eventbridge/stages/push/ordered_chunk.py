@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from eventbridge.decision.deadline import deadline_of
-from eventbridge.decision.ordering import BLOCKED, DEFERRED_MATCH_FIRST, PLACE_COLUMNS, is_marked, place_of, shard_of
-from eventbridge.decision.response_to_outcome import age_begins
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.pending import PendingDeliveries
+from eventbridge.policy.deadline import deadline_of
+from eventbridge.policy.ordering import BLOCKED, DEFERRED_MATCH_FIRST, PLACE_COLUMNS, is_marked, place_of, shard_of
+from eventbridge.policy.response_to_outcome import age_begins
 from eventbridge.rule import Target as TargetRule
 from eventbridge.stages.push.ordered_item import OrderedItem, Shard
 from eventbridge.stages.push.ordered_rounds import OrderedRounds

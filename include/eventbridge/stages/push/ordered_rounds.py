@@ -12,8 +12,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from eventbridge.decision.deadline import in_time, missed
-from eventbridge.decision.ordering import (
+from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, RetryAt
+from eventbridge.model.response import Response
+from eventbridge.policy.deadline import in_time, missed
+from eventbridge.policy.ordering import (
     BLOCKED,
     DEFERRED_MATCH_FIRST,
     RELEASED,
@@ -24,9 +26,7 @@ from eventbridge.decision.ordering import (
     last_start,
     lease_until,
 )
-from eventbridge.decision.response_to_outcome import expired, is_failure, pause_asked, too_early
-from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, RetryAt
-from eventbridge.model.response import Response
+from eventbridge.policy.response_to_outcome import expired, is_failure, pause_asked, too_early
 from eventbridge.stages.push.admission_gate import RequestFeed
 from eventbridge.stages.push.flush import flush, not_flushed
 from eventbridge.stages.push.ordered_backlog import open_deliveries

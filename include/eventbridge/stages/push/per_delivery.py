@@ -7,10 +7,10 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from time import monotonic
 
-from eventbridge.decision.deadline import missed
-from eventbridge.decision.response_to_outcome import expired, is_failure, pause_asked
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, RetryAt
 from eventbridge.model.response import Response
+from eventbridge.policy.deadline import missed
+from eventbridge.policy.response_to_outcome import expired, is_failure, pause_asked
 from eventbridge.stages.push import run as runs
 from eventbridge.stages.push.admission_gate import RequestFeed
 from eventbridge.stages.push.flush import flush, must_flush, not_flushed

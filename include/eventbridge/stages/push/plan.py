@@ -8,9 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
-from eventbridge.decision.breaker import pause_of
-from eventbridge.decision.deadline import missed
-from eventbridge.decision.response_to_outcome import expired
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.outcome import DeadLettered
@@ -18,6 +15,9 @@ from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.redrive import Redrive
 from eventbridge.model.replay import Replay
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import pause_of
+from eventbridge.policy.deadline import missed
+from eventbridge.policy.response_to_outcome import expired
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.push.admission import admission, must_wind_down

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from eventbridge.decision.breaker import Ended, Tally
-from eventbridge.decision.deadline import in_time
-from eventbridge.decision.response_time import last_start, slow_after
-from eventbridge.decision.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
+from eventbridge.policy.breaker import Ended, Tally
+from eventbridge.policy.deadline import in_time
+from eventbridge.policy.response_time import last_start, slow_after
+from eventbridge.policy.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.push.breaker import RunBreaker

@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from eventbridge.decision.breaker import pause_of
 from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
 from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import pause_of
 from eventbridge.stages.guards.claims import claim, keeping
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.push.admission import must_halt, must_wind_down

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from eventbridge.decision.breaker import RAMP
-from eventbridge.decision.token_bucket import Lease, per_second, second_of
+from eventbridge.policy.breaker import RAMP
+from eventbridge.policy.token_bucket import Lease, per_second, second_of
 
 #: How long leased tokens are valid: unused tokens of a slow target would cause a burst later.
 _LEASE = timedelta(seconds=1)

@@ -6,10 +6,10 @@ import logging
 import uuid
 from datetime import datetime
 
-from eventbridge.decision.operational_event import of_quality_check
-from eventbridge.decision.quality import QualityLimits, failed_rules, failure_message, measures_of
 from eventbridge.errors import UserError
 from eventbridge.model.quality import Measure, QualityCheck, QualityRecord
+from eventbridge.policy.operational_event import of_quality_check
+from eventbridge.policy.quality import QualityLimits, failed_rules, failure_message, measures_of
 from eventbridge.rule import RuleSet
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.quality.counts import HourCounts, count_hour

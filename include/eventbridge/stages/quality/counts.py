@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from eventbridge.decision.quality import BusCounts, TargetCounts
 from eventbridge.errors import StoreFileDamaged
 from eventbridge.model.batch import Batch
+from eventbridge.policy.quality import BusCounts, TargetCounts
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.columns import codes_of, flag_column, valid_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eventbridge.decision.quality import FieldCounts
 from eventbridge.model import row_vectors
+from eventbridge.policy.quality import FieldCounts
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.expect import FieldExpectation
 from eventbridge.stages.runtime.runtime import Runtime

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from eventbridge.decision.batch_size import HELD_BYTES, HELD_EVENTS
-from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.hold_reason import delivery_hold_reason
 from eventbridge.model import rowset
 from eventbridge.model.redrive import Redrive, Redriven
+from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.policy.hold_reason import delivery_hold_reason
 from eventbridge.stages.dead_letters.files import Damaged, dead_letter_files, read_unless_damaged
 from eventbridge.stages.dead_letters.reader import Chosen, DeadLetter
 from eventbridge.stages.dead_letters.selection import Selection

@@ -17,14 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.decision.batch_size import HELD_BYTES, HELD_EVENTS
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.lane import REPLAY_LANE_POOL
 from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
+from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rule import RuleSet
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from eventbridge.decision.breaker import GOOD_PROBES, admits
-from eventbridge.decision.chunking import PoolSlots, chunks_for
-from eventbridge.decision.fair_turns import fair_shares, round_robin
-from eventbridge.decision.token_bucket import second_of, tokens_within
 from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import GOOD_PROBES, admits
+from eventbridge.policy.chunking import PoolSlots, chunks_for
+from eventbridge.policy.fair_turns import fair_shares, round_robin
+from eventbridge.policy.token_bucket import second_of, tokens_within
 from eventbridge.rule import RuleSet, Target
 from eventbridge.rule.types import ChunkSize
 from eventbridge.stages.retry.ordered import is_ordered, ordered_due

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.hold_reason import deferred_match_hold_reason
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.deferred_match import DeferredMatch
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.rule import RuleSet
 from eventbridge.stages.retry.plan import REMOVED_RULE_GRACE, plan_retries
 from eventbridge.stages.route.budgeted_rules import full_rules

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from eventbridge.decision.ordering import BEHIND_ITS_KEY, is_marked, waits_for_order
 from eventbridge.model.pending import PendingDeliveries
+from eventbridge.policy.ordering import BEHIND_ITS_KEY, is_marked, waits_for_order
 from eventbridge.rule import RuleSet
 from eventbridge.rule.types import SMALL_CHUNK
 from eventbridge.stages.runtime.runtime import Runtime

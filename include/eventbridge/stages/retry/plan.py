@@ -12,10 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.deadline import late_reported_before, missed_before
-from eventbridge.decision.hold_reason import delivery_hold_reason
-from eventbridge.decision.operational_event import of_running_late
 from eventbridge.errors import ReconciliationError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
@@ -24,6 +20,10 @@ from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.hold_reasons import RULE_REMOVED, TARGET_DISABLED
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.model.pending import PendingDeliveries, WaitingTarget
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.policy.deadline import late_reported_before, missed_before
+from eventbridge.policy.hold_reason import delivery_hold_reason
+from eventbridge.policy.operational_event import of_running_late
 from eventbridge.rule import RuleSet
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED

@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from eventbridge.decision.ordering import PLACE_COLUMNS, place_of, spans_of
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.place import Span
 from eventbridge.model.routed import RoutedShare, RoutedSlice
+from eventbridge.policy.ordering import PLACE_COLUMNS, place_of, spans_of
 from eventbridge.routing.budgeted_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
 from eventbridge.routing.share_turns import CROWDED, TotalBudget, by_lot, deferred

@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.decision.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, cut_chunks, joined
 from eventbridge.errors import SparkError
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT, SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.routed import Routed
+from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, cut_chunks, joined
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rule import RuleSet
 from eventbridge.rule.chunk_sizes import ChunkSizes

@@ -13,14 +13,6 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from eventbridge.decision.ordering import (
-    BEHIND_ITS_KEY,
-    BLOCKED,
-    PLACE_COLUMNS,
-    is_marked,
-    on_hold_at,
-    shard_of,
-)
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
@@ -28,6 +20,7 @@ from eventbridge.model.outcome import NOT_BEFORE
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
+from eventbridge.policy.ordering import BEHIND_ITS_KEY, BLOCKED, PLACE_COLUMNS, is_marked, on_hold_at, shard_of
 from eventbridge.rule import RuleSet
 from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime

@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.decision.deadline import late_reported_before
-from eventbridge.decision.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
-from eventbridge.decision.ordering import BLOCKED, delivery_on_hold_at, is_marked
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
+from eventbridge.policy.deadline import late_reported_before
+from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
+from eventbridge.policy.ordering import BLOCKED, delivery_on_hold_at, is_marked
 from eventbridge.rule import RuleSet
 from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, pending_copies
 from eventbridge.stages.runtime.instrumented import instrumented

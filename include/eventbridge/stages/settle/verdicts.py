@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.decision.delivery_window import next_opening, windows_of
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import PUSH_LOST, Chunk
@@ -18,6 +17,7 @@ from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARG
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
 from eventbridge.model.routed import RoutedShare
 from eventbridge.model.row_vectors import Rows
+from eventbridge.policy.delivery_window import next_opening, windows_of
 from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, is_dead_letter
 from eventbridge.stages.guards.claims import begin_settlement
 from eventbridge.stages.runtime.runtime import Runtime

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 
-from eventbridge.decision.retention import LEAST_AGE
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.assignment import LeftAt
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.partition import Partition
+from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog

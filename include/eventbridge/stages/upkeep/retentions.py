@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from eventbridge.decision.retention import LEAST_AGE, Retention
 from eventbridge.errors import StoreError
 from eventbridge.model.retention import BatchGroup, Kept
+from eventbridge.policy.retention import LEAST_AGE, Retention
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 

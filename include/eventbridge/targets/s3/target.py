@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
-from eventbridge.decision.batch_request import batch_request_id
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.fault_points import reach
 from eventbridge.model.response import Response
+from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.s3.access import S3Access, S3Clients
 from eventbridge.s3.upload import upload
 from eventbridge.targets.lines import json_line, json_lines

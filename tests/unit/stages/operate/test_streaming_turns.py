@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.model.override import OperatorOverrides
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.operate.streaming_turns import PoolTurns
 from eventbridge.targets.file.fields import FileFields

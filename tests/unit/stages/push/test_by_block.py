@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eventbridge.decision.token_bucket import Lease
 from eventbridge.model.chunk import Piece
 from eventbridge.model.response import Response
+from eventbridge.policy.token_bucket import Lease
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.breaker import RunBreaker

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from eventbridge.decision.token_bucket import Lease
 from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
+from eventbridge.policy.token_bucket import Lease
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.chunk_rows import ReadPiece

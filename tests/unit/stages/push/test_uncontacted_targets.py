@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from unit.stages.push.test_unjudged_deliveries import items
 
-from eventbridge.decision.breaker import Count, Ended, Tally, after
-from eventbridge.decision.token_bucket import Lease
 from eventbridge.model.response import Response
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.breaker import Count, Ended, Tally, after
+from eventbridge.policy.token_bucket import Lease
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.per_delivery import SingleDeliveries

@@ -9,8 +9,8 @@ from itertools import islice
 
 import pytest
 
-from eventbridge.decision.token_bucket import Bucket, Lease
 from eventbridge.model.response import Response
+from eventbridge.policy.token_bucket import Bucket, Lease
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.outstanding import Item

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-from eventbridge.decision.delivery_window import first_opening
 from eventbridge.model.outcome import (
     DELIVERED,
     INTERRUPTED,
@@ -17,6 +16,7 @@ from eventbridge.model.outcome import (
     RetryAt,
 )
 from eventbridge.model.response import Response
+from eventbridge.policy.delivery_window import first_opening
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eventbridge.decision.fair_turns import fair_shares
 from eventbridge.model.chunk import ChunkTotal
 from eventbridge.model.partition import Partition
+from eventbridge.policy.fair_turns import fair_shares
 from eventbridge.rule.types import ChunkSize
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventbridge.config.quantities import write_size
-from eventbridge.decision.watermarks import Room, Watermarks, quota_room, short_of
 from eventbridge.model.ingestion_stop import StopCause
 from eventbridge.model.store_size import StoreQuota
+from eventbridge.policy.watermarks import Room, Watermarks, quota_room, short_of
 
 #: When a publisher may retry; a backlog shrinks sooner than disk space is freed.
 DISK_RETRY_SECONDS = 60

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from eventbridge.decision.breaker import RAMP
+from eventbridge.policy.breaker import RAMP
 
 #: A ramp begins with so many deliveries a second and doubles every 2.5 s: 20,000 a second at its end.
 _RAMP_START = 5.0

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from eventbridge.decision.schema_sample import MOST_FIELDS
 from eventbridge.model.event_schema import EventSchema, FieldSample, KnownField, SchemaChange, TypeSample
+from eventbridge.policy.schema_sample import MOST_FIELDS
 
 #: A field is lost if it was always present in at least so many sampled events, and in none of the last so many.
 LOST_AFTER: Final = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from eventbridge.decision.reconciliation import Reconciliation
 from eventbridge.event.ids import Fingerprint
+from eventbridge.policy.reconciliation import Reconciliation
 from eventbridge.rule import RuleSet, Target
 from eventbridge.rule.expect import Bounds, Expect
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from eventbridge.decision.chunking import PoolSlots
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rule.model import PRIORITY_POOLS
 
 Key = TypeVar("Key", bound=Hashable)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eventbridge.decision.chunking import PoolSlots
 from eventbridge.model.hold_reasons import POOL_CLOSED, RULE_DISABLED, RULE_ON_HOLD, RULE_REMOVED, TARGET_DISABLED
 from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rule import RuleSet
 
 

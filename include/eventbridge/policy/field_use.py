@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from eventbridge.decision.schema_sample import path_of
 from eventbridge.errors import PatternError, TransformError
 from eventbridge.match.accept import acceptance
 from eventbridge.model.event_schema import SchemaChange
 from eventbridge.pattern.nodes import And, Clause, Field, Pattern
 from eventbridge.pattern.parse import parse_pattern
+from eventbridge.policy.schema_sample import path_of
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.model import Target, Transform
 from eventbridge.transform.jsonpath import parse_path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eventbridge.decision.expectation import broken, rate
 from eventbridge.model.quality import Measure, Subject
+from eventbridge.policy.expectation import broken, rate
 from eventbridge.rule.expect import Bounds, FieldExpectation
 
 #: The measures whose bounds come from the same hour of other days.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from eventbridge.decision.quality import failure_message
 from eventbridge.model.batch import Batch
 from eventbridge.model.event_schema import SchemaChange, SchemaChangeKind
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
@@ -20,6 +19,7 @@ from eventbridge.model.ingestion_stop import IngestionStop
 from eventbridge.model.pending import RunningLate
 from eventbridge.model.quality import QualityRecord
 from eventbridge.model.target_state import TargetState, TargetStatus
+from eventbridge.policy.quality import failure_message
 
 OperationType = Literal[
     "target.degraded",
