@@ -28,7 +28,7 @@ from benchmarks.match.whole_route import buffer_table, rule_of
 from rich.console import Console
 from rich.table import Table
 
-from eventbridge.rule import Bus, RuleSet
+from eventbridge.rules import Bus, RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 

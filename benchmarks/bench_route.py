@@ -22,7 +22,7 @@ from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.routing.job import RouteJob, Slice
 from eventbridge.routing.slice import route_slice
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.store import layout
 from eventbridge.store.file import FileStore
 from eventbridge.store.parquet import write_table

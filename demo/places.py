@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from demo.ports import reserve
-from eventbridge.rule.files import SUFFIXES
+from eventbridge.rules.files import SUFFIXES
 from eventbridge.testing.receiver import ADDRESSES
 from eventbridge.testing.s3 import connection_uri
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from demo.places import DemoError
 from demo.receipts import receiver_path
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.operate.status import Status, status
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from demo.receipts import compare, duplicates, read_record
 from demo.tally import table, tally
 from demo.target_states import target_lines, unexpected_states
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.operate.audit import Audit
 from eventbridge.stages.runtime.runtime import Runtime
 

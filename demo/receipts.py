@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from demo.tally import Tally
-from eventbridge.rule import RuleSet, Target
+from eventbridge.rules import RuleSet, Target
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_fields import HttpFields
 

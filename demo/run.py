@@ -20,7 +20,7 @@ from demo.services import Services, orphaned_groups
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
-from eventbridge.rule import load_rules
+from eventbridge.rules import load_rules
 from eventbridge.sources.protocol import Publisher
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.runtime.runtime import Runtime

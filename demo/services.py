@@ -24,7 +24,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger
 from eventbridge.niceness import OLD_NICENESS
-from eventbridge.rule import load_rules
+from eventbridge.rules import load_rules
 from eventbridge.spark.server import SparkConnectServer, warm_up
 from eventbridge.stages.runtime.runtime import Runtime
 

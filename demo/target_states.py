@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from demo.receipts import receiver_path
 from eventbridge.model.target_state import TargetState, TargetStatus
 from eventbridge.policy.breaker import LEAST_ATTEMPTS
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 
 #: The final state of a target, by the first part of its path at the receiver.
 _EXPECTED: Mapping[str, TargetState] = {"flaky": "ok", "gone": "disabled", "hang": "degraded"}

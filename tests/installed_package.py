@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.rule.types import SOURCE_TYPES, TARGET_TYPES
+from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, module: str, points: dict[str, str]) -> None:

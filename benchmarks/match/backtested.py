@@ -15,7 +15,7 @@ from benchmarks.match.spark import SparkSubject
 from benchmarks.match.whole_route import rule_of
 
 from eventbridge.routing.job import RouteJob, SliceResult, Task
-from eventbridge.rule import Bus, RuleSet
+from eventbridge.rules import Bus, RuleSet
 from eventbridge.spark.frame import routed_frame
 from eventbridge.stages.backtest.candidate import Candidate
 from eventbridge.stages.backtest.run import ArchivePart, backtest

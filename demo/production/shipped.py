@@ -15,7 +15,7 @@ from demo.places import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, 
 from demo.production.supervisor import Supervisor
 from demo.progress import Progress
 from demo.proof import PrintLine
-from eventbridge.rule import load_rules
+from eventbridge.rules import load_rules
 from eventbridge.stages.operate.audit import Audit
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.runtime.runtime import Runtime

@@ -11,7 +11,7 @@ from transform_scope import SCOPE
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_value, write_document
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.transform import compile_transform
 
 GROUPS: Any = parse_value((Path(__file__).parent / "jsonata.json").read_text(encoding="utf-8"))

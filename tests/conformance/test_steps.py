@@ -11,7 +11,7 @@ from transform_scope import SCOPE
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_value, write_document
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.transform import Scope, compile_transform, transform_errors
 from eventbridge.transform.fields import OPERATIONS
 

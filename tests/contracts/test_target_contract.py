@@ -27,8 +27,8 @@ from services.rocketmq import make_topics as make_rocketmq_topics
 from eventbridge import fault_points
 from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.rocketmq.remoting.settings import ClientSettings
-from eventbridge.rule import load_rules
-from eventbridge.rule.model import queue_of
+from eventbridge.rules import load_rules
+from eventbridge.rules.model import queue_of
 from eventbridge.s3.access import S3Access
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog

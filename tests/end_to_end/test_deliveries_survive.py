@@ -27,7 +27,7 @@ from eventbridge.airflow.run_limit import run_limit
 from eventbridge.errors import RuleFileError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Chunk
-from eventbridge.rule import load_rules
+from eventbridge.rules import load_rules
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.dead_letters.selection import Selection
 

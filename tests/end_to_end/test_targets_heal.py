@@ -20,7 +20,7 @@ from end_to_end.secrets import airflow_logs, written_secrets
 from eventbridge.airflow.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.niceness import NICENESS
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.redrive.marks import Marks

@@ -23,7 +23,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Router
-from eventbridge.rule import Bus, RuleSet, load_rules
+from eventbridge.rules import Bus, RuleSet, load_rules
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.runtime.inbox import Inbox

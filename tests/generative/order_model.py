@@ -33,7 +33,7 @@ from eventbridge.policy.ordering import (
     spans_of,
 )
 from eventbridge.policy.response_to_outcome import RetryTerms, decide, expired, too_early
-from eventbridge.rule.model import RetryPolicy
+from eventbridge.rules.model import RetryPolicy
 
 PARTITIONS = [Partition("orders", "", number) for number in range(2)]
 #: The first two are of one shard.

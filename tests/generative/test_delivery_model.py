@@ -25,8 +25,8 @@ from eventbridge.policy.batch_size import Waiting, plan_ranges
 from eventbridge.policy.chunking import ChunkLimits, PlannedPiece, PoolSlots, cut_chunks
 from eventbridge.policy.reconciliation import Reconciliation, differences
 from eventbridge.policy.response_to_outcome import LAST_CHANCE, RETRY_AFTER_MAX, RetryTerms, decide, expired
-from eventbridge.rule.model import RetryPolicy
-from eventbridge.rule.types import ChunkSize
+from eventbridge.rules.model import RetryPolicy
+from eventbridge.rules.types import ChunkSize
 
 _BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
 _PARTITIONS = [Partition("orders", "", number) for number in range(3)]

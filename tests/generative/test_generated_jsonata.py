@@ -17,7 +17,7 @@ from transform_scope import SCOPE
 from eventbridge.errors import BudgetSpent, TransformError, TransformFailed
 from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.json_document import Number, parse_document, parse_value, write_document
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.transform import Budget, compile_transform
 
 CASES: Any = parse_value((Path(__file__).parents[1] / "conformance" / "jsonata.json").read_text(encoding="utf-8"))

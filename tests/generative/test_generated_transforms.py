@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from unit.native_transforms import Form, assert_agreed
 
 from eventbridge.event.json_document import Number
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.transform import Scope
 from eventbridge.transform.template import parse_template
 

@@ -13,7 +13,7 @@ from transform_scope import SCOPE
 
 from eventbridge.errors import TransformError, TransformFailed
 from eventbridge.event.json_document import Number, parse_document, parse_value, write_document
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.transform import compile_transform
 from eventbridge.transform.fields import OPERATIONS
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import Event
 from eventbridge.event.json_document import Number, write_document
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.transform import Scope, compile_transform
 from eventbridge.transform.template import parse_template
 

@@ -13,7 +13,7 @@ from eventbridge.airflow.airflow_api import AirflowError
 from eventbridge.airflow.pools import SHARED_POOLS, AirflowPools, apply_slots, wanted_pools
 from eventbridge.airflow.tasks import confirmed_pools, stage
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.rule import Bus, Rule, RuleSet
+from eventbridge.rules import Bus, Rule, RuleSet
 
 
 @pytest.fixture

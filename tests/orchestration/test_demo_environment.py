@@ -14,7 +14,7 @@ from demo.places import DemoError, environment, existing_places, load, new_place
 from demo.ports import reserve
 from demo.up import summary
 
-from eventbridge.rule import RuleSet, load_rules
+from eventbridge.rules import RuleSet, load_rules
 from eventbridge.targets.file.fields import FileFields
 
 ROOT = Path(__file__).parents[2]

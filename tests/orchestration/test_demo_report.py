@@ -14,7 +14,7 @@ from demo.tally import Tally
 from demo.target_states import target_lines, unexpected_states
 
 from eventbridge.model.target_state import TargetStatus
-from eventbridge.rule import RuleSet, load_rules
+from eventbridge.rules import RuleSet, load_rules
 
 ROOT = Path(__file__).parents[2]
 

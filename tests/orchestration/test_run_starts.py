@@ -25,7 +25,7 @@ from eventbridge.ledger.watcher import last_look
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.rule.model import Bus
+from eventbridge.rules.model import Bus
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.runtime.runtime import Runtime

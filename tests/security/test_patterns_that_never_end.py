@@ -21,7 +21,7 @@ from eventbridge.cancelling import TimeSpent, time_limit
 from eventbridge.event.json_document import parse_document
 from eventbridge.match.explain import check_each, explain
 from eventbridge.pattern import parse_pattern
-from eventbridge.rule.bounds import MOST_BYTES, MOST_VALUES
+from eventbridge.rules.bounds import MOST_BYTES, MOST_VALUES
 from eventbridge.stages.operate.try_pattern import MOST_TOLD
 
 #: Long enough for a busy machine, and far less than the endless pattern takes.

@@ -15,7 +15,7 @@ from api.server import Server
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import RuleFileError, UserError
-from eventbridge.rule import load_rules
+from eventbridge.rules import load_rules
 from eventbridge.stages.operate.candidates import read_candidate
 from eventbridge.stages.runtime.runtime import Runtime
 

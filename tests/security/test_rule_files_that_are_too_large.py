@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rule.bounds import MOST_ERRORS, MOST_SECONDS, MOST_VALUES, BoundedErrors
-from eventbridge.rule.load import load_rule_file
-from eventbridge.rule.node import Location, Node
+from eventbridge.rules.bounds import MOST_ERRORS, MOST_SECONDS, MOST_VALUES, BoundedErrors
+from eventbridge.rules.load import load_rule_file
+from eventbridge.rules.node import Location, Node
 
 MIB = 1 << 20
 

@@ -18,7 +18,7 @@ from eventbridge.errors import ConnectionUnusable
 from eventbridge.kafka.settings import client_settings as kafka_settings
 from eventbridge.model.response import Response
 from eventbridge.rocketmq.settings import client_settings as rocketmq_settings
-from eventbridge.rule.model import queue_of
+from eventbridge.rules.model import queue_of
 from eventbridge.s3.access import S3Access
 from eventbridge.stages.operate.try_target import check_target, send_event
 from eventbridge.stages.runtime.runtime import Runtime

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 
 from eventbridge.errors import RuleFileError
 from eventbridge.routing.job import RouteJob, RuleShare
-from eventbridge.rule import Rule, Transform
-from eventbridge.rule.load import load_rules
+from eventbridge.rules import Rule, Transform
+from eventbridge.rules.load import load_rules
 from eventbridge.spark.ask_sql import with_sql_results
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect

@@ -14,7 +14,7 @@ from unit.native_transforms import natively
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.routing.sql_results import SqlResult, Value
-from eventbridge.rule.model import Transform
+from eventbridge.rules.model import Transform
 from eventbridge.transform import compile_transform
 from eventbridge.transform.definition import transform_errors
 from eventbridge.transform.rendered import MAXIMUM_BYTES
@@ -155,7 +155,7 @@ def test_a_large_value_of_spark_fails() -> None:
 
 def rule_of(transform: dict[str, object]) -> Any:
     """Return a rule with one target `t`."""
-    from eventbridge.rule.model import Rule
+    from eventbridge.rules.model import Rule
 
     target = {"type": "file", "path": "/x/y", "transform": transform}
     return Rule.model_validate(

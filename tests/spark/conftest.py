@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
-from eventbridge.rule import Bus, Rule, RuleSet, Transform
+from eventbridge.rules import Bus, Rule, RuleSet, Transform
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_table, write_table
 from eventbridge.store.protocol import Store

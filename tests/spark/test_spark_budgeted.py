@@ -11,7 +11,7 @@ import pytest
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.rule import RuleSet, Transform
+from eventbridge.rules import RuleSet, Transform
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.stages.dead_letters.reader import dead_letters

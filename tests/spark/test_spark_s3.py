@@ -17,7 +17,7 @@ from eventbridge.errors import SparkError
 from eventbridge.model.routed import RoutedShare
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult
-from eventbridge.rule import Rule, RuleSet
+from eventbridge.rules import Rule, RuleSet
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.submit import SubmitRouter

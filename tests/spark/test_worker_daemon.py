@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.connect.functions import udf
 from pyspark.sql.types import StringType
 
-from eventbridge.rule import Bus, Rule, RuleSet, Transform
+from eventbridge.rules import Bus, Rule, RuleSet, Transform
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
 from eventbridge.targets.file.fields import FileFields
@@ -131,7 +131,7 @@ def test_a_fresh_worker_has_the_rules_that_others_compiled(spark_server: SparkCo
 
     def compile_them(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from eventbridge.routing import program
-        from eventbridge.rule import RuleSet
+        from eventbridge.rules import RuleSet
 
         for _ in batches:
             known = (name, "a bus") in program._programs

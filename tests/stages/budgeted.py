@@ -11,7 +11,7 @@ from typing import Any
 from eventbridge.errors import SparkError
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
-from eventbridge.rule import RuleSet, Transform
+from eventbridge.rules import RuleSet, Transform
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen

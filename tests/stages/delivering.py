@@ -14,7 +14,7 @@ from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.batch import Batch
 from eventbridge.model.verdict import Verdict
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_retries

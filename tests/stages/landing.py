@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
-from eventbridge.rule.model import Bus
+from eventbridge.rules.model import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.sharing import LandingResult, LandJob, Part, land_part
 from eventbridge.store.protocol import Store

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import NotFoundError, StoreError, UserError
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.operate.publish_rules import publish_rules

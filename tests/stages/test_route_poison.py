@@ -13,7 +13,7 @@ from eventbridge.model.routed import SplitSlice, UnroutableEvent
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.routing.task import route_task
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.reader import dead_letters, subject_of
 from eventbridge.stages.ingest.buffer import buffer

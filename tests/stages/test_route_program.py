@@ -11,7 +11,7 @@ import pyarrow as pa
 from eventbridge.event.ids import delivery_id
 from eventbridge.event.json_document import Number
 from eventbridge.routing.program import KEPT_PROGRAMS, RouteProgram, route_program
-from eventbridge.rule import Bus, Rule, RuleSet, Transform
+from eventbridge.rules import Bus, Rule, RuleSet, Transform
 from eventbridge.scan.texts import padded_texts
 from eventbridge.targets.file.fields import FileFields
 

@@ -13,7 +13,7 @@ from stages.delivering import operational_events
 from stages.landing import InProcessLander
 
 from eventbridge.policy import schema as schema_decision
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.stages.ingest import sharing
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen

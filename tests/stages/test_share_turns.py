@@ -16,7 +16,7 @@ from eventbridge.routing.budgeted_share import route_share
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult, Task
 from eventbridge.routing.share_turns import by_lot
-from eventbridge.rule import RuleSet, Transform
+from eventbridge.rules import RuleSet, Transform
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.stages.retry.deferred import due_deferred_matches

@@ -14,7 +14,7 @@ from stages.test_buffer import OnLog, landed, places, planned
 
 from eventbridge.errors import OffsetGapError, SparkError
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.stages.ingest import sharing
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen

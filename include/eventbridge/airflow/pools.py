@@ -15,7 +15,7 @@ from eventbridge.airflow.names import UNPLANNED_POOL
 from eventbridge.ledger import Ledger
 from eventbridge.model.lane import REPLAY_LANE_POOL, SLOW_LANE_POOL
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 
 #: Pools that always exist, with their initial slots. A later change by an operator is never undone.
 #: A batch hands out chunks for twice the slots, so the shared pools together may fill `batch.max_chunks` (64).

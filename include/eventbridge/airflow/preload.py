@@ -19,7 +19,7 @@ DAG_MODULES = (
     "eventbridge.airflow.dags.replay_events",
     "eventbridge.airflow.dags.retry_deliveries",
     "eventbridge.ledger",
-    "eventbridge.rule.load",
+    "eventbridge.rules.load",
 )
 
 #: What the stages import, Spark's client first: it alone takes 1.9 s. None opens a connection or starts a thread

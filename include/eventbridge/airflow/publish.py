@@ -74,7 +74,7 @@ class EventBridgeHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the rule files have the connection's bus and topic, and what to fix."""
-        from eventbridge.rule import load_rules
+        from eventbridge.rules import load_rules
         from eventbridge.stages.operate.find import find_bus, find_topic
         from eventbridge.stages.runtime.runtime import Runtime
 

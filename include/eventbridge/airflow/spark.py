@@ -19,7 +19,7 @@ from eventbridge.spark.submit import SubmitRouter
 
 if TYPE_CHECKING:
     from eventbridge.routing.job import Router
-    from eventbridge.rule import Bus
+    from eventbridge.rules import Bus
     from eventbridge.stages.ingest.sharing import Lander
     from eventbridge.stages.runtime.runtime import Runtime
 

@@ -19,7 +19,7 @@ from eventbridge.airflow.schedule import ALIVE
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Partition
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.operate.streaming_lease import is_gone
 from eventbridge.stages.runtime.instrumented import report_ended

@@ -14,8 +14,8 @@ from eventbridge.api.refusal import CallRefused
 from eventbridge.api.writer import BusWriter, Positions
 from eventbridge.policy.bus_pressure import Refusal, refusal
 from eventbridge.policy.watermarks import Watermarks
-from eventbridge.rule import Bus, RuleSet
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.operate.bus_pressure import BusWatch
 from eventbridge.stages.operate.find import find_bus, find_topic
 from eventbridge.stages.runtime.runtime import Runtime

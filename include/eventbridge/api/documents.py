@@ -33,7 +33,7 @@ from eventbridge.errors import (
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
-from eventbridge.rule.content import content_of
+from eventbridge.rules.content import content_of
 from eventbridge.stages.dead_letters.files import Damaged
 from eventbridge.stages.dead_letters.reader import (
     DeadLetterName,

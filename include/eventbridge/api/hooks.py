@@ -19,8 +19,8 @@ from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.errors import ConnectionUnusable, EventError
 from eventbridge.policy.webhook_signature import keys_of, signature_problem
-from eventbridge.rule import Bus, RuleSet
-from eventbridge.rule.webhook import Webhook
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.webhook import Webhook
 from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -9,7 +9,7 @@ from fastapi import Request
 
 from eventbridge.api.refusal import CallRefused
 from eventbridge.model.api_token import PUBLISH, ApiToken
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.stages.runtime.runtime import Runtime
 
 _RULE = "/rules/{rule}"

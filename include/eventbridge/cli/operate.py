@@ -12,7 +12,7 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
-    from eventbridge.rule import RuleSet
+    from eventbridge.rules import RuleSet
     from eventbridge.stages.runtime.runtime import Runtime
 
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
@@ -99,7 +99,7 @@ def parse_target(runtime: Runtime, about: str, target: str | None) -> tuple[str,
 
 def _suggestion(rules: RuleSet, name: str) -> str:
     """Return the targets of a rule of this name, or the targets of this name, or else the nearest names."""
-    from eventbridge.rule.suggestions import listed, suggest
+    from eventbridge.rules.suggestions import listed, suggest
 
     targets = {f"{rule.name}/{target}": target for rule in rules.rules.values() for target in rule.destinations}
     fitting = [full for full, target in targets.items() if name in (full.removesuffix(f"/{target}"), target)]

@@ -25,7 +25,7 @@ from eventbridge.policy.streaming_slots import short_of_slots
 
 if TYPE_CHECKING:
     from eventbridge.pattern import Pattern
-    from eventbridge.rule import RuleSet
+    from eventbridge.rules import RuleSet
     from eventbridge.stages.operate.check_rules import RulesChecked
 
 app = typer.Typer(cls=Group, help="Check, show and test rules; release, pause, disable a rule.", no_args_is_help=True)
@@ -221,7 +221,7 @@ def _check(folder: Path | None) -> RulesChecked:
 
 
 def _load(folder: Path | None) -> RuleSet:
-    from eventbridge.rule.load import load_rules
+    from eventbridge.rules.load import load_rules
 
     if folder is not None:
         return load_rules(folder)

@@ -8,7 +8,7 @@ from eventbridge.errors import EventError, PatternError
 from eventbridge.event.json_document import parse_document
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.pattern.parse import parse_pattern
-from eventbridge.rule.bounds import MOST_BYTES, MOST_VALUES
+from eventbridge.rules.bounds import MOST_BYTES, MOST_VALUES
 
 
 def parse_sent_pattern(text: str) -> Pattern:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from eventbridge.model.chunk import ChunkTotal
 from eventbridge.model.partition import Partition
 from eventbridge.policy.fair_turns import fair_shares
-from eventbridge.rule.types import ChunkSize
+from eventbridge.rules.types import ChunkSize
 
 
 class Waiting(NamedTuple):

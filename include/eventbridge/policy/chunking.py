@@ -12,7 +12,7 @@ from typing import NamedTuple
 from eventbridge.model import rowset
 from eventbridge.model.hold_reasons import POOL_CLOSED, TARGET_DISABLED
 from eventbridge.model.override import OperatorOverrides
-from eventbridge.rule.types import ChunkSize
+from eventbridge.rules.types import ChunkSize
 
 NO_OVERRIDES = OperatorOverrides()
 

@@ -11,8 +11,8 @@ from eventbridge.model.event_schema import SchemaChange
 from eventbridge.pattern.nodes import And, Clause, Field, Pattern
 from eventbridge.pattern.parse import parse_pattern
 from eventbridge.policy.schema_sample import path_of
-from eventbridge.rule import Rule, RuleSet
-from eventbridge.rule.model import Target, Transform
+from eventbridge.rules import Rule, RuleSet
+from eventbridge.rules.model import Target, Transform
 from eventbridge.transform.jsonpath import parse_path
 
 #: Forms whose paths can be parsed; expressions are searched for the name of a field.

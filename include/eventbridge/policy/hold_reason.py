@@ -9,7 +9,7 @@ from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 
 
 def delivery_hold_reason(

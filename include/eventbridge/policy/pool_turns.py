@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.rule.model import PRIORITY_POOLS
+from eventbridge.rules.model import PRIORITY_POOLS
 
 Key = TypeVar("Key", bound=Hashable)
 

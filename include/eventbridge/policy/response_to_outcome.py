@@ -17,8 +17,8 @@ from eventbridge.model.outcome import (
 )
 from eventbridge.model.response import Response
 from eventbridge.policy.delivery_window import first_opening
-from eventbridge.rule.model import RetryPolicy
-from eventbridge.rule.window import DeliverBetween
+from eventbridge.rules.model import RetryPolicy
+from eventbridge.rules.window import DeliverBetween
 
 #: Longest wait that a target can ask for with `Retry-After` unless a setting says otherwise.
 RETRY_AFTER_MAX = timedelta(days=1)

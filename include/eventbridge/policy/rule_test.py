@@ -14,8 +14,8 @@ from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import JsonValue, parse_value, write_document
 from eventbridge.match.reference import explain, matches
 from eventbridge.pattern import parse_pattern
-from eventbridge.rule.model import Rule, Target
-from eventbridge.rule.read_tests import RuleTest
+from eventbridge.rules.model import Rule, Target
+from eventbridge.rules.read_tests import RuleTest
 from eventbridge.transform import Rendered, Scope, compile_transform
 
 #: The values of `${eb.delivery_id}` and `${eb.ingested_at}` of a template in a test.

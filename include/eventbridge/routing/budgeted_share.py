@@ -30,7 +30,7 @@ from eventbridge.routing.replay_header import with_replay_id
 from eventbridge.routing.share_turns import CROWDED, TotalBudget, deferred
 from eventbridge.routing.sql_results import EventRow, SqlResult, files_with_result, read_sql_results
 from eventbridge.routing.trace_headers import delivery_headers, with_headers
-from eventbridge.rule import Rule, RuleSet, Target
+from eventbridge.rules import Rule, RuleSet, Target
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.protocol import Store

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from eventbridge.errors import EventBridgeError, SparkError
 from eventbridge.routing.job import RouteJob, RouteTask, SliceResult, Task
 from eventbridge.routing.task import route_task
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
 

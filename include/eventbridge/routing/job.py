@@ -14,7 +14,7 @@ from msgspec import Struct, json, structs
 
 from eventbridge.model.backtested import BacktestedSlice
 from eventbridge.model.routed import RoutedShare, RoutedSlice
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.store.protocol import Store
 
 

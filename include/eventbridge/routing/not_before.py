@@ -15,8 +15,8 @@ from eventbridge.config.quantities import parse_duration
 from eventbridge.errors import TransformFailed
 from eventbridge.event.json_document import JsonValue
 from eventbridge.policy.delivery_window import next_opening
-from eventbridge.rule import Target
-from eventbridge.rule.window import DeliverBetween
+from eventbridge.rules import Target
+from eventbridge.rules.window import DeliverBetween
 from eventbridge.transform.jsonpath import MISSING, Path, parse_path
 
 #: The maximum distance of a time in an event from now.

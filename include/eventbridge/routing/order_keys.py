@@ -12,7 +12,7 @@ import pyarrow as pa
 from eventbridge.event.json_document import JsonValue
 from eventbridge.model.partition import Partition
 from eventbridge.policy.ordering import SINGLE_KEY, shard_of
-from eventbridge.rule import Target
+from eventbridge.rules import Target
 from eventbridge.transform import find_order_key
 
 if TYPE_CHECKING:

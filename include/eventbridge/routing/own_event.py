@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eventbridge.rule import Bus, Rule, RuleSet, Transform
+from eventbridge.rules import Bus, Rule, RuleSet, Transform
 from eventbridge.store.schemas import BUFFER
 from eventbridge.targets.file.fields import FileFields
 

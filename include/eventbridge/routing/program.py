@@ -14,7 +14,7 @@ import numpy.typing as npt
 from eventbridge.match import Matcher, compile_rules
 from eventbridge.pattern import Pattern, parse_pattern
 from eventbridge.routing.not_before import WaitingTimes
-from eventbridge.rule import Rule, RuleSet, Target
+from eventbridge.rules import Rule, RuleSet, Target
 from eventbridge.transform import Renderer, compile_transform
 from eventbridge.transform.kernel.delivery_ids import DeliveryIds
 from eventbridge.transform.kernel.program import Program, compile_program

@@ -18,7 +18,7 @@ from eventbridge.routing.events import MatchedRows, SliceEvents, match_rows
 from eventbridge.routing.job import RouteJob, Slice, SliceResult
 from eventbridge.routing.pieces import PieceLimits
 from eventbridge.routing.program import route_program
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.store import layout
 from eventbridge.store.parquet import TableWriter
 from eventbridge.store.protocol import Store

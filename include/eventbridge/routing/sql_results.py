@@ -13,7 +13,7 @@ import pyarrow as pa
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import Event
 from eventbridge.model import rowset
-from eventbridge.rule import Rule
+from eventbridge.rules import Rule
 from eventbridge.store.parquet import read_table, write_table
 from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope

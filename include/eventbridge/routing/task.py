@@ -11,7 +11,7 @@ from eventbridge.routing.backtest import backtest_slice
 from eventbridge.routing.budgeted_share import route_share
 from eventbridge.routing.job import BacktestSlice, RouteJob, Slice, SliceResult, Task
 from eventbridge.routing.slice import route_slice
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.store.protocol import Store
 
 

@@ -19,7 +19,7 @@ from eventbridge.model.routed import RoutedSlice
 from eventbridge.routing.job import RouteJob, Slice
 from eventbridge.routing.own_event import own_event, own_rules
 from eventbridge.routing.slice import route_slice
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.scan.attributes import TYPE
 from eventbridge.scan.recognised import recognise_texts
 from eventbridge.scan.side_by_side import side_by_side

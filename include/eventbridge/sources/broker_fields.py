@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventbridge.rule.fields import Fields
+from eventbridge.rules.fields import Fields
 from eventbridge.sources.mapping import read_mapping
 
 #: The names of these fields.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eventbridge.rule.fields import Fields
-from eventbridge.rule.model import EventMapping
-from eventbridge.rule.vocabulary import FIELDS
+from eventbridge.rules.fields import Fields
+from eventbridge.rules.model import EventMapping
+from eventbridge.rules.vocabulary import FIELDS
 
 
 def read_mapping(fields: Fields) -> EventMapping | None:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import UserError
-from eventbridge.rule import Source
+from eventbridge.rules import Source
 
 AnySource = TypeVar("AnySource", bound=Source, covariant=True)
 

@@ -21,7 +21,7 @@ from eventbridge.errors import SparkError
 from eventbridge.model import rowset
 from eventbridge.routing.job import RouteJob, RuleShare, Task
 from eventbridge.routing.sql_results import EventRow, SqlResult, Value, write_sql_results
-from eventbridge.rule import Rule
+from eventbridge.rules import Rule
 from eventbridge.spark.failure import first_error
 from eventbridge.spark.frame import beside
 from eventbridge.spark.sql_frame import CONFS, asked_frame, collected, events_frame, is_json, text_columns

@@ -19,7 +19,7 @@ from eventbridge.routing.job import JobTasks, RouteJob, RouteTask, RuleShare, Sl
 from eventbridge.routing.program import KEPT_PROGRAMS
 from eventbridge.routing.task import route_task
 from eventbridge.routing.warm_up import compile_ahead
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.spark.environment import worker_variables
 from eventbridge.store import layout
 from eventbridge.store.open import open_store

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from eventbridge.routing.program import on_compiled, route_program
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.store.rule_sets import know_rules
 
 #: CPU-seconds; a rule set that compiles faster is not worth a pause of the daemon.

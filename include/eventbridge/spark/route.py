@@ -14,7 +14,7 @@ from eventbridge.errors import SparkError
 from eventbridge.routing.job import RouteJob, RouteTask, RuleShare, SliceResult, Task
 from eventbridge.routing.share_turns import CROWDED, TotalBudget, deferred
 from eventbridge.routing.task import route_task
-from eventbridge.rule import Rule
+from eventbridge.rules import Rule
 from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
 from eventbridge.spark.channel import without_token
 from eventbridge.spark.failure import spark_errors

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 
 from eventbridge.errors import StoreFileDamaged
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.store import layout
 from eventbridge.store.protocol import Store
 

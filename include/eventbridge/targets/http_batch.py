@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eventbridge.rule.fields import Fields
-from eventbridge.rule.frozen import FrozenModel
-from eventbridge.rule.model import Transform
+from eventbridge.rules.fields import Fields
+from eventbridge.rules.frozen import FrozenModel
+from eventbridge.rules.model import Transform
 from eventbridge.transform.template import parse_template
 
 #: 200 delivery ids are a header of 7.4 KB: what most servers still take as one line, 8 KB.

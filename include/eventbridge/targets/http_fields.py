@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from eventbridge.config.quantities import write_duration
-from eventbridge.rule.address import url_error
-from eventbridge.rule.fields import Fields
-from eventbridge.rule.model import Target, Transform
-from eventbridge.rule.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
-from eventbridge.rule.vocabulary import CONTENT_MODES
+from eventbridge.rules.address import url_error
+from eventbridge.rules.fields import Fields
+from eventbridge.rules.model import Target, Transform
+from eventbridge.rules.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
+from eventbridge.rules.vocabulary import CONTENT_MODES
 from eventbridge.targets.http_batch import BatchLimits, read_batch
 
 

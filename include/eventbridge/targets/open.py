@@ -7,10 +7,10 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from eventbridge import rule as rules
+from eventbridge import rules
 from eventbridge.config.connection import Connection
-from eventbridge.rule.registry import load_opener
-from eventbridge.rule.types import TARGET_TYPES
+from eventbridge.rules.registry import load_opener
+from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.targets.opening import Opening
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.ssrf_guard import Network

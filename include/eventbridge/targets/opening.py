@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from eventbridge import rule as rules
+from eventbridge import rules
 from eventbridge.config.connection import Connection
 from eventbridge.errors import UserError
 from eventbridge.targets.ssrf_guard import Network

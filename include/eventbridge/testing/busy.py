@@ -11,7 +11,7 @@ from msgspec import json
 
 from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.routing.task import route_task
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.store.protocol import Store
 
 #: Additional CPU-seconds of each slice.

@@ -16,7 +16,7 @@ from eventbridge.model import rowset
 from eventbridge.routing.budgeted_share import compile_target, route_share
 from eventbridge.routing.job import RouteJob, RuleShare, Slice, SliceResult, Task
 from eventbridge.routing.task import route_task
-from eventbridge.rule import RuleSet, Target
+from eventbridge.rules import RuleSet, Target
 from eventbridge.store.parquet import read_rows
 from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope

@@ -24,7 +24,7 @@ _ORIGINALS: dict[str, type[StructuredRenderer | BinaryRenderer | DataRenderer]] 
 
 
 class _Definition(Protocol):
-    """A transform as a rule has it; `eventbridge.rule.Transform` is one."""
+    """A transform as a rule has it; `eventbridge.rules.Transform` is one."""
 
     @property
     def form(self) -> str: ...

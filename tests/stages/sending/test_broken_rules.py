@@ -11,7 +11,7 @@ from stages.delivering import RUNNER, Sending, routed
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, NotFoundError, RuleFileError
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.rule_history import rule_history, rule_versions, rules_at

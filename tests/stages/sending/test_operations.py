@@ -15,7 +15,7 @@ from eventbridge import fault_points
 from eventbridge.errors import BusError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit

@@ -16,7 +16,7 @@ from stages.modes import deliver_all
 from eventbridge import fault_points
 from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.rule.types import SMALL_CHUNK
+from eventbridge.rules.types import SMALL_CHUNK
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest import checking
 from eventbridge.stages.ingest.buffer import buffer

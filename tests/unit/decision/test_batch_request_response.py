@@ -14,7 +14,7 @@ from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.policy.batch_request_response import INDEX, RESULTS, ResponseContent, read_response
 from eventbridge.policy.response_to_outcome import RetryTerms, decide
-from eventbridge.rule.model import RetryPolicy
+from eventbridge.rules.model import RetryPolicy
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 IDS = [f"0000000{n}-0000-8000-8000-00000000000{n}" for n in range(4)]

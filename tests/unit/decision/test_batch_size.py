@@ -20,7 +20,7 @@ from eventbridge.policy.batch_size import (
     plan_ranges,
 )
 from eventbridge.policy.fair_turns import round_robin
-from eventbridge.rule.types import ChunkSize
+from eventbridge.rules.types import ChunkSize
 
 Q0, Q1, Q2 = (Partition("orders", "", number) for number in range(3))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from eventbridge.model import rowset
 from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, chunks_for, cut_chunks, joined
-from eventbridge.rule.types import ChunkSize
+from eventbridge.rules.types import ChunkSize
 
 
 def piece(

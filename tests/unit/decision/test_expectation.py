@@ -10,8 +10,8 @@ import pytest
 from eventbridge.event.ids import Fingerprint
 from eventbridge.policy.expectation import failed_expectations
 from eventbridge.policy.reconciliation import Reconciliation
-from eventbridge.rule import Rule, RuleSet
-from eventbridge.rule.expect import Bounds, Expect
+from eventbridge.rules import Rule, RuleSet
+from eventbridge.rules.expect import Bounds, Expect
 from eventbridge.targets.file.fields import FileFields
 
 

@@ -18,8 +18,8 @@ from eventbridge.policy.response_to_outcome import (
     retry_after,
     too_early,
 )
-from eventbridge.rule.model import RetryPolicy
-from eventbridge.rule.window import DeliverBetween
+from eventbridge.rules.model import RetryPolicy
+from eventbridge.rules.window import DeliverBetween
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EXPONENTIAL = RetryPolicy.named("EXPONENTIAL_DECAY_RETRY")

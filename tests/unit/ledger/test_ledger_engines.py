@@ -20,7 +20,7 @@ from eventbridge.ledger.engines import registry
 from eventbridge.ledger.engines.postgresql import PostgresqlEngine
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.sqlite import SqliteEngine
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.retry.plan import settle_stale
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules

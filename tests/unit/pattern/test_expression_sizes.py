@@ -10,7 +10,7 @@ import pytest
 
 from eventbridge.errors import RuleFileError
 from eventbridge.pattern import find_errors, parse_pattern, write_pattern
-from eventbridge.rule.load import load_rules
+from eventbridge.rules.load import load_rules
 
 #: Processor time that reading a folder may take; it was a minute, and is 2 s to 5 s.
 SECONDS = 15.0

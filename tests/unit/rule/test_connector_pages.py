@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from eventbridge.config.quantities import write_duration
-from eventbridge.rule.fields import Fields
-from eventbridge.rule.model import Source
-from eventbridge.rule.node import Location, Node
-from eventbridge.rule.types import SOURCE_TYPES, TARGET_TYPES, SourceType, TargetType
+from eventbridge.rules.fields import Fields
+from eventbridge.rules.model import Source
+from eventbridge.rules.node import Location, Node
+from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES, SourceType, TargetType
 
 PAGES = Path(__file__).parents[3] / "docs" / "connectors"
 _NOWHERE = Location(Path("none.yaml"), 1, 1)

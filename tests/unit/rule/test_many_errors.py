@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rule.load import load_rules
+from eventbridge.rules.load import load_rules
 from eventbridge.similar_names import MOST_SUGGESTED, similar
 
 #: Processor time that reading a folder may take. To compare all names of any of them takes minutes.

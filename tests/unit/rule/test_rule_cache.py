@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import eventbridge
 from eventbridge.errors import RuleFileError
-from eventbridge.rule import RuleSet, load_rules
-from eventbridge.rule import cache as rule_cache
-from eventbridge.rule.cache import RuleCache, reader_sources
+from eventbridge.rules import RuleSet, load_rules
+from eventbridge.rules import cache as rule_cache
+from eventbridge.rules.cache import RuleCache, reader_sources
 
 BUS = "buses:\n  orders:\n    source: {type: embedded}\n"
 RULE = "bus: orders, pattern: {type: [placed], data: {n: [1.0, 1e400]}}, targets: {z: {type: file, path: /x}, %s}"
@@ -84,9 +84,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     folder.mkdir()
     (folder / "a.yaml").write_text(A)
     (folder / "b.yaml").write_text(BUS)
-    monkeypatch.setattr("eventbridge.rule.cache._remembered", {})
+    monkeypatch.setattr("eventbridge.rules.cache._remembered", {})
     load_rules(folder, cache=cache)
-    monkeypatch.setattr("eventbridge.rule.cache._remembered", {})
+    monkeypatch.setattr("eventbridge.rules.cache._remembered", {})
     return folder, cache
 
 

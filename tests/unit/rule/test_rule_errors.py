@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rule import load_rules
-from eventbridge.rule.types import fields_of
-from eventbridge.rule.vocabulary import FIELDS
+from eventbridge.rules import load_rules
+from eventbridge.rules.types import fields_of
+from eventbridge.rules.vocabulary import FIELDS
 
 BUS = "buses: {b: {source: {type: embedded}}}\n"
 RULE = f"{BUS}rules:\n  r:\n    bus: b\n"

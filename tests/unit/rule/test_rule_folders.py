@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rule import load_rules
+from eventbridge.rules import load_rules
 
 BUS = "buses:\n  orders:\n    source: {type: embedded}\n"
 

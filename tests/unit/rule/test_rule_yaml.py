@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleError, RuleFileError
-from eventbridge.rule import load_rules
-from eventbridge.rule.yaml_tree import read_yaml
+from eventbridge.rules import load_rules
+from eventbridge.rules.yaml_tree import read_yaml
 
 HEAD = b"""\
 buses:

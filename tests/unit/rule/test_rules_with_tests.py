@@ -8,7 +8,7 @@ import pytest
 
 from eventbridge.errors import RuleFileError
 from eventbridge.policy.rule_test import failures
-from eventbridge.rule import load_rules
+from eventbridge.rules import load_rules
 
 RULES = """\
 buses: {orders: {source: {type: embedded}}}

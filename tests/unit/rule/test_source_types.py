@@ -11,9 +11,9 @@ from installed_package import install
 
 from eventbridge.config.settings import Settings
 from eventbridge.errors import RuleFileError, TypeUnusable, UserError
-from eventbridge.rule import Bus, RuleSet, load_rules
-from eventbridge.rule.model import as_source
-from eventbridge.rule.types import SOURCE_TYPES
+from eventbridge.rules import Bus, RuleSet, load_rules
+from eventbridge.rules.model import as_source
+from eventbridge.rules.types import SOURCE_TYPES
 from eventbridge.sources.open import open_log, open_publisher, open_source
 from eventbridge.sources.protocol import TrimmableLog
 
@@ -24,7 +24,7 @@ MODULE = """
 from typing import Literal
 from pydantic import Field
 from eventbridge.rule import Source
-from eventbridge.rule.types import SourceType
+from eventbridge.rules.types import SourceType
 from eventbridge.testing.queues import InMemoryQueue
 from eventbridge.testing.sources import InMemoryLog
 

@@ -11,9 +11,9 @@ import pytest
 from installed_package import install
 
 from eventbridge.errors import RuleFileError, TypeUnusable
-from eventbridge.rule import RuleSet, load_rules
-from eventbridge.rule.model import as_target
-from eventbridge.rule.types import CHUNK_SIZES, TARGET_TYPES
+from eventbridge.rules import RuleSet, load_rules
+from eventbridge.rules.model import as_target
+from eventbridge.rules.types import CHUNK_SIZES, TARGET_TYPES
 from eventbridge.targets.open import open_target
 
 BUS = "buses: {b: {source: {type: embedded}}}\n"
@@ -24,7 +24,7 @@ from typing import Literal
 from pydantic import Field
 from eventbridge.config.setting_types import Seconds
 from eventbridge.rule import Target
-from eventbridge.rule.types import TargetType
+from eventbridge.rules.types import TargetType
 from eventbridge.testing.targets import InMemoryTarget
 
 class ListedFields(Target):
@@ -186,7 +186,7 @@ def test_built_in_types_cost_no_look_at_packages(tmp_path: Path) -> None:
     code = (
         "import importlib.metadata, sys\nfrom pathlib import Path\nfrom eventbridge.rule import load_rules\n"
         "def refuse(**_): raise AssertionError('looked for packages')\n"
-        "import eventbridge.rule.registry as registry\nregistry.entry_points = refuse\n"
+        "import eventbridge.rules.registry as registry\nregistry.entry_points = refuse\n"
         "load_rules(Path(sys.argv[1]))\n"
         "print(sorted({'pycurl', 'pyarrow', 'numpy'} & set(sys.modules)))"
     )

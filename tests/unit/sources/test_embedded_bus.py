@@ -19,7 +19,7 @@ from eventbridge import fault_points
 from eventbridge.config.settings import Settings
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.sources.embedded import table_log, tables
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.fields import EmbeddedFields

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.store import layout, rule_sets
 from eventbridge.store.file import FileStore
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules

@@ -14,7 +14,7 @@ from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
-from eventbridge.rule.model import as_target
+from eventbridge.rules.model import as_target
 from eventbridge.targets.credentials import credentials_of
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target

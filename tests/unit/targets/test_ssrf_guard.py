@@ -16,7 +16,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.model.outcome import RetryAt
 from eventbridge.model.response import Response
 from eventbridge.policy.response_to_outcome import RetryTerms, decide
-from eventbridge.rule.model import RetryPolicy
+from eventbridge.rules.model import RetryPolicy
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
 from eventbridge.targets.http_fields import HttpFields

@@ -12,7 +12,7 @@ from transform_scope import SCOPE
 
 from eventbridge.errors import BudgetSpent, TransformFailed
 from eventbridge.event.cloudevent import Event, parse_event
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.transform import Budget, compile_transform
 from eventbridge.transform.jsonata.process import EVALUATOR, Evaluator
 

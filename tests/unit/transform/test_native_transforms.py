@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from unit.native_transforms import assert_agreed, natively
 
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.scan.texts import padded_texts
 from eventbridge.transform import Scope
 from eventbridge.transform.kernel import render, tables

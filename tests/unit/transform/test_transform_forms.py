@@ -14,7 +14,7 @@ from unit.native_transforms import assert_agreed
 from eventbridge.errors import TransformError, TransformFailed
 from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.json_document import Number
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.transform import Rendered, Scope, compile_transform
 
 DATA = """{"id": 17, "big": 123456789012345678901234567890, "price": 1.50, "tiny": 1e-400, "zero": -0.0,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from eventbridge.errors import EventError, TransformFailed
 from eventbridge.event.bindings import of_binary
 from eventbridge.event.cloudevent import parse_event
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.transform import Rendered, Scope, compile_transform
 
 SCOPE = Scope("r", "b", "t", "0190aaaa-0000-8000-8000-000000000001", datetime(2026, 5, 1, 12, tzinfo=UTC))

@@ -14,7 +14,7 @@ from eventbridge.airflow.settings import airflow_settings
 from eventbridge.errors import RuleFileError
 
 if TYPE_CHECKING:
-    from eventbridge.rule import RuleSet
+    from eventbridge.rules import RuleSet
 
 #: The value for all rules in the field Rules; no rule can have this name.
 ALL = "*"
@@ -43,7 +43,7 @@ def choices() -> Choices:
     """
     if get_parsing_context().dag_id is not None:
         return NO_CHOICES
-    from eventbridge.rule import load_rules
+    from eventbridge.rules import load_rules
 
     settings = airflow_settings()
     if settings.rules_from == "published":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from eventbridge.rule.model import Source
-from eventbridge.rule.types import SourceType
+from eventbridge.rules.model import Source
+from eventbridge.rules.types import SourceType
 from eventbridge.sources.broker_fields import WORDS, read_broker_fields
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eventbridge.rule.fields import Fields
-from eventbridge.rule.model import Source
-from eventbridge.rule.types import SourceType
+from eventbridge.rules.fields import Fields
+from eventbridge.rules.model import Source
+from eventbridge.rules.types import SourceType
 from eventbridge.sources.mapping import read_mapping
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from eventbridge.model.backtested import BacktestedSlice
 from eventbridge.policy.archive_cover import take_once
 from eventbridge.policy.batch_size import HELD_EVENTS
 from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, Router, RuleShare
-from eventbridge.rule import Rule
+from eventbridge.rules import Rule
 from eventbridge.stages.backtest.candidate import Candidate, apart_of, pairs_of
 from eventbridge.stages.backtest.report import BacktestReport, DiffReport
 from eventbridge.stages.backtest.shares import ShareOutcome, compared, counts_of, outcome_of, places_of

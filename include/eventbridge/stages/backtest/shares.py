@@ -23,7 +23,7 @@ from eventbridge.routing.budgeted_share import BUDGET
 from eventbridge.routing.job import SliceResult
 from eventbridge.routing.outputs import COLUMNS, output_of, sample_of
 from eventbridge.routing.share_turns import CROWDED
-from eventbridge.rule import Rule
+from eventbridge.rules import Rule
 from eventbridge.stages.backtest.tally import minutes_of
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store

@@ -17,7 +17,7 @@ from eventbridge.model.backtested import (
     OutputSample,
     PairCounts,
 )
-from eventbridge.rule import Rule, Target
+from eventbridge.rules import Rule, Target
 from eventbridge.stages.backtest.report import Hour, PairReport, Peak, RuleReport, TargetDifference, TargetReport
 
 #: Distinct failure texts of one target in a report; the rest is counted together under "".

@@ -17,7 +17,7 @@ from eventbridge.model.routed import Routed
 from eventbridge.model.row_vectors import Rows
 from eventbridge.model.spent import Spent
 from eventbridge.model.stat import AGAIN, BOUNDS_MS, BUCKETS, EVENT_OUTCOMES, Scope, Stat, StatKey
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.dead_letters.queue_copies import COPY
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.settlement import settlements

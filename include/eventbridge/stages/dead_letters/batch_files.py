@@ -18,7 +18,7 @@ from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.policy.ordering import shard_of
 from eventbridge.routing.order_keys import UNORDERED, order_key
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.dead_letters.files import dead_letter_files, read_dead_letters
 from eventbridge.stages.dead_letters.reader import DeadLetter
 from eventbridge.stages.runtime.runtime import Runtime

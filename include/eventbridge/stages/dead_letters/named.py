@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventbridge.errors import NotFoundError, RuleFileError
-from eventbridge.rule.suggestions import suggest
+from eventbridge.rules.suggestions import suggest
 from eventbridge.stages.dead_letters.reader import letters
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.runtime.runtime import Runtime

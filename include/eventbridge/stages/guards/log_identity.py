@@ -14,7 +14,7 @@ from eventbridge.errors import OffsetGapError
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.last_message import last_message_of
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.stages.runtime.runtime import Runtime
 

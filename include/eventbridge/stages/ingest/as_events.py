@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from eventbridge.errors import EventError
 from eventbridge.event.bindings import Place, form_of, of_binary, of_plain
 from eventbridge.model.partition import Partition
-from eventbridge.rule.model import EventMapping
+from eventbridge.rules.model import EventMapping
 
 
 def as_events(

@@ -13,8 +13,8 @@ from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.policy.schema_sample import merged
-from eventbridge.rule import Bus
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules import Bus
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.ingest.checked import Check, check_one_by_one

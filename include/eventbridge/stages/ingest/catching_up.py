@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus, RuleSet
+from eventbridge.rules import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import standing_offset
 from eventbridge.stages.runtime.runtime import Runtime

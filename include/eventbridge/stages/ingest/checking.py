@@ -19,7 +19,7 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
 from eventbridge.model.partition import Partition
 from eventbridge.policy.schema_sample import rows_to_sample, sample_bodies
-from eventbridge.rule.model import EventMapping
+from eventbridge.rules.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.as_events import as_events

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.partition import Partition
 from eventbridge.policy.batch_size import Waiting
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.sources.protocol import LogSource
 
 log = logging.getLogger(__name__)

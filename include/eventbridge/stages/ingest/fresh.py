@@ -12,7 +12,7 @@ import pyarrow as pa
 from eventbridge.errors import EventError
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.partition import Partition
-from eventbridge.rule.model import EventMapping
+from eventbridge.rules.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource, PagedLog, TrimmableLog
 from eventbridge.stages.ingest.as_events import as_events

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.ledger_identity import registered_at
 from eventbridge.stages.guards.log_identity import start_offset

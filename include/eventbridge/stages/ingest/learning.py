@@ -13,7 +13,7 @@ from eventbridge.model.event_schema import TypeSample
 from eventbridge.policy.field_use import rules_using
 from eventbridge.policy.operational_event import of_schema
 from eventbridge.policy.schema import learn
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules
 

@@ -14,8 +14,8 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.policy.batch_size import events_within, plan_ranges
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.rule import Bus, RuleSet
-from eventbridge.rule.suggestions import suggest
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.suggestions import suggest
 from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from eventbridge.errors import RuleFileError, StoreFileDamaged, StoreFileMissing
 from eventbridge.model.rules_in_force import RulesInForce
 from eventbridge.policy.operational_event import of_rule_errors
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 

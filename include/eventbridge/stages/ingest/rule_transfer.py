@@ -19,7 +19,7 @@ from eventbridge.model.assignment import Deliverers, LeftAt
 from eventbridge.model.batch import Batch
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus, RuleSet
+from eventbridge.rules import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import standing_offset
 from eventbridge.stages.ingest.reload import TakenRules

@@ -14,7 +14,7 @@ from msgspec import Struct, json
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.checked import IDENTITY_BYTES, Check, check_one_by_one
 from eventbridge.stages.ingest.checking import Checking, Limits, write_file

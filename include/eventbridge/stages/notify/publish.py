@@ -19,8 +19,8 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
 from eventbridge.policy.operational_event import OperationalEvent, of_dead_letters
-from eventbridge.rule import Bus
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules import Bus
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import TrimmableLog
 from eventbridge.stages.runtime.runtime import Runtime
 

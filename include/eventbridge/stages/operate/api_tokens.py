@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.api_token import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PREFIX, PUBLISH, READ, ApiToken
-from eventbridge.rule.fields import NAME, NAME_REMEDY
-from eventbridge.rule.suggestions import suggest
+from eventbridge.rules.fields import NAME, NAME_REMEDY
+from eventbridge.rules.suggestions import suggest
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.runtime.runtime import Runtime
 

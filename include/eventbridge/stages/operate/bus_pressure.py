@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from eventbridge.errors import UserError
 from eventbridge.model.partition import Partition
 from eventbridge.policy.bus_pressure import BusLook
-from eventbridge.rule import Bus, RuleSet
+from eventbridge.rules import Bus, RuleSet
 from eventbridge.sources.protocol import DiskBackedBus, LogSource
 from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
-from eventbridge.rule import Bus, Rule, RuleSet
-from eventbridge.rule.files import SUFFIXES
-from eventbridge.rule.load import load_rule_file
-from eventbridge.rule.suggestions import suggest
+from eventbridge.rules import Bus, Rule, RuleSet
+from eventbridge.rules.files import SUFFIXES
+from eventbridge.rules.load import load_rule_file
+from eventbridge.rules.suggestions import suggest
 from eventbridge.stages.backtest.candidate import Candidate
 from eventbridge.stages.operate.rule_history import rules_at
 from eventbridge.stages.runtime.runtime import Runtime

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.pattern import parse_pattern, pattern_warnings
 from eventbridge.policy.rule_test import failures
-from eventbridge.rule import Rule, RuleSet
-from eventbridge.rule.files import SUFFIXES
-from eventbridge.rule.load import Trial, load_rule_file, load_rules
-from eventbridge.rule.read_tests import RuleTest
+from eventbridge.rules import Rule, RuleSet
+from eventbridge.rules.files import SUFFIXES
+from eventbridge.rules.load import Trial, load_rule_file, load_rules
+from eventbridge.rules.read_tests import RuleTest
 
 if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eventbridge.errors import NotFoundError
-from eventbridge.rule import Bus, Rule, RuleSet, Target
-from eventbridge.rule.suggestions import suggest
+from eventbridge.rules import Bus, Rule, RuleSet, Target
+from eventbridge.rules.suggestions import suggest
 
 
 def find_rule(rules: RuleSet, name: str) -> Rule:

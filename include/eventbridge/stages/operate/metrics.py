@@ -24,7 +24,7 @@ from eventbridge.model.stat import (
     StatKey,
 )
 from eventbridge.policy.breaker import shown_state
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.operate.owner_metrics import owner_metrics
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import store_quota

@@ -14,8 +14,8 @@ from eventbridge.config.quantities import parse_rate
 from eventbridge.errors import UserError
 from eventbridge.model.hold_reasons import RULE_DISABLED, RULE_PAUSED, TARGET_PAUSED
 from eventbridge.model.override import OverrideKind
-from eventbridge.rule import RuleSet
-from eventbridge.rule.model import Priority
+from eventbridge.rules import RuleSet
+from eventbridge.rules.model import Priority
 from eventbridge.stages.operate.find import find_rule, find_target
 from eventbridge.stages.runtime.runtime import Runtime
 

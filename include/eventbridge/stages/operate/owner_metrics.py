@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eventbridge.model.metric import Family, Sample
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.runtime.owner_quota import owner_statuses
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from eventbridge.model.move import Move
 from eventbridge.model.partition import Partition
 from eventbridge.policy.flow import WINDOW, Flow, flow
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.operate.partition_status import PartitionStatus
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus, RuleSet
+from eventbridge.rules import Bus, RuleSet
 from eventbridge.stages.guards.log_identity import offset_gaps, start_offset
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from eventbridge.errors import BusError, UserError, named_lines
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus, RuleSet
+from eventbridge.rules import Bus, RuleSet
 from eventbridge.stages.operate.find import find_bus, find_topic
 from eventbridge.stages.operate.submissions import (
     PublishResult,

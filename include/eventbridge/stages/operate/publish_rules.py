@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing, UserError
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.ingest.reload import put_in_force
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules

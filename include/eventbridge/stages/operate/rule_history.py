@@ -11,8 +11,8 @@ from difflib import unified_diff
 from eventbridge.errors import NotFoundError, StoreError, UserError
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.model.rules_in_force import RuleChange
-from eventbridge.rule import RuleSet
-from eventbridge.rule.suggestions import suggest
+from eventbridge.rules import RuleSet
+from eventbridge.rules.suggestions import suggest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules
 

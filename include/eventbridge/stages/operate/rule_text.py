@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rule import Rule, RuleSet
-from eventbridge.rule.files import files_below
-from eventbridge.rule.load import load_rule_file
+from eventbridge.rules import Rule, RuleSet
+from eventbridge.rules.files import files_below
+from eventbridge.rules.load import load_rule_file
 from eventbridge.stages.runtime.runtime import Runtime
 
 

@@ -9,7 +9,7 @@ from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.event_schema import EventSchema, KnownField
 from eventbridge.policy.field_use import users_of_fields
-from eventbridge.rule.suggestions import suggest
+from eventbridge.rules.suggestions import suggest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import visibility_of
 

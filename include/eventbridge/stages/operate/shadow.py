@@ -9,7 +9,7 @@ from typing import Any
 
 from eventbridge.errors import UserError
 from eventbridge.model.batch import Batch
-from eventbridge.rule import Target
+from eventbridge.rules import Target
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.time_range import time_range

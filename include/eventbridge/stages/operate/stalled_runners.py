@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from eventbridge.errors import BusError, RuleMovedError
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.ingest.rule_transfer import arrivals, transfer_of
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -20,7 +20,7 @@ from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.store_size import StoreQuota
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import delivery_on_hold_at
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.operate.partition_flow import PartitionFlow, partition_flows
 from eventbridge.stages.operate.partition_status import PartitionStatus, events_before_first_run, partition_statuses
 from eventbridge.stages.operate.stalled_runners import StalledRunner, stalled_runners

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from eventbridge.model.partition import Partition
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.sources.protocol import FollowableLog, LogSource
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eventbridge.errors import UserError
-from eventbridge.rule import RuleSet, Target
-from eventbridge.rule.types import TARGET_TYPES
+from eventbridge.rules import RuleSet, Target
+from eventbridge.rules.types import TARGET_TYPES
 
 
 def left_to_close(rules: RuleSet) -> frozenset[tuple[str, str]]:

@@ -13,7 +13,7 @@ from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.partition import Partition
 from eventbridge.routing.in_memory import route_in_memory
 from eventbridge.routing.program import route_program
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.operate.streaming_bus import StreamingBus
 from eventbridge.stages.operate.streaming_lease import Handoff, is_gone
 from eventbridge.stages.route.stage import job_of

@@ -15,7 +15,7 @@ from eventbridge.model.chunk import Piece
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.routing.in_memory import DeliveryRow, FreshDeliveries, route_in_memory
 from eventbridge.routing.program import route_program
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.operate.streaming_fit import left_to_close
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.outstanding import ITEM_COLUMNS

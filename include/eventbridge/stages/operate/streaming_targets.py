@@ -15,7 +15,7 @@ import pyarrow as pa
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.policy.breaker import pause_of
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.operate.streaming_turns import Key, PoolTurns
 from eventbridge.stages.push.admission import must_halt

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from eventbridge.model.override import OperatorOverrides
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.pool_turns import Waits, bounding_slots, closed_pools, may_begin
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.route.stage import overridden_lanes
 
 Key = tuple[str, str]

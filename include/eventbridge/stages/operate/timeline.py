@@ -10,7 +10,7 @@ from typing import Literal
 
 from eventbridge.model.stat import AGAIN, BUCKETS, EVENT_OUTCOMES, Stat, StatsStep
 from eventbridge.policy.latency import quantile_seconds
-from eventbridge.rule import Rule
+from eventbridge.rules import Rule
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.operate.metrics import reconciliation_difference
 from eventbridge.stages.runtime.runtime import Runtime

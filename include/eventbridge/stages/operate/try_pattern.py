@@ -14,7 +14,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.match.explain import CheckedCondition, check_each
 from eventbridge.pattern import parse_pattern
 from eventbridge.pattern.sent import parse_sent_pattern
-from eventbridge.rule.bounds import MOST_SECONDS
+from eventbridge.rules.bounds import MOST_SECONDS
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.transform import Scope, compile_transform

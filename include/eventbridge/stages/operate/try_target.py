@@ -14,7 +14,7 @@ from eventbridge.errors import EventError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.response import Response
 from eventbridge.routing.trace_headers import delivery_headers
-from eventbridge.rule.model import Rule, Target
+from eventbridge.rules.model import Rule, Target
 from eventbridge.stages.operate.find import find_rule, find_target
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.targets.protocol import Checkable, Request

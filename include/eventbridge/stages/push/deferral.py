@@ -7,7 +7,7 @@ from datetime import datetime
 
 from eventbridge.policy.deadline import in_time
 from eventbridge.policy.response_to_outcome import too_early
-from eventbridge.rule.window import DeliverBetween
+from eventbridge.rules.window import DeliverBetween
 from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row
 

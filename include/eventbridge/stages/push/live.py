@@ -13,8 +13,8 @@ from typing import Final
 
 from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired
-from eventbridge.rule import Target as TargetRule
-from eventbridge.rule.types import TARGET_TYPES
+from eventbridge.rules import Target as TargetRule
+from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import must_flush
 from eventbridge.stages.push.outstanding import Item, items_of

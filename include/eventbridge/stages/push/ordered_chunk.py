@@ -13,7 +13,7 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.policy.deadline import deadline_of
 from eventbridge.policy.ordering import BLOCKED, DEFERRED_MATCH_FIRST, PLACE_COLUMNS, is_marked, place_of, shard_of
 from eventbridge.policy.response_to_outcome import age_begins
-from eventbridge.rule import Target as TargetRule
+from eventbridge.rules import Target as TargetRule
 from eventbridge.stages.push.ordered_item import OrderedItem, Shard
 from eventbridge.stages.push.ordered_rounds import OrderedRounds
 from eventbridge.stages.push.outstanding import request_of

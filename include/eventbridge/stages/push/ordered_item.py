@@ -9,7 +9,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place
-from eventbridge.rule import Target as TargetRule
+from eventbridge.rules import Target as TargetRule
 from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.runtime.runtime import Runtime
 

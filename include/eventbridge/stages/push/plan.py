@@ -18,8 +18,8 @@ from eventbridge.model.target_state import TargetStatus
 from eventbridge.policy.breaker import pause_of
 from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired
-from eventbridge.rule import Target as TargetRule
-from eventbridge.rule.types import TARGET_TYPES
+from eventbridge.rules import Target as TargetRule
+from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.stages.push.admission import admission, must_wind_down
 from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.breaker import RunBreaker

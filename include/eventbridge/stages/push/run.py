@@ -15,8 +15,8 @@ from eventbridge.policy.breaker import Ended, Tally
 from eventbridge.policy.deadline import in_time
 from eventbridge.policy.response_time import last_start, slow_after
 from eventbridge.policy.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide
-from eventbridge.rule.model import RetryPolicy
-from eventbridge.rule.window import DeliverBetween
+from eventbridge.rules.model import RetryPolicy
+from eventbridge.rules.window import DeliverBetween
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.jitter import RetryJitter
 from eventbridge.stages.push.outstanding import Item, TargetReport

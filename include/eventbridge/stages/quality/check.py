@@ -10,7 +10,7 @@ from eventbridge.errors import UserError
 from eventbridge.model.quality import Measure, QualityCheck, QualityRecord
 from eventbridge.policy.operational_event import of_quality_check
 from eventbridge.policy.quality import QualityLimits, failed_rules, failure_message, measures_of
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.quality.counts import HourCounts, count_hour
 from eventbridge.stages.quality.fields import count_expected_fields

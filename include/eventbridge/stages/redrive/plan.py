@@ -21,7 +21,7 @@ from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.redrive import Redrive
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.dead_letters.batch_files import DeadLetterFile, newest, write_deliveries, write_events
 from eventbridge.stages.dead_letters.files import Damaged, dead_letter_files
 from eventbridge.stages.dead_letters.reader import Chosen, DeadLetter

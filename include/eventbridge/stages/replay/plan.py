@@ -25,7 +25,7 @@ from eventbridge.model.lane import REPLAY_LANE_POOL
 from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
 from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
 from eventbridge.stages.replay.archive import files_from

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from eventbridge.errors import PatternError, UserError
 from eventbridge.pattern.attributes import rule_pattern_errors
 from eventbridge.pattern.sent import parse_sent_pattern
-from eventbridge.rule import RuleSet
-from eventbridge.rule.suggestions import suggest
+from eventbridge.rules import RuleSet
+from eventbridge.rules.suggestions import suggest
 from eventbridge.stages.runtime.time_range import time_range
 from eventbridge.store.event_sql import COLUMNS, rows_where
 

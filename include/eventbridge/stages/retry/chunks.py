@@ -18,8 +18,8 @@ from eventbridge.policy.breaker import GOOD_PROBES, admits
 from eventbridge.policy.chunking import PoolSlots, chunks_for
 from eventbridge.policy.fair_turns import fair_shares, round_robin
 from eventbridge.policy.token_bucket import second_of, tokens_within
-from eventbridge.rule import RuleSet, Target
-from eventbridge.rule.types import ChunkSize
+from eventbridge.rules import RuleSet, Target
+from eventbridge.rules.types import ChunkSize
 from eventbridge.stages.retry.ordered import is_ordered, ordered_due
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -14,7 +14,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.retry.plan import REMOVED_RULE_GRACE, plan_retries
 from eventbridge.stages.route.budgeted_rules import full_rules
 from eventbridge.stages.runtime.instrumented import instrumented

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.policy.ordering import BEHIND_ITS_KEY, is_marked, waits_for_order
-from eventbridge.rule import RuleSet
-from eventbridge.rule.types import SMALL_CHUNK
+from eventbridge.rules import RuleSet
+from eventbridge.rules.types import SMALL_CHUNK
 from eventbridge.stages.runtime.runtime import Runtime
 
 

@@ -24,7 +24,7 @@ from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.deadline import late_reported_before, missed_before
 from eventbridge.policy.hold_reason import delivery_hold_reason
 from eventbridge.policy.operational_event import of_running_late
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger

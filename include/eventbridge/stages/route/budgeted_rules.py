@@ -23,7 +23,7 @@ from eventbridge.policy.ordering import PLACE_COLUMNS, place_of, spans_of
 from eventbridge.routing.budgeted_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
 from eventbridge.routing.share_turns import CROWDED, TotalBudget, by_lot, deferred
-from eventbridge.rule import Rule, RuleSet
+from eventbridge.rules import Rule, RuleSet
 from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.one_by_one import result_file
 from eventbridge.stages.route.tries import ALL_SHARES, try_alone, try_together

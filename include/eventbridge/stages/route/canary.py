@@ -9,7 +9,7 @@ from msgspec import structs
 from eventbridge.errors import SparkError
 from eventbridge.routing.job import RouteJob, Router, Slice
 from eventbridge.routing.own_event import own_event, own_rules
-from eventbridge.rule import Transform
+from eventbridge.rules import Transform
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table
 from eventbridge.store.protocol import Store

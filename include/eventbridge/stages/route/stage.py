@@ -14,9 +14,9 @@ from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.routed import Routed
 from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, cut_chunks, joined
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
-from eventbridge.rule import RuleSet
-from eventbridge.rule.chunk_sizes import ChunkSizes
-from eventbridge.rule.types import ChunkSize
+from eventbridge.rules import RuleSet
+from eventbridge.rules.chunk_sizes import ChunkSizes
+from eventbridge.rules.types import ChunkSize
 from eventbridge.stages.route.budgeted_rules import deferred_matches, route_budgeted_rules, rules_routed_later
 from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.one_by_one import result_file, route_one_by_one

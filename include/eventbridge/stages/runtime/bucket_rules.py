@@ -11,8 +11,8 @@ from pathlib import Path
 from eventbridge.config.connection import Connection
 from eventbridge.config.rules_place import in_bucket
 from eventbridge.errors import RuleFileError, UserError
-from eventbridge.rule import RuleSet, load_rules
-from eventbridge.rule.files import SUFFIXES
+from eventbridge.rules import RuleSet, load_rules
+from eventbridge.rules.files import SUFFIXES
 from eventbridge.store.open import open_store
 
 

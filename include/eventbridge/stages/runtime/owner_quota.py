@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eventbridge.rule import Bus, RuleSet
-from eventbridge.rule.owner import Owner
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.owner import Owner
 from eventbridge.stages.runtime.runtime import Runtime
 
 

@@ -16,10 +16,10 @@ from eventbridge.errors import NotFoundError, RuleFileError, StoreError, StoreFi
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
 from eventbridge.private_files import close_to_others, make_private_folder
-from eventbridge.rule import Bus, RuleSet
-from eventbridge.rule import Target as TargetRule
-from eventbridge.rule.chunk_sizes import ChunkSizes
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules import Target as TargetRule
+from eventbridge.rules.chunk_sizes import ChunkSizes
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.open import open_log, open_publisher, open_queue
 from eventbridge.sources.protocol import LogSource, Publisher
 from eventbridge.stages.runtime.bucket_rules import load_rule_files

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventbridge.errors import UserError
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.runtime.runtime import Runtime
 
 

@@ -21,7 +21,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
 from eventbridge.policy.ordering import BEHIND_ITS_KEY, BLOCKED, PLACE_COLUMNS, is_marked, on_hold_at, shard_of
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.waiting import Flags, WaitingRows

@@ -15,7 +15,7 @@ from eventbridge.model.row_vectors import Rows
 from eventbridge.policy.deadline import late_reported_before
 from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
 from eventbridge.policy.ordering import BLOCKED, delivery_on_hold_at, is_marked
-from eventbridge.rule import RuleSet
+from eventbridge.rules import RuleSet
 from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, pending_copies
 from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime

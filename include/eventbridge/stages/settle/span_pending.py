@@ -9,8 +9,8 @@ import numpy as np
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
-from eventbridge.rule import RuleSet
-from eventbridge.rule.types import TARGET_TYPES
+from eventbridge.rules import RuleSet
+from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.waiting import WaitingRows
 

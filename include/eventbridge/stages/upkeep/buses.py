@@ -12,8 +12,8 @@ from eventbridge.model.assignment import LeftAt
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.partition import Partition
 from eventbridge.policy.retention import LEAST_AGE
-from eventbridge.rule import Bus
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rules import Bus
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog
 from eventbridge.stages.upkeep.run import Run
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from eventbridge.errors import StoreError
 from eventbridge.model.retention import BatchGroup, Kept
 from eventbridge.policy.retention import LEAST_AGE, Retention
-from eventbridge.rule import Bus, RuleSet
+from eventbridge.rules import Bus, RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from eventbridge.errors import EventBridgeError, NotFoundError, PartlySearched, 
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import text
 from eventbridge.model.why import BeforeStart, EventName, EventPlace, EventResult, Landing, RuleResult, Step, Why
-from eventbridge.rule import Rule, RuleSet
-from eventbridge.rule.suggestions import suggest
+from eventbridge.rules import Rule, RuleSet
+from eventbridge.rules.suggestions import suggest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import Visibility, visibility_of
 from eventbridge.stages.why.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of

@@ -11,7 +11,7 @@ from eventbridge.match.reference import CheckedCondition, check_each, matches_le
 from eventbridge.model.why import ComparedToday, RuleResult, SeenCondition
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.pattern.parse import parse_pattern
-from eventbridge.rule import Rule
+from eventbridge.rules import Rule
 
 #: Cached patterns, by the rule's name and version: parsing them takes longer than evaluating them.
 _MOST_PATTERNS: Final = 50_000

@@ -10,7 +10,7 @@ from eventbridge.event.claimed_id import claimed_id
 from eventbridge.event.json_document import write_document
 from eventbridge.model.partition import Partition
 from eventbridge.model.why import BeforeStart, EventPlace, RunnerStart
-from eventbridge.rule import Bus
+from eventbridge.rules import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.runtime.runtime import Runtime
 

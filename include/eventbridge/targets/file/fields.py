@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from eventbridge.rule.address import path_error, path_obstacle
-from eventbridge.rule.fields import Fields
-from eventbridge.rule.model import Target, Transform
-from eventbridge.rule.types import Obstacle, Takes, TargetType
+from eventbridge.rules.address import path_error, path_obstacle
+from eventbridge.rules.fields import Fields
+from eventbridge.rules.model import Target, Transform
+from eventbridge.rules.types import Obstacle, Takes, TargetType
 from eventbridge.targets.file.place import PathRefused, place_of
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from eventbridge.errors import InfrastructureError
 from eventbridge.fault_points import reach
 from eventbridge.model.response import Response
-from eventbridge.rule.address import path_obstacle
+from eventbridge.rules.address import path_obstacle
 from eventbridge.targets.file.folder_syncs import FOLDER_SYNCS
 from eventbridge.targets.file.place import FileLocation, PathRefused
 from eventbridge.targets.file.tail import repaired, write_all

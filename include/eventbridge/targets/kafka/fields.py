@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eventbridge.rule.fields import Fields
-from eventbridge.rule.model import Target, Transform
-from eventbridge.rule.types import BATCHED_CHUNK, ChunkSize, TargetType
-from eventbridge.rule.vocabulary import CONTENT_MODES
+from eventbridge.rules.fields import Fields
+from eventbridge.rules.model import Target, Transform
+from eventbridge.rules.types import BATCHED_CHUNK, ChunkSize, TargetType
+from eventbridge.rules.vocabulary import CONTENT_MODES
 
 
 class KafkaFields(Target):

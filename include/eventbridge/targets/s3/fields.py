@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Literal
 
-from eventbridge.rule.fields import Fields
-from eventbridge.rule.model import Target, Transform
-from eventbridge.rule.types import Takes, TargetType
+from eventbridge.rules.fields import Fields
+from eventbridge.rules.model import Target, Transform
+from eventbridge.rules.types import Takes, TargetType
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX: Final = re.compile(r"[\w!*'()=-][\w.!*'()=-]*(/[\w!*'()=-][\w.!*'()=-]*)*", re.ASCII)

@@ -6,7 +6,7 @@ from typing import Any
 
 from eventbridge.model.override import OperatorOverrides
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.rule import Rule, RuleSet
+from eventbridge.rules import Rule, RuleSet
 from eventbridge.stages.operate.streaming_turns import PoolTurns
 from eventbridge.targets.file.fields import FileFields
 

@@ -13,7 +13,7 @@ import pytest
 from eventbridge.model.chunk import Piece
 from eventbridge.model.response import Response
 from eventbridge.policy.token_bucket import Lease
-from eventbridge.rule.model import RetryPolicy
+from eventbridge.rules.model import RetryPolicy
 from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.by_block import BlockDeliveries

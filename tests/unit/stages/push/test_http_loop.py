@@ -10,7 +10,7 @@ import pytest
 from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
 from eventbridge.policy.token_bucket import Lease
-from eventbridge.rule.model import RetryPolicy
+from eventbridge.rules.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.http_loop import HttpLoop

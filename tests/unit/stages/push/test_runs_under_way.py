@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from unit.stages.push.test_unjudged_deliveries import items
 
-from eventbridge.rule.model import RetryPolicy
+from eventbridge.rules.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.per_delivery import SingleDeliveries
 from eventbridge.stages.push.rows import OutcomeRows

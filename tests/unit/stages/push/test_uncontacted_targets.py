@@ -10,7 +10,7 @@ from eventbridge.model.response import Response
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.policy.breaker import Count, Ended, Tally, after
 from eventbridge.policy.token_bucket import Lease
-from eventbridge.rule.model import RetryPolicy
+from eventbridge.rules.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.per_delivery import SingleDeliveries
 from eventbridge.stages.push.rows import OutcomeRows

@@ -11,7 +11,7 @@ import pytest
 
 from eventbridge.model.response import Response
 from eventbridge.policy.token_bucket import Bucket, Lease
-from eventbridge.rule.model import RetryPolicy
+from eventbridge.rules.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.per_delivery import SingleDeliveries

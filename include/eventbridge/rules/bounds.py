@@ -1,0 +1,64 @@
+"""Limits for a rule file that is sent through the API before it is installed: values, errors, bytes, CPU time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from eventbridge.errors import RuleError, RuleFileError
+from eventbridge.rules.node import Location, Node
+
+#: The maximum of keys and values in one file: some hundreds of rules. Installed files have no such limit.
+MOST_VALUES: Final = 50_000
+MOST_BYTES: Final = 1 << 20
+#: The maximum CPU time of reading; regular expressions and JSONata of a few characters may take much.
+MOST_SECONDS: Final = 10.0
+#: The maximum of reported errors; each may have needed a search for the nearest name.
+MOST_ERRORS: Final = 200
+#: From this size on PyYAML's slow parser is not used to improve a message.
+MOST_BYTES_FOR_PLACES: Final = 1 << 16
+
+
+class BoundedErrors(list[RuleError]):
+    """Collects the errors of files of which one was sent; raises RuleFileError once there are MOST_ERRORS.
+
+    `clock` returns the reader's CPU time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        super().__init__()
+        self._clock = clock
+        self._ends_at = clock() + MOST_SECONDS
+
+    def refuse_late(self, node: Node) -> None:
+        """Raise RuleFileError at a node if the time limit is exceeded."""
+        if self._clock() > self._ends_at:
+            message = f"the files take more than {MOST_SECONDS:g} s to read, so the rest was not read"
+            self.append(node.error_at_key(message, "Split the file, or check it with `eventbridge rules check`"))
+            raise RuleFileError(self)
+
+    def append(self, error: RuleError) -> None:
+        """Add an error."""
+        super().append(error)
+        if len(self) >= MOST_ERRORS:
+            raise RuleFileError(self)
+
+    def extend(self, errors: Iterable[RuleError]) -> None:
+        """Add errors one by one."""
+        for each in errors:
+            self.append(each)
+
+
+def too_long(content: bytes, file: str) -> RuleError | None:
+    """Return the error for a file that is too long."""
+    if len(content) <= MOST_BYTES:
+        return None
+    message = f"the file has {len(content):,} bytes; the limit for a file that is sent is {MOST_BYTES:,}"
+    return Location(file, 1, 1).error("$", message, "Split it")
+
+
+def too_many_values(place: Location) -> RuleError:
+    """Return the error for a file that holds too many values."""
+    message = f"the file has more than {MOST_VALUES:,} keys and values, the limit for a file that is sent"
+    return place.error("$", message, "Split it, or check it with `eventbridge rules check`")

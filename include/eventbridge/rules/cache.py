@@ -1,0 +1,177 @@
+"""A cache of parsed rule files on local disk, keyed by their content.
+
+Parsing 10,000 rules from YAML takes many seconds of CPU time, and every `listen` is a new process. So the parsed
+content of a file is stored in frozen form, one rule a line, under a hash of the file and of all source code that reads
+it. The cache only saves time: a damaged or unreadable entry counts as missing, and if none can be written the cache is
+off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from operator import is_
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from eventbridge.errors import TypeUnusable
+from eventbridge.rules.rule_set import RuleSet
+
+#: Everything that decides what a rule file means: our source code that reads one, and its libraries.
+_PACKAGES: Final = ("pattern", "rule", "transform", "config", "event", "model", "targets", "sources")
+_LIBRARIES: Final = ("jsonata", "pydantic", "re2", "yaml")
+
+_SUFFIX: Final = ".rules"
+#: How long an entry of a missing file is kept: another folder may be loaded in alternation.
+_KEPT_SECONDS: Final = 600.0
+
+#: Entries that this process has read, by name: those of the last load.
+_remembered: dict[str, RuleSet] = {}
+
+
+@dataclass(frozen=True)
+class JoinedRules:
+    """The result of one load without errors; `zones`: the time zones that its windows name."""
+
+    parts: tuple[RuleSet, ...]
+    rule_set: RuleSet
+    zones: frozenset[str]
+
+
+#: The last load of this process: joining 10,000 rules and checking for conflicts takes tens of milliseconds.
+_joined: JoinedRules | None = None
+
+
+def last_joined(parts: Sequence[RuleSet]) -> JoinedRules | None:
+    """Return the result of the previous load if it had the same parts, else None."""
+    known = _joined
+    same = known is not None and len(parts) == len(known.parts) and all(map(is_, parts, known.parts))
+    return known if same else None
+
+
+def keep_joined(parts: Sequence[RuleSet], rule_set: RuleSet, zones: frozenset[str]) -> JoinedRules:
+    """Remember the result of these parts for the next load."""
+    global _joined
+    _joined = kept = JoinedRules(tuple(parts), rule_set, zones)
+    return kept
+
+
+class RuleCache:
+    """The entries in one folder, for one load: `find` or `keep` each file, then `forget_others`.
+
+    Concurrent processes write complete entries, with equal content under the same name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is created when there is something to keep; its parent is not."""
+        self._folder = folder
+        self._asked: dict[str, RuleSet] = {}
+        self._kept = False
+
+    def find(self, content: bytes) -> RuleSet | None:
+        """Return the parsed content of a file with these bytes, None if unknown."""
+        name = _name(content)
+        found = _remembered.get(name) or self._entry(name)
+        if found is not None:
+            self._asked[name] = found
+        return found
+
+    def keep(self, content: bytes, rules: RuleSet) -> RuleSet:
+        """Store `rules`, the parsed content of a file without errors, and return it."""
+        name = _name(content)
+        self._asked[name] = kept = RuleSet.joined([rules])
+        self._kept = True
+        self._write(name, kept.to_lines().encode())
+        return kept
+
+    def _write(self, name: str, text: bytes) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            descriptor, part = tempfile.mkstemp(suffix=_SUFFIX, prefix=".", dir=self._folder)
+        except OSError:
+            return
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(_digest(name, text) + b"\n" + text)
+            Path(part).replace(self._folder / f"{name}{_SUFFIX}")
+        except OSError:
+            Path(part).unlink(missing_ok=True)
+
+    def forget_others(self) -> None:
+        """Forget entries that this load did not use; on disk once they are 10 minutes old."""
+        global _remembered
+        _remembered = self._asked
+        if not self._kept:  # nothing was added, so nothing needs removal
+            return
+        before = time.time() - _KEPT_SECONDS
+        try:
+            for entry in self._folder.glob(f"*{_SUFFIX}"):
+                if entry.stem not in self._asked and entry.stat().st_mtime < before:
+                    entry.unlink()
+        except OSError:
+            return
+
+    def _entry(self, name: str) -> RuleSet | None:
+        try:
+            digest, _, text = (self._folder / f"{name}{_SUFFIX}").read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        if digest != _digest(name, text):
+            return None
+        try:
+            return RuleSet.from_lines(text.decode())
+        except (TypeUnusable, ValidationError):  # a package that adds a type is being developed
+            return None
+
+
+def _name(content: bytes) -> str:
+    return hashlib.blake2b(content, key=reader_stamp(), digest_size=16).hexdigest()
+
+
+def _digest(name: str, text: bytes) -> bytes:
+    """Return the checksum of an entry and its name."""
+    return hashlib.blake2b(text, key=name.encode(), digest_size=16).hexdigest().encode()
+
+
+@cache
+def reader_stamp() -> bytes:
+    """Return a hash of everything except the file that decides what a rule file means."""
+    digest = hashlib.blake2b(digest_size=32)
+    root = Path(__file__).parent.parent
+    for file in reader_sources(root):
+        digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes() + b"\0")
+    digest.update(f"{_installed()} {sys.version}".encode())
+    return digest.digest()
+
+
+def _installed() -> list[str]:
+    """Return the installed distributions with versions, from the folders of our libraries.
+
+    All of them, by directory name: importlib.metadata would open ten files in every process.
+    """
+    specs = [find_spec(name) for name in _LIBRARIES]
+    origins = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
+    folders = {path for path in sys.path if path and any(each.startswith(f"{path}{os.sep}") for each in origins)}
+    return sorted(each.name for folder in folders for each in Path(folder).glob("*-info"))
+
+
+def reader_sources(root: Path) -> list[Path]:
+    """Return the source files of the package that may take part in reading a rule file."""
+    packages = (file for package in _PACKAGES for file in (root / package).rglob("*.py"))
+    return sorted([*root.glob("*.py"), *packages])
+
+
+def zones_of(rule_set: RuleSet) -> frozenset[str]:
+    """Return the time zones of all windows, so that a zone that disappears is noticed without a changed file."""
+    rules = rule_set.with_field("deliver_between")
+    windows = (target.deliver_between for rule in rules for target in rule.targets.values())
+    return frozenset(window.time_zone for window in windows if window is not None)

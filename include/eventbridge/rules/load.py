@@ -1,0 +1,302 @@
+"""Reads all rule files below a folder into one rule set, or raises an error with all their errors.
+
+Called by every `listen`, by the DAG files at parse time, and by `eventbridge rules check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from eventbridge.errors import RuleError, RuleFileError
+from eventbridge.pattern import ExpressionSizes
+from eventbridge.rules.bounds import BoundedErrors
+from eventbridge.rules.cache import RuleCache, keep_joined, last_joined, zones_of
+from eventbridge.rules.fields import Fields, nearest
+from eventbridge.rules.files import NO_RULE_FILE, content_of_file, files_below, is_rule_file
+from eventbridge.rules.model import Bus, Rule
+from eventbridge.rules.node import Location, Node
+from eventbridge.rules.obstacles import at, obstacles, unknown_runners
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.rules.owner import Owner
+from eventbridge.rules.read_owner import read_owner
+from eventbridge.rules.read_rule import read_bus, read_rule, tests_of
+from eventbridge.rules.read_tests import RuleTest
+from eventbridge.rules.rule_set import RuleSet
+from eventbridge.rules.runner import Runner, read_runner
+from eventbridge.rules.time_zones import todays_time_zones
+from eventbridge.rules.webhook import webhook_conflicts
+from eventbridge.rules.yaml_tree import read_yaml
+
+Thing = TypeVar("Thing", Bus, Rule, Runner, Owner)
+Trial = Callable[[Rule, RuleTest], Iterable[RuleError]]
+
+
+def load_rules(
+    folder: Path,
+    *,
+    checked: bool = False,
+    file_folders: Sequence[Path] | None = None,
+    cache: Path | None = None,
+    tried_by: Trial | None = None,
+    instead: tuple[Path, bytes] | None = None,
+    relative: bool = False,
+) -> RuleSet:
+    """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, except hidden files and folders.
+
+    Raises RuleFileError with all errors, in the order of files and lines. No file at all is an error too:
+    it would mean that every rule was removed.
+    `checked`: a runner without rules is an error too. `file_folders`: the folders that file targets may write below; an
+    obstacle on this machine is an error too. Both are for checks: for a runner an obstacle fails one target, which is
+    retried, and must not stop every rule. `tried_by`: runs the tests of a rule and returns errors; called if there are
+    no other errors. `instead`: a file below the folder, existing or not, and its replacement content, with the limits
+    of `rule.bounds`. `relative`: errors name files relative to the folder. `cache`: the folder of the rule cache; the
+    result is the same, only sooner.
+    """
+    as_they_are = cache is not None and not checked and file_folders is None and tried_by is None and instead is None
+    known = _known_again(folder, RuleCache(cache)) if cache is not None and as_they_are else None
+    if known is not None:
+        return known
+    errors: list[RuleError] = [] if instead is None else BoundedErrors()
+    others = [path for path in files_below(folder, errors) if instead is None or path != instead[0]]
+    files = [*(() if instead is None else (instead,)), *((path, content_of_file(path, errors)) for path in others)]
+    checks = _Checks(
+        runners=checked,
+        file_folders=file_folders,
+        tried_by=tried_by,
+        sent=None if instead is None else instead[0],
+        below=folder if relative else None,
+    )
+    return _read_files(sorted(files, key=lambda each: each[0]), errors, checks)
+
+
+def load_rule_file(
+    file: Path, buses: Mapping[str, Bus], content: bytes | None = None, *, tried_by: Trial | None = None
+) -> RuleSet:
+    """Return the buses and rules of one file in any folder; its rules may use `buses` defined elsewhere.
+
+    `content`: the content of a file that does not exist, with the limits of `rule.bounds`. Raises RuleFileError
+    with all errors.
+    """
+    errors: list[RuleError] = [] if content is None else BoundedErrors()
+    files = [(file, content_of_file(file, errors) if content is None else content)]
+    checks = _Checks(buses, tried_by=tried_by, sent=None if content is None else file)
+    return _read_files(files, errors, checks)
+
+
+def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
+    """Return the rule set, reading only files that are not in the cache; None on any error.
+
+    To report the errors all files must be read again: cached content has no lines and columns.
+    """
+    errors: list[RuleError] = []
+    parts, expressions = list[RuleSet](), ExpressionSizes()
+    for path in files_below(folder, errors):
+        parts.append(_part(path, cache, errors))
+        expressions.add(parts[-1].expressions)
+        if expressions.are_too_large:
+            return None
+    if errors:
+        return None
+    cache.forget_others()
+    known = last_joined(parts)
+    if known is None:
+        joined = RuleSet.joined(parts)
+        if _names(joined) < sum(map(_names, parts)):
+            return None  # a name is defined twice
+        rule_set = _together(joined)
+        if any(_conflicts(rule_set)) or any(webhook_conflicts(rule_set.buses)):
+            return None
+        known = keep_joined(parts, rule_set, zones_of(rule_set))
+    return known.rule_set if not known.zones or known.zones <= todays_time_zones() else None
+
+
+def _names(rules: RuleSet) -> int:
+    return len(rules.buses) + len(rules.rules) + len(rules.modes) + len(rules.quotas)
+
+
+def _part(path: Path, cache: RuleCache, errors: list[RuleError]) -> RuleSet:
+    """Return the content of one file, and cache it unless it has errors."""
+    content = content_of_file(path, errors)
+    known = cache.find(content) if content is not None else None
+    if content is None or known is not None:
+        return known or RuleSet()
+    before = len(errors)
+    top = _top(content, path, errors)
+    if top is None:
+        return RuleSet()
+    part = _read(_Definitions([top], errors), errors)
+    return part if len(errors) > before else cache.keep(content, part)
+
+
+@dataclass(frozen=True)
+class _Checks:
+    """Options and checks of reading files.
+
+    `buses` are defined elsewhere. `sent` is the file that was sent through the API. Locations are relative to `below`.
+    """
+
+    buses: Mapping[str, Bus] = field(default_factory=dict)
+    runners: bool = False
+    file_folders: Sequence[Path] | None = None
+    tried_by: Trial | None = None
+    sent: Path | None = None
+    below: Path | None = None
+
+
+def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[RuleError], checks: _Checks) -> RuleSet:
+    """Return the content of files; None stands for an unreadable file, whose error is recorded already."""
+    below = checks.below
+    todays_time_zones()
+    tops = [
+        None
+        if content is None
+        else _top(content, path.relative_to(below) if below else path, errors, bounded=path == checks.sent)
+        for path, content in contents
+    ]
+    definitions = _Definitions([top for top in tops if top is not None], errors)
+    read = _read(definitions, errors)
+    rule_set = _together(read.model_copy(update={"buses": {**checks.buses, **read.buses}}))
+    nodes = {name: found[0] for name, found in definitions.rules.items()}
+    if None not in tops:  # a file that is not YAML may define this bus
+        errors.extend(at(nodes[rule], field).error(*said) for rule, field, *said in _conflicts(rule_set))
+        buses_at = {name: found[0] for name, found in definitions.buses.items()}
+        errors.extend(
+            at(at(buses_at[bus], "webhooks"), name).error_at_key(
+                f"the bus {other!r} also has a webhook {name!r}", "Give it another name: its path is /hooks/<name>"
+            )
+            for bus, name, other in webhook_conflicts(rule_set.buses)
+            if bus in buses_at
+        )
+    if checks.file_folders is not None:
+        errors.extend(obstacles(rule_set, nodes, checks.file_folders))
+    if checks.runners:
+        runners_at = {name: found[0] for name, found in definitions.runners.items()}
+        errors.extend(unknown_runners(rule_set, runners_at))
+    if checks.tried_by is not None and not errors:
+        errors.extend(_failed_tests(rule_set, nodes, checks.tried_by))
+    if errors:
+        raise RuleFileError(sorted(errors, key=lambda error: (error.file, error.line, error.column)))
+    return rule_set
+
+
+class _Definitions:
+    """The unparsed definitions in files: all nodes of each name of a bus or rule."""
+
+    def __init__(self, tops: Iterable[Node], errors: list[RuleError]) -> None:
+        self.buses: dict[str, list[Node]] = {}
+        self.rules: dict[str, list[Node]] = {}
+        self.owners: dict[str, list[Node]] = {}
+        self.runners: dict[str, list[Node]] = {}
+        for top in tops:
+            fields = Fields(top, errors, "a rule file")
+            of_kinds = {"owners": self.owners, "buses": self.buses, "runners": self.runners, "rules": self.rules}
+            for kind, found in of_kinds.items():
+                for name, node in fields.mapping(kind).items():
+                    found.setdefault(name, []).append(node)
+            fields.close()
+
+
+def _read(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
+    """Return the buses and rules of files, and record the errors in them and in their names."""
+    buses = _merged(definitions.buses, "bus", read_bus, errors)
+    own = buses.get(OPERATIONS_BUS.name)
+    if own is not None:
+        node = definitions.buses[own.name][0]
+        message = f"the bus {own.name!r} is EventBridge's own"
+        if own.source.type == OPERATIONS_BUS.source.type:
+            remedy = "Remove it: it always exists, and rules can use it. Or give it a source of another type"
+            errors.append(node.error_at_key(message, remedy))
+        if own.webhooks:
+            errors.append(node.error_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
+    modes = _merged(definitions.runners, "runner", read_runner, errors)
+    expressions = ExpressionSizes()
+    rules = _merged(definitions.rules, "rule", partial(read_rule, expressions=expressions), errors)
+    quotas = _merged(definitions.owners, "owner", read_owner, errors)
+    return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions.of_each)
+
+
+def _together(read: RuleSet) -> RuleSet:
+    """Return the rule set of all files, with EventBridge's own bus if a rule names it and no file defines it."""
+    if OPERATIONS_BUS.name in read.buses or all(rule.bus != OPERATIONS_BUS.name for rule in read.rules.values()):
+        return read
+    own = {OPERATIONS_BUS.name: OPERATIONS_BUS}
+    return read.model_copy(update={"buses": {**read.buses, **own}})
+
+
+def _top(content: bytes, path: Path, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
+    """Return the top-level mapping of a file; None if it has none, or is no rule file.
+
+    Content of a file that is no rule file is not quoted, unless it was sent: a path or link may lead to any file of the
+    host.
+    """
+    known = len(errors)
+    top = read_yaml(content, str(path), errors, bounded=bounded)
+    place = Location(str(path), 1, 1)
+    wrong = len(errors) > known
+    if top is None and not wrong:
+        errors.append(place.error("$", "the file is empty", "Write buses: or rules:, or remove the file"))
+    elif not bounded and (wrong or isinstance(getattr(top, "value", None), dict)) and not is_rule_file(top, content):
+        del errors[known:]
+        errors.append(place.error("$", *NO_RULE_FILE))
+        return None
+    return top
+
+
+def _merged(
+    found: dict[str, list[Node]],
+    what: str,
+    read: Callable[[str, Node, list[RuleError]], Thing],
+    errors: list[RuleError],
+) -> dict[str, Thing]:
+    """Return the first definition of each name, and record the errors in all of them."""
+    merged: dict[str, Thing] = {}
+    for name, (first, *others) in found.items():
+        if isinstance(errors, BoundedErrors):
+            errors.refuse_late(first)
+        merged[name] = read(name, first, errors)
+        for node in others:
+            message = f"the {what} {name!r} is already defined at {first.key}"
+            errors.append(node.error_at_key(message, "Rename or remove one of the two"))
+            read(name, node, errors)
+    return merged
+
+
+def _conflicts(rule_set: RuleSet) -> Iterator[tuple[str, str, str, str]]:
+    """Yield conflicts between rules and buses: rule, field, message, remedy."""
+    runners, pools, unknown = dict[str, Rule](), dict[str, Rule](), 0
+    for rule in rule_set.rules.values():
+        if rule.bus and rule.bus not in rule_set.buses:
+            remedy = nearest(rule.bus, rule_set.buses, unknown) or "Define it below buses: first"
+            unknown += 1
+            yield rule.name, "bus", f"there is no bus {rule.bus!r}", remedy
+            continue
+        first = runners.setdefault(rule.runner, rule)
+        if rule.runner and first.bus != rule.bus:
+            message = (
+                f"the runner {rule.runner!r} already consumes the bus {first.bus!r}, for the rule {first.name!r}, "
+                "and a runner consumes one bus"
+            )
+            yield rule.name, "runner", message, "Name another runner, or leave it out: the bus has one of its own"
+        yield from _pool_conflicts(rule, pools)
+
+
+def _pool_conflicts(rule: Rule, pools: dict[str, Rule]) -> Iterator[tuple[str, str, str, str]]:
+    if rule.pool is None or rule.concurrency is None:
+        return
+    first = pools.setdefault(rule.pool, rule)
+    if first.concurrency != rule.concurrency:
+        message = (
+            f"the rule {first.name!r} gives the pool {rule.pool!r} {first.concurrency} slots, not {rule.concurrency}"
+        )
+        yield rule.name, "concurrency", message, "Give the pool the same concurrency everywhere, or set it once"
+
+
+def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[RuleError]:
+    for name, node in nodes.items():
+        rule = rule_set.rules[name]
+        for test in tests_of(rule, Fields(node, [], "a rule"), []):
+            yield from tried_by(rule, test)

@@ -1,0 +1,277 @@
+"""The immutable values of rule files: buses, rules, targets, transforms, retry policies.
+
+Created by `eventbridge.rules.load` from YAML and by `RuleSet.from_lines` from a frozen rule set; used by every stage.
+The loader checks ranges and spelling; models do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from eventbridge.event.json_document import as_document, as_json_value, write_document
+from eventbridge.rules.content import content_of
+from eventbridge.rules.expect import Expect
+from eventbridge.rules.frozen import FrozenModel
+from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
+from eventbridge.rules.webhook import Webhook
+from eventbridge.rules.window import DeliverBetween, DeliverWithin
+
+Priority = Literal["high", "medium", "low"]
+PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "custom"]
+
+DAY_SECONDS = 86_400.0
+
+#: Airflow's priority weight of a chunk, by the rule's priority.
+WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
+
+#: The Airflow pools that rules without one of their own share, by their priority.
+PRIORITY_POOLS: frozenset[str] = frozenset(f"eventbridge.{priority}" for priority in WEIGHTS)
+
+
+#: Forms of transforms that are programs of the user's own.
+BUDGETED_FORMS = frozenset({"JSONATA", "SQL"})
+
+
+class EventMapping(FrozenModel):
+    """Maps a plain JSON message to an event; a text that begins with `$.` is a path in the message."""
+
+    type: str
+    source: str
+    id: str | None = None
+    subject: str | None = None
+    time: str | None = None
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Return the mapping by attribute."""
+        return {name: said for name in type(self).model_fields if (said := getattr(self, name)) is not None}
+
+
+class Source(FrozenModel):
+    """The source of a bus: the fields of all types; the model of each type adds its own.
+
+    `start_at` is the position at which a new consumer group starts.
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("mapping", "offset_reset")
+
+    type: str
+    topics: tuple[str, ...] = ("events",)
+    start_at: Literal["latest", "earliest"] | datetime = "latest"
+    mapping: EventMapping | None = None  # for messages that are JSON, but not CloudEvents
+    offset_reset: Literal["fail", "earliest", "latest"] = (
+        "earliest"  # where to continue if retention deleted the next offset
+    )
+
+    @property
+    def is_queue(self) -> bool:
+        """Return whether its topics are queues, which deliver each message until it is acknowledged."""
+        return False
+
+
+def as_source(given: Any) -> Any:
+    """Return a source's fields as the model of its type; a model is returned unchanged (for pydantic).
+
+    Raises TypeUnusable for an unknown type.
+    """
+    return SOURCE_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
+
+
+class Bus(FrozenModel):
+    """A named stream of events; `retention_seconds` is how long its archive is kept.
+
+    `max_backlog`: with more events waiting the API rejects further ones; None: unlimited.
+    `owner`: the team that owns the events, and rules without an owner of their own; None: no owner.
+    `weights` are the shares of topics in a batch while a backlog exists; the default is 1.
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("max_backlog", "owner", "webhooks", "weights")
+
+    name: str
+    source: Annotated[Source, BeforeValidator(as_source)] = Field(
+        default_factory=lambda: cast(Source, as_source({"type": "embedded"}))
+    )
+    retention_seconds: float = 30 * DAY_SECONDS
+    max_backlog: int | None = None
+    owner: str | None = None
+    webhooks: Mapping[str, Webhook] = Field(default_factory=dict)
+    weights: Mapping[str, int] = Field(default_factory=dict)
+
+
+class Transform(FrozenModel):
+    """How an event becomes the output for a target; `eventbridge.transform` implements the forms.
+
+    Numbers inside `value` and `steps` are `eventbridge.event.json_document.Number`, exact and as written.
+    """
+
+    form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL"] = "ORIGINAL"
+    value: Annotated[Any, BeforeValidator(as_json_value)] = None
+    template: str | None = None
+    steps: Annotated[Any, BeforeValidator(as_json_value)] = None
+    missing: Literal["null", "skip", "error"] = "null"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _skip_in_fields(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("form") == "FIELDS" and given.get("missing") is None:
+            return {**given, "missing": "skip"}
+        return given
+
+
+def queue_of(target: str) -> str:
+    """Return the name of a target's dead letter queue; it contains a slash, so no target can have it."""
+    return f"{target}/dead_letter_queue"
+
+
+class RetryPolicy(FrozenModel):
+    """How often and when a delivery is retried.
+
+    The n-th retry comes `min(initial_delay * multiplier ** (n - 1), max_delay)` seconds after its failure, times a
+    random factor of 1 - jitter to 1 + jitter: 10-20 s for BACKOFF_RETRY; 1, 2, 4 ... 512 s for EXPONENTIAL_DECAY_RETRY.
+    `max_retries` does not count the first attempt. Semantics: Alibaba EventBridge's two policies, and a custom one.
+    """
+
+    policy: PolicyName = "EXPONENTIAL_DECAY_RETRY"
+    max_retries: int = 176
+    initial_delay_seconds: float = 1.0
+    multiplier: float = 2.0
+    max_delay_seconds: float = 512.0
+    jitter: float = 0.0
+    maximum_event_age_seconds: float = DAY_SECONDS
+
+    @classmethod
+    def named(cls, policy: PolicyName, maximum_event_age_seconds: float = DAY_SECONDS) -> RetryPolicy:
+        """Return the policy of a name; `custom` starts from 3 retries, 1 s, doubling, ±20 %."""
+        numbers: dict[PolicyName, tuple[int, float, float, float, float]] = {
+            "BACKOFF_RETRY": (3, 15.0, 1.0, 15.0, 1 / 3),
+            "EXPONENTIAL_DECAY_RETRY": (176, 1.0, 2.0, 512.0, 0.0),
+            "custom": (3, 1.0, 2.0, 512.0, 0.2),
+        }
+        max_retries, initial_delay, multiplier, max_delay, jitter = numbers[policy]
+        return cls(
+            policy=policy,
+            max_retries=max_retries,
+            initial_delay_seconds=initial_delay,
+            multiplier=multiplier,
+            max_delay_seconds=max_delay,
+            jitter=jitter,
+            maximum_event_age_seconds=maximum_event_age_seconds,
+        )
+
+
+def as_target(given: Any) -> Any:
+    """Return a target's fields as the model of its type; a model is returned unchanged (for pydantic).
+
+    Raises TypeUnusable for an unknown type.
+    """
+    return TARGET_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
+
+
+class Target(FrozenModel):
+    """A target of a rule: the fields of all types; the model of each type adds its own.
+
+    `timeout_seconds` limits one attempt. `ordering_key` is a JSONPath, or `partition`; `not_before` a path to a time in
+    the event, or a duration after its arrival. `deliver_within` counts from when its event was published.
+    """
+
+    name: str
+    type: str
+    transform: Transform = Transform()
+    retry: RetryPolicy = RetryPolicy()
+    errors_tolerance: Literal["all", "none"] = "all"
+    ordering_key: str | None = None
+    content_mode: Literal["structured", "binary", "data"] = "structured"
+    timeout_seconds: float = 10.0
+    max_in_flight: int = 32
+    # receives a copy of each dead letter; its name is `queue_of(target)`
+    dead_letter_queue: Annotated[Target | None, BeforeValidator(as_target)] = None
+    disable_after_seconds: float | None = None
+    rate_per_second: float | None = None
+    not_before: str | None = None
+    deliver_between: DeliverBetween | None = None
+    deliver_within: DeliverWithin | None = None
+    shadow_of: str | None = None  # receives the same events as that target; its failures are only recorded
+
+    @property
+    def ordered(self) -> bool:
+        """Whether deliveries of one key are sent consecutively; with `errors_tolerance: none` all have one key."""
+        return self.ordering_key is not None or self.errors_tolerance == "none"
+
+    @property
+    def deliver_within_seconds(self) -> float | None:
+        """How long after its event was published a delivery may be sent; None: unlimited."""
+        return self.deliver_within.seconds if self.deliver_within is not None else None
+
+
+#: The default maximum of pending deliveries of one rule.
+PENDING_MAX = 1_000_000
+
+
+class Rule(FrozenModel):
+    """Bus + pattern + targets.
+
+    `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as written.
+    `where` is a Spark SQL condition on the events that the pattern matches, None: none.
+    `expect` holds expectations about its matched events: if one fails, later deliveries are on hold.
+    `owner` is the team that owns the rule, None: its bus's owner.
+    `pending_max` is how many of its deliveries may wait; while so many do, its shares of batches are deferred.
+    `version` is a hash of everything else, computed if not given.
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("owner",)
+
+    name: str
+    bus: str
+    runner: str
+    pattern: Annotated[dict[str, Any], BeforeValidator(as_document)]
+    targets: Mapping[str, Annotated[Target, BeforeValidator(as_target)]]
+    where: str | None = None
+    description: str = ""
+    owner: str | None = None
+    enabled: bool = True
+    priority: Priority = "medium"
+    concurrency: int | None = None
+    pool: str | None = None
+    expect: Expect | None = None
+    pending_max: int = PENDING_MAX
+    version: str = ""
+
+    @model_validator(mode="after")
+    def _make_version(self) -> Self:
+        if not self.version:
+            content = write_document({key: value for key, value in content_of(self).items() if key != "version"})
+            object.__setattr__(self, "version", hashlib.blake2b(content.encode(), digest_size=6).hexdigest())
+        return self
+
+    @property
+    def destinations(self) -> dict[str, Target]:
+        """Return all destinations by name: the targets, and their dead letter queues."""
+        copies = (target.dead_letter_queue for target in self.targets.values())
+        return {**self.targets, **{copy.name: copy for copy in copies if copy is not None}}
+
+    @property
+    def pool_name(self) -> str:
+        """Return the Airflow pool of the rule's pushes: the one named, its own if it has slots, else its priority's."""
+        if self.pool is not None:
+            return self.pool
+        return f"eventbridge.rule.{self.name}" if self.concurrency is not None else f"eventbridge.{self.priority}"
+
+    @property
+    def is_budgeted(self) -> bool:
+        """Whether routing it may take arbitrarily long: it has a budget for each batch, and is deferred beyond that."""
+        return self.in_sql or any(target.transform.form in BUDGETED_FORMS for target in self.targets.values())
+
+    @property
+    def in_sql(self) -> bool:
+        """Whether routing it needs Spark SQL: it has `where`, or a transform of the form SQL."""
+        return self.where is not None or any(target.transform.form == "SQL" for target in self.targets.values())
+
+    @property
+    def weight(self) -> int:
+        """Return Airflow's priority weight: 750, 500 or 250."""
+        return WEIGHTS[self.priority]

@@ -1,0 +1,177 @@
+"""Reads one bus, and one rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventbridge.errors import RuleError
+from eventbridge.event.json_document import Number
+from eventbridge.pattern import ExpressionSizes, rule_pattern_errors
+from eventbridge.rules.fields import NAME, NAME_REMEDY, Fields, nearest
+from eventbridge.rules.locate import located
+from eventbridge.rules.model import DAY_SECONDS, PENDING_MAX, Bus, Rule, Source
+from eventbridge.rules.node import Node
+from eventbridge.rules.read_expect import read_expect
+from eventbridge.rules.read_target import read_target
+from eventbridge.rules.read_tests import RuleTest, read_tests
+from eventbridge.rules.read_type import close_fields, likely_type, read_by_model, read_type
+from eventbridge.rules.read_waiting import read_pending_max
+from eventbridge.rules.read_webhooks import read_webhooks
+from eventbridge.rules.suggestions import listed
+from eventbridge.rules.types import SOURCE_TYPES
+from eventbridge.rules.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
+from eventbridge.transform.sql.expression import expression_problem
+
+#: The range of a weight.
+_WEIGHTS = frozenset(map(str, range(1, 101)))
+
+#: The prefix of pools that EventBridge itself creates.
+_OUR_POOLS = ("eventbridge.",)
+
+
+def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
+    """Return the bus that a mapping describes; errors are added to `errors` and replaced by defaults."""
+    check_name(name, "bus", node, errors)
+    fields = Fields(node, errors, "a bus")
+    source = _source(fields.get("source", required=True), errors)
+    bus = Bus(
+        name=name,
+        source=source,
+        owner=fields.name("owner") or None,
+        retention_seconds=fields.duration("retention", 30 * DAY_SECONDS, 3_600.0, 3_650 * DAY_SECONDS),
+        max_backlog=fields.whole("max_backlog", None, 1, 1_000_000_000_000),
+        webhooks=read_webhooks(fields, errors),
+        weights=_weights(fields, source, errors),
+    )
+    fields.close()
+    return bus
+
+
+def read_rule(name: str, node: Node, errors: list[RuleError], expressions: ExpressionSizes | None = None) -> Rule:
+    """Return the rule that a mapping describes; errors are added to `errors` and replaced by defaults.
+
+    `expressions`: the regular expressions of all rules that are read together, to which this rule's are added.
+    """
+    check_name(name, "rule", node, errors)
+    fields = Fields(node, errors, "a rule")
+    bus = fields.name("bus", required=True)
+    pattern = fields.get("pattern", required=True)
+    rule = Rule(
+        name=name,
+        description=fields.text("description"),
+        owner=fields.name("owner") or None,
+        bus=bus,
+        runner=fields.name("runner", bus),
+        enabled=fields.flag("enabled", default=True),
+        pattern=_pattern(pattern, fields, errors, expressions),
+        where=_where(fields),
+        priority=fields.choice("priority", "medium", PRIORITIES),
+        concurrency=fields.whole("concurrency", None, 1, 10_000),
+        pool=_pool(fields),
+        expect=read_expect(fields, errors),
+        pending_max=read_pending_max(fields, PENDING_MAX, errors),
+        targets={target: read_target(target, child, errors) for target, child in _targets(fields, errors)},
+    )
+    _check_shadows(rule, fields, errors)
+    tests_of(rule, fields, errors)
+    fields.close()
+    return rule
+
+
+def tests_of(rule: Rule, fields: Fields, errors: list[RuleError]) -> list[RuleTest]:
+    """Return the tests of a rule. They are not part of its model: its version stays the same when they change."""
+    return read_tests(fields, list(rule.targets), errors)
+
+
+def check_name(name: str, what: str, node: Node, errors: list[RuleError]) -> None:
+    """Record an error if the name of a bus, rule or target cannot be part of a DAG id or a path."""
+    if not NAME.fullmatch(name):
+        errors.append(node.error_at_key(f"{name!r} is not a valid name for a {what}", NAME_REMEDY))
+
+
+def _weights(fields: Fields, source: Source, errors: list[RuleError]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    fields.refuse_empty("weights", "Write weights: {TOPIC: 2}, or remove it")
+    for topic, node in fields.mapping("weights").items():
+        if topic not in source.topics:
+            remedy = nearest(topic, source.topics, len(errors)) or f"Name one of its topics: {listed(source.topics)}"
+            fields.add(node, f"the bus has no topic {topic!r}", remedy)
+        elif not isinstance(node.value, Number) or node.value.text not in _WEIGHTS:
+            fields.add(
+                node, f"a weight is a whole number from 1 to 100, but that of {topic} is not", f"Write {topic}: 2"
+            )
+        else:
+            found[topic] = int(node.value.text)
+    return found
+
+
+def _source(node: Node | None, errors: list[RuleError]) -> Source:
+    if node is None:
+        return Source(type="")  # an error is recorded, so the result is not used
+    fields = Fields(node, errors, "a source")
+    kind = read_type(fields, SOURCE_TYPES, SOURCE_TYPES_LATER)
+    likely = kind or likely_type(fields, SOURCE_TYPES)
+    fields.complete = kind is not None
+    values: dict[str, Any] = {"type": likely.name}
+    if "topics" in likely.own_words:
+        values["topics"] = fields.names("topics", Source(type="").topics)
+    if "start_at" in likely.own_words:
+        values["start_at"] = fields.time("start_at", "latest", ("latest", "earliest"))
+    close_fields(fields, SOURCE_TYPES, kind, likely, likely.own_words, "source")
+    if likely.read is not None:
+        return likely.fields(**values, **likely.read(fields))
+    own = [word for word in likely.own_words if word not in values]
+    return read_by_model(fields, likely.fields, own, values) or Source(**values)
+
+
+def _pattern(
+    node: Node | None, fields: Fields, errors: list[RuleError], expressions: ExpressionSizes | None
+) -> dict[str, object]:
+    if node is None:
+        return {}
+    if not isinstance(node.value, dict):
+        remedy = "Write pattern: {} to match every event of the bus"
+        fields.add(node, f"pattern is a mapping, and this is {node.kind()}", remedy)
+        return {}
+    pattern: dict[str, object] = node.to_json()
+    found = [located(error, node) for error in rule_pattern_errors(pattern, expressions)]
+    errors.extend(error for error in found if error is not None)
+    return pattern
+
+
+def _where(fields: Fields) -> str | None:
+    text = fields.text("where")
+    if text and (problem := expression_problem(text)):
+        fields.add_to("where", *problem)
+    return text or None
+
+
+def _pool(fields: Fields) -> str | None:
+    pool = fields.name("pool") or None
+    if pool is not None and (pool.startswith(_OUR_POOLS) or pool == "default_pool"):
+        remedy = "Choose another name; concurrency: n makes the pool eventbridge.rule.<rule>"
+        fields.add_to("pool", f"the pool name {pool!r} is reserved for EventBridge", remedy)
+    return pool
+
+
+def _check_shadows(rule: Rule, fields: Fields, errors: list[RuleError]) -> None:
+    others = [each.name for each in rule.targets.values() if each.shadow_of is None]
+    for target in rule.targets.values():
+        if target.shadow_of is None:
+            continue
+        node = fields.mapping("targets")[target.name].value["shadow_of"]
+        shadowed = rule.targets.get(target.shadow_of)
+        if shadowed is None or shadowed is target:
+            remedy = nearest(target.shadow_of, others, len(errors)) or "Name another target of this rule"
+            fields.add(node, f"there is no other target {target.shadow_of!r}", remedy)
+        elif shadowed.shadow_of is not None:
+            fields.add(node, f"{target.shadow_of!r} is a shadow itself", f"Name {shadowed.shadow_of}")
+
+
+def _targets(fields: Fields, errors: list[RuleError]) -> list[tuple[str, Node]]:
+    targets = fields.mapping("targets", required=True)
+    if not targets:
+        fields.refuse_empty("targets", "Add one: a name, and below it type: http or type: file")
+    for name, child in targets.items():
+        check_name(name, "target", child, errors)
+    return sorted(targets.items())  # in frozen form, so that it is the same whether parsed or cached

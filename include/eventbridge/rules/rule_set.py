@@ -1,0 +1,213 @@
+"""A rule set, and its frozen form."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, WrapValidator
+
+from eventbridge.errors import NewerFormatError
+from eventbridge.event.json_document import parse_document, write_document
+from eventbridge.rules.content import content_of, plain
+from eventbridge.rules.frozen import FrozenModel
+from eventbridge.rules.lines import RuleLines, as_rules
+from eventbridge.rules.model import Bus, Rule
+from eventbridge.rules.owner import Owner
+from eventbridge.rules.runner import Runner
+
+#: The newest format of frozen rule sets that this version reads, and the one it writes; without a format it is 1.
+_FORMAT = 1
+#: The frozen form is JSON with one rule a line: the texts before, between and after the rules.
+_HEAD = ',"rules":{'
+_TAIL = "\n}}"
+
+
+class RuleSet(FrozenModel):
+    """All buses and rules at one moment, including disabled rules; frozen as JSON in the store.
+
+    `modes`: configured runners by name. `quotas`: quotas of owners by name.
+    `expressions`: the sizes of regular expressions of rules read from files; not part of the frozen form.
+    """
+
+    buses: dict[str, Bus] = Field(default_factory=dict)
+    rules: Annotated[Mapping[str, Rule], WrapValidator(as_rules)] = Field(default_factory=dict)
+    modes: dict[str, Runner] = Field(default_factory=dict)
+    quotas: dict[str, Owner] = Field(default_factory=dict)
+    expressions: dict[str, int] = Field(default_factory=dict, repr=False)
+
+    @property
+    def hash(self) -> str:
+        """Return 32 hex digits that depend on the content, but not on its order."""
+        return self.hash_of(self.to_json())
+
+    @staticmethod
+    def hash_of(text: str | bytes) -> str:
+        """Return the hash of a frozen rule set.
+
+        A later version reads the same text with more defaults: its `hash` may differ, that of the text does not.
+        """
+        content = text.encode() if isinstance(text, str) else text
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+    def to_json(self) -> str:
+        """Return its frozen form: strict JSON with one rule a line, so that a reader recognises known rules."""
+        lines = RuleLines.of_rules(self.rules).sorted_lines()
+        buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
+        # without runners and owners the frozen form and hash are those of older versions
+        owners = f',"owners":{_text(self.quotas)}' if self.quotas else ""
+        runners = f',"runners":{_text(self.modes)}' if self.modes else ""
+        head = [f'{{"format":{_FORMAT},"buses":', write_document(buses), owners, runners, _HEAD]
+        return "".join([*head, "\n", ",\n".join(lines), _TAIL])
+
+    @classmethod
+    def from_json(cls, text: str, before: RuleSet | None = None) -> RuleSet:
+        """Read the frozen form of `to_json`; rules are parsed on first use, or taken from `before` if equal.
+
+        Raises NewerFormatError for a newer format.
+        """
+        head, *lines = text.removesuffix(_TAIL).split("\n")
+        if not text.endswith(_TAIL) or not head.endswith(_HEAD):  # frozen by a version without lines
+            return cls.model_validate(_of_known_format(text, text))
+        first = _of_known_format(head.removesuffix(_HEAD) + "}", text)
+        known = None if before is None else before.rules
+        rules = RuleLines.of_text((line.removesuffix(",") for line in lines if line), known)
+        named = {"modes": first.get("runners", {}), "quotas": first.get("owners", {})}
+        return cls(buses=first["buses"], rules=rules, **named)
+
+    def to_lines(self) -> str:
+        """Return buses, runners, owners and expressions on one line each, and each rule on one, in order."""
+        buses = write_document({name: content_of(bus) for name, bus in self.buses.items()})
+        expressions = json.dumps(self.expressions)
+        named = [buses, _text(self.modes), _text(self.quotas), expressions]
+        return "\n".join([*named, *RuleLines.of_rules(self.rules).lines()])
+
+    @classmethod
+    def from_lines(cls, text: str) -> RuleSet:
+        """Read what `to_lines` wrote, all of it."""
+        buses, modes, quotas, expressions, *lines = text.split("\n")
+        rules = RuleLines.of_text(lines)
+        rules.read_all()
+        return cls(
+            buses=plain(parse_document(buses)),
+            rules=rules,
+            modes=plain(parse_document(modes)),
+            quotas=plain(parse_document(quotas)),
+            expressions=json.loads(expressions),
+        )
+
+    @classmethod
+    def joined(cls, parts: Iterable[RuleSet]) -> RuleSet:
+        """Return the buses and rules of all parts; of two with one name the last one."""
+        every = list(parts)
+        buses = {name: bus for part in every for name, bus in part.buses.items()}
+        modes = {name: mode for part in every for name, mode in part.modes.items()}
+        quotas = {name: quota for part in every for name, quota in part.quotas.items()}
+        expressions = {text: size for part in every for text, size in part.expressions.items()}
+        rules = RuleLines.joined(part.rules for part in every)
+        return cls(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions)
+
+    def mode_of(self, runner: str) -> Runner:
+        """Return the configuration of a runner; the default is batch mode."""
+        return self.modes.get(runner, Runner())
+
+    def streaming_task_seconds(self) -> dict[str, float]:
+        """Return the runners in streaming mode that have rules, and the seconds of their streaming tasks."""
+        said = {name: each for name, each in self.modes.items() if each.mode == "streaming"}
+        return {name: said[name].streaming.task_duration for name in self.runners() if name in said} if said else {}
+
+    def runners(self) -> dict[str, str]:
+        """Return each runner's bus, by runner name."""
+        return dict(sorted((rule.runner, rule.bus) for rule in self.rules.values()))
+
+    def for_runner(self, name: str) -> RuleSet:
+        """Return the rules of one runner, including disabled ones, its configuration and its bus."""
+        own = self.only([rule.name for rule in RuleLines.of_rules(self.rules).values() if rule.runner == name])
+        modes = {name: self.modes[name]} if name in self.modes else {}
+        return RuleSet(buses=own.buses, rules=own.rules, modes=modes, quotas=own.quotas)
+
+    def only(self, names: Collection[str]) -> RuleSet:
+        """Return some of its rules, with their buses and their owners' quotas, without runners."""
+        rules = RuleLines.of_rules(self.rules).only(list(names))
+        owners = {self.owner_of(rule) for rule in rules.values()}
+        quotas = {owner: quota for owner, quota in self.quotas.items() if owner in owners}
+        return RuleSet(buses={rule.bus: self.buses[rule.bus] for rule in rules.values()}, rules=rules, quotas=quotas)
+
+    def owner_of(self, rule: Rule) -> str | None:
+        """Return the owner of a rule: its own, else its bus's; None: no owner."""
+        bus = self.buses.get(rule.bus)
+        return rule.owner or (bus.owner if bus is not None else None)
+
+    def of_owners(self, owners: Collection[str]) -> RuleSet:
+        """Return the rules of some owners, and the buses that they own or that these rules use."""
+        found = RuleLines.of_rules(self.rules)
+        own = {name for name, bus in self.buses.items() if bus.owner in owners}
+        texts = ['"owner":"', *(f'"bus":{write_document(name)}' for name in sorted(own))]
+        likely = {rule.name: rule for text in texts for rule in found.holding(text)}
+        rules = found.only([name for name in found if name in likely and self.owner_of(likely[name]) in owners])
+        shown = own | {rule.bus for rule in rules.values()}
+        runners = {rule.runner for rule in rules.values()}
+        buses = {name: bus for name, bus in self.buses.items() if name in shown}
+        modes = {name: mode for name, mode in self.modes.items() if name in runners}
+        quotas = {name: quota for name, quota in self.quotas.items() if name in owners}
+        return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas)
+
+    def owners(self) -> list[str]:
+        """Return the owners that buses and rules name, sorted."""
+        named = {*self.quotas, *(bus.owner for bus in self.buses.values())} | {
+            rule.owner for rule in self.with_field("owner", '"')
+        }
+        return sorted(owner for owner in named if owner is not None)
+
+    def without(self, names: Collection[str]) -> RuleSet:
+        """Return the same set without some of its rules; its buses stay."""
+        if not names:
+            return self
+        found = RuleLines.of_rules(self.rules)
+        rules = found.only([name for name in found if name not in names])
+        return RuleSet(buses=self.buses, rules=rules, modes=self.modes, quotas=self.quotas)
+
+    def disabling(self, names: Iterable[str]) -> RuleSet:
+        """Return the same set with some of its rules disabled; their versions stay."""
+        rules = {name: self.rules[name].model_copy(update={"enabled": False}) for name in names if name in self.rules}
+        return RuleSet.joined([self, RuleSet(rules=rules)]) if rules else self
+
+    def with_field(self, name: str, begins: str = "{") -> list[Rule]:
+        """Return at least the rules in which the rule or a target has a field; the others are not parsed.
+
+        `begins`: the beginning of its JSON value, by default that of an object.
+        """
+        known = self.rules
+        return known.holding(f'"{name}":{begins}') if isinstance(known, RuleLines) else list(known.values())
+
+    def shadows(self) -> frozenset[tuple[str, str]]:
+        """Return the targets, as (rule, target), that are shadows of others."""
+        rules = self.with_field("shadow_of", begins='"')
+        return frozenset((rule.name, name) for rule in rules for name, each in rule.targets.items() if each.shadow_of)
+
+    def enabled(self) -> dict[str, Rule]:
+        """Return the rules that events are matched against."""
+        return {name: rule for name, rule in self.rules.items() if rule.enabled}
+
+    def pools(self) -> dict[str, int | None]:
+        """Return the pools of the rules, with the slots in their file (None: not given)."""
+        pools: dict[str, int | None] = {}
+        for rule in self.rules.values():
+            if rule.pool is not None or rule.concurrency is not None:
+                pools[rule.pool_name] = rule.concurrency or pools.get(rule.pool_name)
+        return pools
+
+
+def _text(named: Mapping[str, FrozenModel]) -> str:
+    return write_document({name: content_of(named[name]) for name in sorted(named)})
+
+
+def _of_known_format(document: str, text: str) -> dict[str, Any]:
+    """Return the head of a frozen rule set, without its format."""
+    values: dict[str, Any] = plain(parse_document(document))
+    found = values.pop("format", _FORMAT)
+    if found > _FORMAT:
+        raise NewerFormatError(f"The rule set {RuleSet.hash_of(text)}", found, _FORMAT)
+    return values

@@ -1,0 +1,297 @@
+"""Reads a YAML file into nodes; called by `eventbridge.rules.load`, once per file.
+
+Anything on which readers of YAML disagree, or that JSON cannot express, is an error, never a guess:
+`yes`, `0x1F`, `007`, anchors, tags, non-text keys, duplicate keys, line breaks of YAML 1.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from yaml.error import Mark, MarkedYAMLError, YAMLError
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from yaml.loader import SafeLoader
+from yaml.reader import ReaderError
+from yaml.tokens import ScalarToken
+
+from eventbridge.errors import RuleError
+from eventbridge.rules.bounds import MOST_BYTES_FOR_PLACES, MOST_VALUES, too_long, too_many_values
+from eventbridge.rules.node import Location, Node, path_of
+from eventbridge.rules.scalar import read_scalar
+
+try:
+    from yaml.cyaml import CParser
+except ImportError:  # PyYAML was built without libyaml
+    CParser = SafeLoader
+
+MAXIMUM_DEPTH: Final = 100
+#: Line breaks of YAML 1.1, which libyaml reads, but not of 1.2.
+_DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
+
+
+def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
+    """Return the tree of one file's only document; None if it has none or cannot be parsed to its end.
+
+    Errors are added to `errors`; `file` is the file's name in messages. `bounded`: it was sent through the API, and the
+    limits of `rule.bounds` apply.
+    """
+    start = Location(file, 1, 1)
+    if bounded and (long := too_long(content, file)):
+        errors.append(long)
+        return None
+    text = _text_of(content, file, errors)
+    if text is None:
+        return None
+    try:
+        return _tree_of(text, file, errors, bounded=bounded, names_places=not bounded or _is_short(content))
+    except _TooMany as many:
+        errors.append(too_many_values(many.place))
+    except _TooDeep as deep:
+        errors.append(deep.place.error("$", f"values are nested deeper than {MAXIMUM_DEPTH}", "Flatten them"))
+    except MarkedYAMLError as error:
+        errors.append(_syntax_error(error, file, text))
+    except ReaderError as error:
+        place = _place_in(file, text[: error.position])
+        message = f"the character U+{ord(text[error.position]):04X} may not stand in YAML"
+        errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+    except (ValueError, OverflowError):
+        message = "an invalid escape in double quotes"
+        errors.append(start.error("$", message, "Look for \\x, \\u and \\U, or use single quotes"))
+    except YAMLError as error:
+        errors.append(start.error("$", f"the file is not YAML: {error}", "Write the file as YAML 1.2"))
+    return None
+
+
+def _is_short(content: bytes) -> bool:
+    return len(content) <= MOST_BYTES_FOR_PLACES
+
+
+def _tree_of(text: str, file: str, errors: list[RuleError], *, bounded: bool, names_places: bool) -> Node | None:
+    """Return the document's tree; raises what the parsers raise, with a place if `names_places`."""
+    tree = _Tree(file, errors, bounded)
+    known = len(errors)
+    try:
+        return tree.document(_events(CParser(text)))
+    except YAMLError:
+        if not names_places:
+            raise
+        # PyYAML's parser in Python, twenty times slower, names places and causes; its result counts.
+        del errors[known:]
+        return tree.document(_events(SafeLoader(text)))
+
+
+def _text_of(content: bytes, file: str, errors: list[RuleError]) -> str | None:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = _place_in(file, error.object[: error.start].decode())
+        message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+        errors.append(place.error("$", message, "Save the file as UTF-8"))
+        return None
+    if found := _DISPUTED_BREAK.search(text):
+        place = _place_in(file, text[: found.start()])
+        message = f"the character U+{ord(found[0]):04X} is a line break to some readers of YAML and text to others"
+        errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+        return None
+    return text
+
+
+def _events(parser: Any) -> Iterator[Event]:
+    while (event := parser.get_event()) is not None:
+        yield event
+
+
+class _TooDeep(Exception):
+    def __init__(self, place: Location) -> None:
+        self.place = place
+
+
+class _TooMany(_TooDeep):
+    """The file has too many values."""
+
+
+@dataclass
+class _Tree:
+    """Builds nodes from parse events, which keeps the locations of keys and detects anchors and duplicates."""
+
+    file: str
+    errors: list[RuleError]
+    bounded: bool
+    _events: Iterator[Event] = field(init=False)
+
+    def document(self, events: Iterator[Event]) -> Node | None:
+        self._events = self._counted(events) if self.bounded else events
+        events = self._events
+        top: Node | None = None
+        documents = 0
+        for event in events:
+            if isinstance(event, DocumentStartEvent):
+                documents += 1
+                # of the line ---: libyaml's event begins with the directives above it
+                end = event.end_mark
+                place = Location(self.file, end.line + 1, max(0, end.column - len("---")) + 1)
+                if event.version is not None and tuple(event.version) != (1, 2):
+                    self._add(place, "$", "the file requires another version of YAML than 1.2", "Remove the %YAML line")
+                if documents > 1:
+                    self._add(place, "$", "the file holds a second document", "Remove the --- line, or make it a file")
+                    return top
+            elif isinstance(event, NodeEvent):
+                place = self._place(event)
+                top = self._node(event, "$", place, 0)
+        return top
+
+    def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
+        count = 0
+        for event in events:
+            count += isinstance(event, NodeEvent)
+            if count > MOST_VALUES:
+                raise _TooMany(self._place(event))
+            yield event
+
+    def _node(self, event: NodeEvent, path: str, key: Location, depth: int) -> Node:
+        place = self._place(event)
+        if depth > MAXIMUM_DEPTH:
+            raise _TooDeep(place)
+        if isinstance(event, AliasEvent):
+            self._add(place, path, f"the alias *{event.anchor} is not supported", "Write the value out")
+            return Node(path, place, key, "", spoilt=True)
+        spoilt = self._is_decorated(event, path)
+        if isinstance(event, MappingStartEvent):
+            known = len(self.errors)
+            children = self._mapping(path, depth)
+            return Node(path, place, key, children, spoilt=not children and len(self.errors) > known)
+        if isinstance(event, SequenceStartEvent):
+            return Node(path, place, key, self._sequence(path, depth))
+        assert isinstance(event, ScalarEvent)
+        value, problem = read_scalar(event.value, quoted=bool(event.style))
+        if problem is not None:
+            self._add(place, path, *problem)
+        # an empty value has no location: YAML would report the next token, maybe lines below
+        return Node(path, place if event.value else key, key, value, spoilt=spoilt or problem is not None)
+
+    def _is_decorated(self, event: NodeEvent, path: str) -> bool:
+        place = self._place(event)
+        tag = getattr(event, "tag", None)
+        if event.anchor is not None:
+            remedy = "Write values out where they are used"
+            self._add(place, path, f"the anchor &{event.anchor} is not supported", remedy)
+        if tag is not None:
+            self._add(place, path, f"the tag {tag} is not supported", "Remove it; text may be put in quotes")
+        return event.anchor is not None or tag is not None
+
+    def _mapping(self, path: str, depth: int) -> dict[str, Node]:
+        children: dict[str, Node] = {}
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            assert isinstance(event, NodeEvent)
+            name = self._key(event, path, depth)
+            place = self._place(event)
+            child = self._node(self._next_node(), path_of(path, name if name is not None else "?"), place, depth + 1)
+            if name is None:
+                continue
+            if name in children:
+                first = children[name].key
+                message = f"duplicate key {name!r} in one mapping, first at {first}"
+                self._add(place, child.path, message, "Remove one of them, or merge the two")
+                continue
+            children[name] = child
+        return children
+
+    def _key(self, event: NodeEvent, path: str, depth: int) -> str | None:
+        """Return the text of a key, None if it is not text."""
+        place = self._place(event)
+        if not isinstance(event, ScalarEvent):
+            self._node(event, path, place, depth + 1)  # consumes its events
+            self._add(place, path, "a key is not text", "Write the key as text")
+            return None
+        if not event.style and event.value == "<<":
+            self._add(place, path, "merging with << is not supported", "Write the fields out")
+            return None
+        if self._is_decorated(event, path):
+            return None
+        value, problem = read_scalar(event.value, quoted=bool(event.style))
+        if problem is None and isinstance(value, str):
+            return value
+        what = "empty" if event.value == "" else f"{event.value!r}, which is not text,"
+        self._add(place, path, f"the key is {what} in YAML", f'Put it in quotes: "{event.value}"')
+        return None
+
+    def _sequence(self, path: str, depth: int) -> list[Node]:
+        children: list[Node] = []
+        while not isinstance(event := next(self._events), SequenceEndEvent):
+            assert isinstance(event, NodeEvent)
+            children.append(self._node(event, path_of(path, len(children)), self._place(event), depth + 1))
+        return children
+
+    def _next_node(self) -> NodeEvent:
+        event = next(self._events)
+        assert isinstance(event, NodeEvent)
+        return event
+
+    def _place(self, event: Event) -> Location:
+        mark = event.start_mark
+        return Location(self.file, mark.line + 1, mark.column + 1)
+
+    def _add(self, place: Location, path: str, message: str, remedy: str) -> None:
+        self.errors.append(place.error(path, message, remedy))
+
+
+_SYNTAX_REMEDIES = (
+    ("'\\t'", "YAML is indented with spaces: replace the tab"),
+    ("mapping values are not allowed", "Put a value that holds ': ' in quotes, and look at the indentation"),
+    ("<block end>", "Give fields of one mapping the same indentation"),
+    ("could not find expected ':'", "Put ': ' between a key and its value"),
+    ("end of stream", "Close the quotes that were opened"),
+    ("<stream end>", "Close the bracket that was opened"),
+    ("cannot start any token", "Put the value in quotes"),
+    ("escape", "Use single quotes, in which a backslash is a backslash, or double it"),
+)
+
+
+def _syntax_error(error: MarkedYAMLError, file: str, text: str) -> RuleError:
+    mark = error.problem_mark or error.context_mark
+    place = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
+    problem = " ".join(str(error.problem or error.context or "the file is not YAML").split())
+    begun = error.context_mark
+    since = f", {error.context} begun in line {begun.line + 1}" if begun is not None and begun is not mark else ""
+    remedy = _quote_remedy(text, mark) if mark is not None else None
+    remedy = remedy or next((remedy for part, remedy in _SYNTAX_REMEDIES if part in problem), "Correct the YAML here")
+    return place.error("$", f"this is not YAML: {problem}{since}", remedy)
+
+
+def _quote_remedy(text: str, mark: Mark) -> str | None:
+    """Return the remedy for an error right after a quoted value; None if it is elsewhere.
+
+    Unclosed quotes end at the next quote, often lines below, and the parser reports the text that follows it.
+    """
+    last = None
+    tokens = SafeLoader(text)
+    try:
+        while tokens.check_token() and tokens.peek_token().start_mark.index < mark.index:
+            last = tokens.get_token()
+    except YAMLError:
+        pass  # the tokens end at the error
+    if not isinstance(last, ScalarToken) or last.style not in ("'", '"') or last.end_mark.line != mark.line:
+        return None
+    if last.start_mark.line < last.end_mark.line:
+        begun = last.start_mark.line + 1
+        return f"Close the quotes that are opened in line {begun}: they end at the quote before this place"
+    return "Something follows the closing quote: put the whole value in quotes, or escape the quote within it"
+
+
+def _place_in(file: str, before: str) -> Location:
+    """Return the location right after the text `before`."""
+    lines = re.split("\r\n|[\r\n]", before)
+    return Location(file, len(lines), len(lines[-1]) + 1)
