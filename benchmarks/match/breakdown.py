@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from eventbridge.match import Matcher
-from eventbridge.match.kernel import matcher as product
+from eventbridge.matching import Matcher
+from eventbridge.matching.kernel import matcher as product
 
 IMPOSSIBLE: Final = {"never": [{"exists": True}]}
 """A field that no event of the benchmark has."""

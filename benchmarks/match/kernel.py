@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from benchmarks.match.breakdown import Shares
 
-    from eventbridge.match import Matcher
+    from eventbridge.matching import Matcher
 
 BATCH = 20_000
 """Events that are matched in one call."""
@@ -42,8 +42,8 @@ class KernelSubject:
     """Compiled rule sets and blocks of events by name."""
 
     def __init__(self) -> None:
-        from eventbridge.match import compile_rules
-        from eventbridge.pattern import parse_pattern
+        from eventbridge.matching import compile_rules
+        from eventbridge.matching.pattern import parse_pattern
 
         self._compile, self._parse = compile_rules, parse_pattern
         # Numba loads its code, or makes it once for all later runs, before anything is timed.
@@ -99,7 +99,7 @@ class KernelSubject:
         It is asked about the first `number` events and the first `most_rules` rules.
         """
         from eventbridge.event.json_document import parse_document
-        from eventbridge.match.reference import flatten, matches_leaves
+        from eventbridge.matching.reference import flatten, matches_leaves
 
         texts = self._events[events][:number]
         found = self._matchers[rules].match(texts)

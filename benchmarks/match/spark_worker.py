@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eventbridge.match import Matcher, compile_rules
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching import Matcher, compile_rules
+from eventbridge.matching.pattern import parse_pattern
 
 #: Events at a time: what a batch of 20,000 long ones takes in memory that is fresh costs as much as to match them.
 _BATCH = 4_000

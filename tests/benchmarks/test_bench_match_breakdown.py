@@ -9,9 +9,9 @@ from benchmarks.match import rules
 from benchmarks.match.breakdown import IMPOSSIBLE, shares
 from benchmarks.match.events import make_events
 
-from eventbridge.match import compile_rules
-from eventbridge.match.kernel import matcher as product
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching import compile_rules
+from eventbridge.matching.kernel import matcher as product
+from eventbridge.matching.pattern import parse_pattern
 
 
 def test_every_part_takes_time_and_they_are_all() -> None:

@@ -15,8 +15,8 @@ from benchmarks.match.hard_events import make_array_events, make_key_events, mak
 from benchmarks.match.hard_rules import HARD, many_keys
 
 from eventbridge.event.cloudevent import parse_event
-from eventbridge.match import compile_rules
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching import compile_rules
+from eventbridge.matching.pattern import parse_pattern
 
 FIELDS = {
     "one-of": "data.shipper.id",

@@ -9,8 +9,8 @@ import pytest
 
 from eventbridge.errors import EventError, PatternError
 from eventbridge.event.json_document import parse_document, write_document
-from eventbridge.match.reference import explain, matches
-from eventbridge.pattern import find_errors, parse_pattern, write_pattern
+from eventbridge.matching.pattern import find_errors, parse_pattern, write_pattern
+from eventbridge.matching.reference import explain, matches
 
 CASES = Path(__file__).parent / "cases"
 INVALID = "invalid_patterns"

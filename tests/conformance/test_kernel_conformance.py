@@ -10,9 +10,9 @@ import pytest
 from conformance.test_conformance import matching_files, read_cases
 
 from eventbridge.event.json_document import parse_document, write_document
-from eventbridge.match import Matches, compile_rules
-from eventbridge.match.reference import flatten, matches_leaves
-from eventbridge.pattern import Pattern, parse_pattern
+from eventbridge.matching import Matches, compile_rules
+from eventbridge.matching.pattern import Pattern, parse_pattern
+from eventbridge.matching.reference import flatten, matches_leaves
 
 
 def text_of(test: dict[str, Any]) -> bytes:

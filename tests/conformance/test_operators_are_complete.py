@@ -10,7 +10,7 @@ import pytest
 from generative.pattern_strategies import STRATEGIES
 
 from eventbridge.event.json_document import parse_document
-from eventbridge.pattern import OPERATORS, nodes
+from eventbridge.matching.pattern import OPERATORS, nodes
 
 ROOT = Path(__file__).parents[2]
 FEWEST_CASES = 15

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eventbridge.event.json_document import parse_document
-from eventbridge.match.reference import matches
-from eventbridge.pattern import find_errors, rule_pattern_errors
+from eventbridge.matching.pattern import find_errors, rule_pattern_errors
+from eventbridge.matching.reference import matches
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pattern-language.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```json\n(.*)\n```\n\n((?:- .*\n)+)", PAGE)

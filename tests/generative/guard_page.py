@@ -10,11 +10,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.match.kernel import event_tables, matcher, program, rooms, tables
-from eventbridge.scan.leaves import Leaves
-from eventbridge.scan.memory import PADDING, address_of
-from eventbridge.scan.texts import Texts
-from eventbridge.scan.tree import PathTree, Step
+from eventbridge.matching.kernel import event_tables, matcher, program, rooms, tables
+from eventbridge.matching.scan.leaves import Leaves
+from eventbridge.matching.scan.memory import PADDING, address_of
+from eventbridge.matching.scan.texts import Texts
+from eventbridge.matching.scan.tree import PathTree, Step
 
 _PAGE: Final = mmap.PAGESIZE
 _FORBIDDEN: Final = 0  # PROT_NONE

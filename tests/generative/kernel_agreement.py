@@ -13,11 +13,11 @@ from generative.vocabulary import Vocabulary
 
 from eventbridge.errors import EventError
 from eventbridge.event.json_document import parse_document
-from eventbridge.match import Matcher, Matches, compile_rules
-from eventbridge.match.kernel.program import FEW_PATHS
-from eventbridge.match.reference import flatten, matches_leaves
-from eventbridge.pattern import write_pattern
-from eventbridge.pattern.nodes import Pattern
+from eventbridge.matching import Matcher, Matches, compile_rules
+from eventbridge.matching.kernel.program import FEW_PATHS
+from eventbridge.matching.pattern import write_pattern
+from eventbridge.matching.pattern.nodes import Pattern
+from eventbridge.matching.reference import flatten, matches_leaves
 
 
 class Agreement(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any, Final
 from generative.vocabulary import EXPRESSIONS, Vocabulary
 
 from eventbridge.event.json_document import Number
-from eventbridge.pattern import parse_pattern
-from eventbridge.pattern.nodes import Pattern
+from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.pattern.nodes import Pattern
 
 Relative = tuple[str, ...]
 _KINDS: Final = (

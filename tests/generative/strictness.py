@@ -12,12 +12,12 @@ from generative.guard_page import GuardedText
 from generative.kernel_agreement import expected_result, made, results
 
 from eventbridge.event.json_document import MAXIMUM_DEPTH
-from eventbridge.match import compile_rules
-from eventbridge.pattern.nodes import Pattern
-from eventbridge.scan.leaves import MALFORMED, room_for_leaves, scan
-from eventbridge.scan.memory import address_of
-from eventbridge.scan.texts import Texts
-from eventbridge.scan.tree import path_tree, tree_tables
+from eventbridge.matching import compile_rules
+from eventbridge.matching.pattern.nodes import Pattern
+from eventbridge.matching.scan.leaves import MALFORMED, room_for_leaves, scan
+from eventbridge.matching.scan.memory import address_of
+from eventbridge.matching.scan.texts import Texts
+from eventbridge.matching.scan.tree import path_tree, tree_tables
 
 BLOCK: Final = 500
 _ROOM: Final = 4 << 20

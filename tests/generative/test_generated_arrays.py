@@ -15,7 +15,7 @@ from typing import Any
 from generative import brute_force
 
 from eventbridge.event.json_document import Number
-from eventbridge.match.reference import matches
+from eventbridge.matching.reference import matches
 
 EXAMPLES = int(os.environ.get("ARRAY_EXAMPLES", "3000"))
 ZERO, ONE = Number("0"), Number("1")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.event.json_document import parse_document, write_document
-from eventbridge.scan.parts import MISSING, find_parts, part_paths
-from eventbridge.scan.texts import padded_texts
+from eventbridge.matching.scan.parts import MISSING, find_parts, part_paths
+from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.transform.jsonpath import MISSING as NOTHING
 from eventbridge.transform.jsonpath import Path
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from eventbridge.errors import PatternError
 from eventbridge.event.json_document import parse_document, write_document
-from eventbridge.match.reference import explain, flatten, matches, matches_leaves
-from eventbridge.pattern import find_errors, parse_pattern, rule_pattern_errors, write_pattern
+from eventbridge.matching.pattern import find_errors, parse_pattern, rule_pattern_errors, write_pattern
+from eventbridge.matching.reference import explain, flatten, matches, matches_leaves
 
 pairs = patterns().flatmap(lambda pattern: st.tuples(st.just(pattern), st.one_of(events, *[events_near(pattern)] * 3)))
 

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.event.json_document import write_document
-from eventbridge.match.reference import matches
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.reference import matches
 
 TESTS = Path(__file__).parents[1]
 

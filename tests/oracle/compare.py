@@ -23,7 +23,7 @@ from oracle.refusals import REFUSALS
 from oracle.shrink import shrink
 
 from eventbridge.event.json_document import write_document
-from eventbridge.pattern import Pattern, parse_pattern, write_pattern
+from eventbridge.matching.pattern import Pattern, parse_pattern, write_pattern
 
 EVENTS_OF_A_RULE = 30
 SHOWN = 3

@@ -15,8 +15,8 @@ from oracle import ruler
 from oracle.pair import Conjunction, Pair, conjunctions
 
 from eventbridge.event.json_document import write_document
-from eventbridge.pattern import Pattern, write_pattern
-from eventbridge.pattern.nodes import And, Field
+from eventbridge.matching.pattern import Pattern, write_pattern
+from eventbridge.matching.pattern.nodes import And, Field
 
 MOST_PARTS: Final = 3_000
 

@@ -17,9 +17,8 @@ from typing import Any, Final
 from oracle.pair import Conjunction, Pair, accept, conditions_by_path, conjunctions
 
 from eventbridge.event.json_document import Number
-from eventbridge.match.leaves import ArrayPlace, Leaf
-from eventbridge.match.reference import matches_leaves
-from eventbridge.pattern.nodes import (
+from eventbridge.matching.leaves import ArrayPlace, Leaf
+from eventbridge.matching.pattern.nodes import (
     And,
     Cidr,
     Condition,
@@ -32,6 +31,7 @@ from eventbridge.pattern.nodes import (
     Prefix,
     Suffix,
 )
+from eventbridge.matching.reference import matches_leaves
 
 HEX_DIGITS: Final = "0123456789ABCDEF"
 

@@ -7,8 +7,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
-from eventbridge.match.reference import matches
-from eventbridge.pattern import Pattern
+from eventbridge.matching.pattern import Pattern
+from eventbridge.matching.reference import matches
 
 Rules = Sequence[tuple[Pattern, list[str]]]
 Responses = Iterator[str]
@@ -26,7 +26,7 @@ def kernel(rules: Rules) -> Responses:
     """Yield the same by the kernel."""
     import pyarrow as pa
 
-    compile_rules: Any = getattr(import_module("eventbridge.match"), "compile_rules")  # noqa: B009 - it is made when asked for
+    compile_rules: Any = getattr(import_module("eventbridge.matching"), "compile_rules")  # noqa: B009 - it is made when asked for
     for start in range(0, len(rules), TOGETHER):
         together = rules[start : start + TOGETHER]
         texts = [event for _, events in together for event in events]
@@ -40,6 +40,6 @@ def kernel(rules: Rules) -> Responses:
 
 
 MATCHERS: Final[dict[str, Callable[[Rules], Responses]]] = {"reference": reference}
-if find_spec("eventbridge.match.kernel") is not None:
+if find_spec("eventbridge.matching.kernel") is not None:
     MATCHERS["kernel"] = kernel
 """The matchers there are, the one that runs in production last."""

@@ -9,7 +9,7 @@ from typing import Final
 from oracle.differences import beyond, numbers_of
 from oracle.pair import conditions_by_path
 
-from eventbridge.pattern.nodes import (
+from eventbridge.matching.pattern.nodes import (
     All,
     And,
     AnythingBut,

@@ -9,7 +9,7 @@ from oracle.pair import Pair
 
 from eventbridge.errors import PatternError
 from eventbridge.event.json_document import Number, parse_document, write_document
-from eventbridge.pattern import parse_pattern, write_pattern
+from eventbridge.matching.pattern import parse_pattern, write_pattern
 
 ROUNDS: Final = 40
 

@@ -16,8 +16,8 @@ from oracle.refusals import REFUSALS
 from oracle.shrink import shrink
 
 from eventbridge.event.json_document import write_document
-from eventbridge.match.reference import matches
-from eventbridge.pattern import parse_pattern, write_pattern
+from eventbridge.matching.pattern import parse_pattern, write_pattern
+from eventbridge.matching.reference import matches
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pattern-language.md").read_text(encoding="utf-8")
 

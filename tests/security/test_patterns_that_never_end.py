@@ -19,8 +19,8 @@ from api.server import Installation, Server, order
 from eventbridge.api.costly_calls import MOST_RUNNING
 from eventbridge.cancelling import TimeSpent, time_limit
 from eventbridge.event.json_document import parse_document
-from eventbridge.match.explain import check_each, explain
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching.explain import check_each, explain
+from eventbridge.matching.pattern import parse_pattern
 from eventbridge.rules.bounds import MOST_BYTES, MOST_VALUES
 from eventbridge.stages.operate.try_pattern import MOST_TOLD
 

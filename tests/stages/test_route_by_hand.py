@@ -14,14 +14,14 @@ from stages.routing import buffered, deliveries, routed
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.ids import delivery_id, delivery_id_text
-from eventbridge.match import Matcher, Matches, compile_rules
-from eventbridge.match.reference import matches
+from eventbridge.matching import Matcher, Matches, compile_rules
+from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.reference import matches
+from eventbridge.matching.scan.texts import Texts
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.routed import RoutedSlice
-from eventbridge.pattern import parse_pattern
 from eventbridge.routing import delivery_file, program
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.scan.texts import Texts
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.route.stage import slices_of

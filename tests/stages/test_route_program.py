@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from eventbridge.event.ids import delivery_id
 from eventbridge.event.json_document import Number
+from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.routing.program import KEPT_PROGRAMS, RouteProgram, route_program
 from eventbridge.rules import Bus, Rule, RuleSet, Transform
-from eventbridge.scan.texts import padded_texts
 from eventbridge.targets.file.fields import FileFields
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import parse_event
-from eventbridge.scan.texts import padded_texts
+from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.transform import Rendered, Scope, compile_transform
 from eventbridge.transform.kernel.program import Program, compile_program
 from eventbridge.transform.kernel.render import Deliveries, Events, Renderers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.scan.memory import PADDING, address_of
+from eventbridge.matching.scan.memory import PADDING, address_of
 
 
 class Raw:

@@ -55,7 +55,7 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     `connections` None: each lookup asks Airflow.
     """
     from eventbridge.airflow.connections import airflow_connection
-    from eventbridge.scan.progress import telling_progress
+    from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.stages.runtime.runtime import Runtime
     from eventbridge.telemetry.selection import telemetry_from_environment
 

@@ -12,8 +12,8 @@ def compile_matcher(as_json: JsonOption = False) -> None:
 
     Run it when you build an image; otherwise the first events wait for it.
     """
+    from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.routing.warm_up import compile_ahead
-    from eventbridge.scan.progress import telling_progress
 
     begun = time.perf_counter()
     with telling_progress(note):

@@ -109,8 +109,8 @@ def deliver(
 
 
 def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
+    from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.routing.warm_up import compile_ahead
-    from eventbridge.scan.progress import telling_progress
     from eventbridge.stages.operate.deliver import pending_deliveries
     from eventbridge.stages.operate.find import find_runner
     from eventbridge.stages.operate.streaming import deliver_streaming
@@ -174,8 +174,8 @@ def _print_taken_over(runtime: Runtime, runner: str) -> None:
 
 def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
     """Return the address of the named Spark Connect server, else of a new one, which `stack` stops."""
+    from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.routing.warm_up import compile_ahead
-    from eventbridge.scan.progress import telling_progress
     from eventbridge.spark.channel import with_token, without_token
     from eventbridge.spark.environment import TOKEN
     from eventbridge.spark.server import SparkConnectServer

@@ -12,8 +12,8 @@ from eventbridge.cli.table import visible
 from eventbridge.errors import EventError, UserError
 
 if TYPE_CHECKING:
-    from eventbridge.match.reference import UnmetCondition
-    from eventbridge.pattern import Pattern
+    from eventbridge.matching.pattern import Pattern
+    from eventbridge.matching.reference import UnmetCondition
 
 #: A file whose first so many lines are all not JSON does not hold JSON lines.
 _MOST_LINES_HELD = 20
@@ -48,7 +48,7 @@ def results_of_lines(pattern: Pattern, events: str, *, cloud_events: bool, expla
 
 def _results(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternResult]:
     from eventbridge.event.json_document import parse_document
-    from eventbridge.match.reference import explain, flatten, matches_leaves
+    from eventbridge.matching.reference import explain, flatten, matches_leaves
 
     limit = settings().event_max_size
     for number, line in numbered_lines(events):

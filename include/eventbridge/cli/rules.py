@@ -24,7 +24,7 @@ from eventbridge.errors import RuleFileError, UserError
 from eventbridge.policy.streaming_slots import short_of_slots
 
 if TYPE_CHECKING:
-    from eventbridge.pattern import Pattern
+    from eventbridge.matching.pattern import Pattern
     from eventbridge.rules import RuleSet
     from eventbridge.stages.operate.check_rules import RulesChecked
 
@@ -188,7 +188,7 @@ def try_on_events(
 
 
 def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Pattern:
-    from eventbridge.pattern import parse_pattern
+    from eventbridge.matching.pattern import parse_pattern
     from eventbridge.stages.operate.find import find_rule
 
     if (rule is None) == (file is None):

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eventbridge.errors import PatternError, TransformError
-from eventbridge.match.accept import acceptance
+from eventbridge.matching.accept import acceptance
+from eventbridge.matching.pattern.nodes import And, Clause, Field, Pattern
+from eventbridge.matching.pattern.parse import parse_pattern
 from eventbridge.model.event_schema import SchemaChange
-from eventbridge.pattern.nodes import And, Clause, Field, Pattern
-from eventbridge.pattern.parse import parse_pattern
 from eventbridge.policy.schema_sample import path_of
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.model import Target, Transform

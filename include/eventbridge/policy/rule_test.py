@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from eventbridge.errors import EventBridgeError, EventError, RuleError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import JsonValue, parse_value, write_document
-from eventbridge.match.reference import explain, matches
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.reference import explain, matches
 from eventbridge.rules.model import Rule, Target
 from eventbridge.rules.read_tests import RuleTest
 from eventbridge.transform import Rendered, Scope, compile_transform

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.event.cloudevent import Event, parse_event
-from eventbridge.match.leaves import flatten
-from eventbridge.match.reference import matches_leaves
+from eventbridge.matching.leaves import flatten
+from eventbridge.matching.reference import matches_leaves
+from eventbridge.matching.scan.texts import Texts, padded_texts
 from eventbridge.routing.program import RouteProgram
 from eventbridge.routing.trace_headers import traces_of
-from eventbridge.scan.texts import Texts, padded_texts
 from eventbridge.store.parquet import read_span
 from eventbridge.store.protocol import Store
 

@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from eventbridge.matching.scan.memory import PADDING
+from eventbridge.matching.scan.texts import Texts
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.routing.block import SliceOrigin, outputs_of
 from eventbridge.routing.delivery_file import deliveries_of
 from eventbridge.routing.events import SliceEvents, match_rows
 from eventbridge.routing.program import Route, RouteProgram
 from eventbridge.routing.trace_headers import has_traceparent
-from eventbridge.scan.memory import PADDING
-from eventbridge.scan.texts import Texts
 from eventbridge.store.schemas import BUFFER
 from eventbridge.transform.kernel.render import Deliveries, Events, Payloads
 

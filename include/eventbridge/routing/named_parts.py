@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from eventbridge.matching.scan.leaves import ESCAPED
+from eventbridge.matching.scan.parts import ARRAY, MISSING, OBJECT, find_parts, part_paths
+from eventbridge.matching.scan.texts import Texts
+from eventbridge.matching.scan.tree import Step
 from eventbridge.routing.events import SliceEvents
 from eventbridge.routing.program import RouteProgram
-from eventbridge.scan.leaves import ESCAPED
-from eventbridge.scan.parts import ARRAY, MISSING, OBJECT, find_parts, part_paths
-from eventbridge.scan.texts import Texts
-from eventbridge.scan.tree import Step
 from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LITERAL, PART
 
 #: Operations that never fail.

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.match import Matcher, compile_rules
-from eventbridge.pattern import Pattern, parse_pattern
+from eventbridge.matching import Matcher, compile_rules
+from eventbridge.matching.pattern import Pattern, parse_pattern
 from eventbridge.routing.not_before import WaitingTimes
 from eventbridge.rules import Rule, RuleSet, Target
 from eventbridge.transform import Renderer, compile_transform

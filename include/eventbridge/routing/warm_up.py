@@ -1,6 +1,6 @@
 """Compiles the code of Spark's workers before the first event, so that a process is ready for any rule set.
 
-Numba compiles on the first call and keeps the code on disk (`eventbridge.scan.compiled`): 40 to 180 s once per
+Numba compiles on the first call and keeps the code on disk (`eventbridge.matching.scan.compiled`): 40 to 180 s once per
 installation, a second or two per process.
 """
 
@@ -15,15 +15,15 @@ from typing import Final
 import pyarrow as pa
 
 from eventbridge.errors import EventBridgeError
+from eventbridge.matching.scan.attributes import TYPE
+from eventbridge.matching.scan.recognised import recognise_texts
+from eventbridge.matching.scan.side_by_side import side_by_side
+from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.routing.job import RouteJob, Slice
 from eventbridge.routing.own_event import own_event, own_rules
 from eventbridge.routing.slice import route_slice
 from eventbridge.rules import Transform
-from eventbridge.scan.attributes import TYPE
-from eventbridge.scan.recognised import recognise_texts
-from eventbridge.scan.side_by_side import side_by_side
-from eventbridge.scan.texts import padded_texts
 from eventbridge.store.file import FileStore
 from eventbridge.store.parquet import write_table
 from eventbridge.store.schemas import BUFFER

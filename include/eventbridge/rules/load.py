@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from eventbridge.errors import RuleError, RuleFileError
-from eventbridge.pattern import ExpressionSizes
+from eventbridge.matching.pattern import ExpressionSizes
 from eventbridge.rules.bounds import BoundedErrors
 from eventbridge.rules.cache import RuleCache, keep_joined, last_joined, zones_of
 from eventbridge.rules.fields import Fields, nearest

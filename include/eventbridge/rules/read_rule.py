@@ -6,7 +6,7 @@ from typing import Any
 
 from eventbridge.errors import RuleError
 from eventbridge.event.json_document import Number
-from eventbridge.pattern import ExpressionSizes, rule_pattern_errors
+from eventbridge.matching.pattern import ExpressionSizes, rule_pattern_errors
 from eventbridge.rules.fields import NAME, NAME_REMEDY, Fields, nearest
 from eventbridge.rules.locate import located
 from eventbridge.rules.model import DAY_SECONDS, PENDING_MAX, Bus, Rule, Source

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from eventbridge.errors import UserError
 from eventbridge.event.json_document import write_document
-from eventbridge.match import Matcher, compile_rules
-from eventbridge.pattern import Pattern, parse_pattern, write_pattern
+from eventbridge.matching import Matcher, compile_rules
+from eventbridge.matching.pattern import Pattern, parse_pattern, write_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eventbridge.event.json_document import parse_document
-from eventbridge.match.reference import check_each, matches
-from eventbridge.pattern.parse import parse_pattern
+from eventbridge.matching.pattern.parse import parse_pattern
+from eventbridge.matching.reference import check_each, matches
 
 EVENT = {
     "type": "order.placed",

@@ -1,4 +1,4 @@
-"""Addresses in compiled code, against `eventbridge.pattern.address`."""
+"""Addresses in compiled code, against `eventbridge.matching.pattern.address`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from generative.vocabulary import Vocabulary
 from unit.raw_memory import Raw
 
-from eventbridge.match.kernel.addresses import MAPPED, parse_address
-from eventbridge.pattern import address
+from eventbridge.matching.kernel.addresses import MAPPED, parse_address
+from eventbridge.matching.pattern import address
 
 SPELLINGS = [
     *(

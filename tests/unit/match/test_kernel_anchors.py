@@ -8,10 +8,10 @@ from typing import Any
 from generative.kernel_agreement import compare
 
 from eventbridge.event.json_document import write_document
-from eventbridge.match import compile_rules
-from eventbridge.match.kernel import tables as t
-from eventbridge.match.kernel.program import FEW_PATHS
-from eventbridge.pattern import Pattern, parse_pattern
+from eventbridge.matching import compile_rules
+from eventbridge.matching.kernel import tables as t
+from eventbridge.matching.kernel.program import FEW_PATHS
+from eventbridge.matching.pattern import Pattern, parse_pattern
 
 CONDITIONS: list[Any] = [
     "x",

@@ -6,8 +6,8 @@ import sys
 
 from unit.raw_memory import Raw
 
-from eventbridge.match.kernel import tables as t
-from eventbridge.match.kernel.folding import fold, folding_tables
+from eventbridge.matching.kernel import tables as t
+from eventbridge.matching.kernel.folding import fold, folding_tables
 
 STEP = 0x1000
 

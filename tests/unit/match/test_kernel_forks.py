@@ -9,8 +9,8 @@ import time
 
 import pyarrow as pa
 
-from eventbridge.match import compile_rules
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching import compile_rules
+from eventbridge.matching.pattern import parse_pattern
 
 FORKS, SECONDS = 5, 60.0
 

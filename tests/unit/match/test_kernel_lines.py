@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
-from eventbridge.match.kernel import tables as t
-from eventbridge.match.kernel.lines import segments, stab
+from eventbridge.matching.kernel import tables as t
+from eventbridge.matching.kernel.lines import segments, stab
 
 
 def test_stabbing_finds_the_ranges_that_hold_an_interval() -> None:

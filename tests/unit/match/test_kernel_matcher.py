@@ -12,9 +12,9 @@ import pytest
 from generative.kernel_agreement import compare
 
 from eventbridge.errors import EventError
-from eventbridge.match import compile_rules
-from eventbridge.match.kernel.texts import SIGN_BYTES, choose_signs
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching import compile_rules
+from eventbridge.matching.kernel.texts import SIGN_BYTES, choose_signs
+from eventbridge.matching.pattern import parse_pattern
 
 
 def test_expressions_that_are_too_large_together_are_split() -> None:

@@ -8,8 +8,8 @@ import pyarrow as pa
 from generative.kernel_agreement import compare, expected_result, made, results
 
 from eventbridge.event.json_document import write_document
-from eventbridge.match import compile_rules
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching import compile_rules
+from eventbridge.matching.pattern import parse_pattern
 
 
 def test_classes_are_dropped_when_there_is_no_room_and_responses_stay_right() -> None:

@@ -9,11 +9,11 @@ import pyarrow as pa
 from generative.kernel_agreement import results
 
 from eventbridge.event.json_document import write_document
-from eventbridge.match import compile_rules
-from eventbridge.match.accept import acceptance
-from eventbridge.match.kernel.texts import SIGN_BYTES, byte_classes, choose_signs, failures_of
-from eventbridge.pattern import parse_pattern
-from eventbridge.pattern.nodes import Contains, Wildcard
+from eventbridge.matching import compile_rules
+from eventbridge.matching.accept import acceptance
+from eventbridge.matching.kernel.texts import SIGN_BYTES, byte_classes, choose_signs, failures_of
+from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.pattern.nodes import Contains, Wildcard
 
 
 def test_failures_are_the_longest_borders() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eventbridge.event.json_document import Number, as_document
-from eventbridge.match.reference import flatten, matches, matches_leaves
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.reference import flatten, matches, matches_leaves
 
 ONE = Number("1")
 EITHER = {"$or": [{"x": [1]}, {"y": [1]}]}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eventbridge.event.json_document import parse_document
-from eventbridge.match.reference import UnmetCondition, explain
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.reference import UnmetCondition, explain
 
 
 def findings(pattern: str, event: str) -> list[UnmetCondition]:

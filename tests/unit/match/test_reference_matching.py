@@ -8,9 +8,9 @@ import pytest
 
 from eventbridge.errors import EventError, PatternError
 from eventbridge.event.json_document import Number
-from eventbridge.match import compiled
-from eventbridge.match.reference import flatten, matches, matches_leaves
-from eventbridge.pattern import parse_pattern
+from eventbridge.matching import compiled
+from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.reference import flatten, matches, matches_leaves
 
 
 def test_patterns_and_events_are_taken_in_every_form() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.pattern import find_errors, parse_pattern, write_pattern
+from eventbridge.matching.pattern import find_errors, parse_pattern, write_pattern
 from eventbridge.rules.load import load_rules
 
 #: Processor time that reading a folder may take; it was a minute, and is 2 s to 5 s.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventbridge.event.json_document import parse_document
-from eventbridge.pattern import parse_pattern, pattern_warnings
+from eventbridge.matching.pattern import parse_pattern, pattern_warnings
 
 
 def warnings(pattern: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventbridge.pattern import find_errors, rule_pattern_errors
+from eventbridge.matching.pattern import find_errors, rule_pattern_errors
 
 
 def test_attributes_extensions_and_data_are_no_error() -> None:

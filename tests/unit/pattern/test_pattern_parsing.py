@@ -12,8 +12,8 @@ import pytest
 
 from eventbridge.errors import PatternError
 from eventbridge.event.json_document import Number
-from eventbridge.pattern import find_errors, parse_pattern, write_pattern
-from eventbridge.pattern.nodes import (
+from eventbridge.matching.pattern import find_errors, parse_pattern, write_pattern
+from eventbridge.matching.pattern.nodes import (
     All,
     And,
     AnythingBut,

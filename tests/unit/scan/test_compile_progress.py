@@ -6,8 +6,8 @@ import importlib.util
 import threading
 from pathlib import Path
 
-from eventbridge.scan.compiled import compiled
-from eventbridge.scan.progress import PROGRESS, CompileProgress, sentence, telling_progress
+from eventbridge.matching.scan.compiled import compiled
+from eventbridge.matching.scan.progress import PROGRESS, CompileProgress, sentence, telling_progress
 
 
 def test_what_is_compiled_is_said_and_what_is_kept_is_not(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eventbridge.scan.compiled import sources_stamp
-from eventbridge.scan.memory import address_of
-from eventbridge.scan.strings import has_escape
+from eventbridge.matching.scan.compiled import sources_stamp
+from eventbridge.matching.scan.memory import address_of
+from eventbridge.matching.scan.strings import has_escape
 
 compiled_function: Any = has_escape
 
@@ -20,7 +20,7 @@ compiled_function: Any = has_escape
 _MODULE = """
 from typing import NamedTuple
 
-from eventbridge.scan.compiled import compiled
+from eventbridge.matching.scan.compiled import compiled
 
 
 class {name}(NamedTuple):

@@ -16,10 +16,10 @@ from unit.event.test_recognise import TWICE
 
 from eventbridge.errors import EventError
 from eventbridge.event.cloudevent import parse_event
-from eventbridge.scan.attributes import ID, SOURCE, TYPE
-from eventbridge.scan.recognised import recognise_texts
-from eventbridge.scan.side_by_side import side_by_side
-from eventbridge.scan.texts import padded_texts
+from eventbridge.matching.scan.attributes import ID, SOURCE, TYPE
+from eventbridge.matching.scan.recognised import recognise_texts
+from eventbridge.matching.scan.side_by_side import side_by_side
+from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.stages.ingest.checked import CheckResult, check_one_by_one, identity_of
 from eventbridge.stages.ingest.compiled_check import check_compiled
 from eventbridge.transform.kernel.identities import identities_of

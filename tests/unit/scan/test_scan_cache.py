@@ -12,8 +12,8 @@ import eventbridge
 
 ASK = """
 import numpy as np
-from eventbridge.scan.memory import PADDING, address_of
-from eventbridge.scan.strings import has_escape
+from eventbridge.matching.scan.memory import PADDING, address_of
+from eventbridge.matching.scan.strings import has_escape
 text = np.frombuffer(b"\\\\n" + bytes([34] * PADDING), np.uint8)
 print(has_escape(address_of(text), 0, 2), *has_escape.stats.cache_hits.values())
 """

@@ -11,7 +11,15 @@ from numba import njit
 from unit.raw_memory import Raw
 
 from eventbridge.event.json_document import Number
-from eventbridge.scan.numbers import FAR, NEAR, compare, normal_form, number_end, quick_number_end, simple_number
+from eventbridge.matching.scan.numbers import (
+    FAR,
+    NEAR,
+    compare,
+    normal_form,
+    number_end,
+    quick_number_end,
+    simple_number,
+)
 
 Normal = tuple[int, int, Raw, int]
 

@@ -11,8 +11,8 @@ import pytest
 from generative.guard_page import before_guard
 from unit.raw_memory import Raw
 
-from eventbridge.scan.memory import address_of
-from eventbridge.scan.outline import BEHIND, outline, room_for_outline
+from eventbridge.matching.scan.memory import address_of
+from eventbridge.matching.scan.outline import BEHIND, outline, room_for_outline
 
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:" \t\r\n]+', re.DOTALL)
 PIECES = [

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eventbridge.scan.memory import PADDING
-from eventbridge.scan.texts import TextBuffer, texts_of
+from eventbridge.matching.scan.memory import PADDING
+from eventbridge.matching.scan.texts import TextBuffer, texts_of
 
 TEXTS = ["", "a", "é😀" * 20, None, "{}", ""]
 KINDS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view()]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from unit.raw_memory import Raw
 
-from eventbridge.scan.tree import find_edge, path_tree, tree_tables
+from eventbridge.matching.scan.tree import find_edge, path_tree, tree_tables
 
 LIKE_KEYS = ["eightlon", "eightlong", "eightlong1", "eightlong2", "eightlo", "", "é", "\ud800", "a\x00", "a", "x" * 500]
 

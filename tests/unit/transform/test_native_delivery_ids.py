@@ -12,7 +12,7 @@ import pytest
 
 from eventbridge.event.fingerprints import fingerprints
 from eventbridge.event.ids import Fingerprint, delivery_id
-from eventbridge.scan.texts import padded_texts
+from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.transform.kernel.blake2b import BLOCK, digest16
 from eventbridge.transform.kernel.delivery_ids import DeliveryIds
 

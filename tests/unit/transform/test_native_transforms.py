@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from unit.native_transforms import assert_agreed, natively
 
+from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.rules import Transform
-from eventbridge.scan.texts import padded_texts
 from eventbridge.transform import Scope
 from eventbridge.transform.kernel import render, tables
 from eventbridge.transform.kernel.program import compile_program

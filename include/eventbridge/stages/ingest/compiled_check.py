@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eventbridge.scan.attributes import ID, SOURCE, TYPE
-from eventbridge.scan.memory import PADDING
-from eventbridge.scan.recognised import recognise_texts
-from eventbridge.scan.side_by_side import side_by_side
-from eventbridge.scan.texts import TextBuffer, Texts, texts_of
+from eventbridge.matching.scan.attributes import ID, SOURCE, TYPE
+from eventbridge.matching.scan.memory import PADDING
+from eventbridge.matching.scan.recognised import recognise_texts
+from eventbridge.matching.scan.side_by_side import side_by_side
+from eventbridge.matching.scan.texts import TextBuffer, Texts, texts_of
 from eventbridge.stages.ingest.checked import IDENTITY_BYTES, CheckedRows, CheckResult
 from eventbridge.store.columns import same
 from eventbridge.transform.kernel.identities import identities_of

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import RuleError, RuleFileError, UserError
-from eventbridge.pattern import parse_pattern, pattern_warnings
+from eventbridge.matching.pattern import parse_pattern, pattern_warnings
 from eventbridge.policy.rule_test import failures
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.files import SUFFIXES

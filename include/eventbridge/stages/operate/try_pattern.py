@@ -11,10 +11,10 @@ from eventbridge.cancelling import time_limit
 from eventbridge.errors import EventBridgeError, EventError, PatternError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
-from eventbridge.match.explain import CheckedCondition, check_each
-from eventbridge.pattern import parse_pattern
-from eventbridge.pattern.sent import parse_sent_pattern
+from eventbridge.matching.explain import CheckedCondition, check_each
+from eventbridge.matching.pattern import parse_pattern
 from eventbridge.rules.bounds import MOST_SECONDS
+from eventbridge.rules.sent_pattern import parse_sent_pattern
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.transform import Scope, compile_transform

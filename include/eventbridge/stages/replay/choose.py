@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.ids import delivery_id
-from eventbridge.match import Matcher, compile_rules
-from eventbridge.match.leaves import flatten
-from eventbridge.match.reference import matches_leaves
+from eventbridge.matching import Matcher, compile_rules
+from eventbridge.matching.leaves import flatten
+from eventbridge.matching.pattern import Pattern, parse_pattern
+from eventbridge.matching.reference import matches_leaves
+from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.model.replay import Replay, ReplayPart
-from eventbridge.pattern import Pattern, parse_pattern
-from eventbridge.scan.texts import padded_texts
 from eventbridge.stages.replay.archive import Found
 from eventbridge.stages.replay.past import DELIVERED, Past, PastOutcome
 from eventbridge.stages.runtime.runtime import Runtime

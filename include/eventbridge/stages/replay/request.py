@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from eventbridge.errors import PatternError, UserError
-from eventbridge.pattern.attributes import rule_pattern_errors
-from eventbridge.pattern.sent import parse_sent_pattern
+from eventbridge.matching.pattern.attributes import rule_pattern_errors
 from eventbridge.rules import RuleSet
+from eventbridge.rules.sent_pattern import parse_sent_pattern
 from eventbridge.rules.suggestions import suggest
 from eventbridge.stages.runtime.time_range import time_range
 from eventbridge.store.event_sql import COLUMNS, rows_where

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from eventbridge.event.json_document import Document
-from eventbridge.match.leaves import Leaves, flatten
-from eventbridge.match.reference import CheckedCondition, check_each, matches_leaves
+from eventbridge.matching.leaves import Leaves, flatten
+from eventbridge.matching.pattern.nodes import Pattern
+from eventbridge.matching.pattern.parse import parse_pattern
+from eventbridge.matching.reference import CheckedCondition, check_each, matches_leaves
 from eventbridge.model.why import ComparedToday, RuleResult, SeenCondition
-from eventbridge.pattern.nodes import Pattern
-from eventbridge.pattern.parse import parse_pattern
 from eventbridge.rules import Rule
 
 #: Cached patterns, by the rule's name and version: parsing them takes longer than evaluating them.

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from eventbridge.scan.compiled import compiled
-from eventbridge.scan.memory import load64, put_byte, put_word, word_at
+from eventbridge.matching.scan.compiled import compiled
+from eventbridge.matching.scan.memory import load64, put_byte, put_word, word_at
 
 BLOCK: Final = 128
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.scan.compiled import compiled
-from eventbridge.scan.memory import address_of, copy_bytes, put_byte, put_word, word_at
-from eventbridge.scan.texts import Texts
+from eventbridge.matching.scan.compiled import compiled
+from eventbridge.matching.scan.memory import address_of, copy_bytes, put_byte, put_word, word_at
+from eventbridge.matching.scan.texts import Texts
 from eventbridge.transform.kernel.blake2b import BLOCK, digest16
 
 

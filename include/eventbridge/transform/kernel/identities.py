@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.scan.attributes import ID, SOURCE
-from eventbridge.scan.compiled import compiled
-from eventbridge.scan.memory import address_of, copy_bytes, put_byte, put_word, word_at
-from eventbridge.scan.recognised import RecognisedTexts
+from eventbridge.matching.scan.attributes import ID, SOURCE
+from eventbridge.matching.scan.compiled import compiled
+from eventbridge.matching.scan.memory import address_of, copy_bytes, put_byte, put_word, word_at
+from eventbridge.matching.scan.recognised import RecognisedTexts
 from eventbridge.transform.kernel.blake2b import BLOCK, digest16
 
 #: Digits of the longest length, and a colon.

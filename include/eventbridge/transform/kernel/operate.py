@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from eventbridge.scan.compiled import compiled
-from eventbridge.scan.leaves import NULL, STRING
-from eventbridge.scan.memory import byte_at, copy_bytes, int32_at, int64_at, put_byte, put_int32
-from eventbridge.scan.parts import MISSING
+from eventbridge.matching.scan.compiled import compiled
+from eventbridge.matching.scan.leaves import NULL, STRING
+from eventbridge.matching.scan.memory import byte_at, copy_bytes, int32_at, int64_at, put_byte, put_int32
+from eventbridge.matching.scan.parts import MISSING
 from eventbridge.transform.kernel.program import (
     ARRIVAL,
     BODY,

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, Protocol
 
 from eventbridge.event.json_document import as_json_value, write_document
-from eventbridge.scan.tree import Step
+from eventbridge.matching.scan.tree import Step
 from eventbridge.transform.fill import JSON, TEXT, WRITERS, escape_halves, nothing_of
 from eventbridge.transform.jsonpath import Path, parse_path
 from eventbridge.transform.original import STRUCTURED

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.event.json_document import MAXIMUM_DEPTH
-from eventbridge.scan.memory import address_of
-from eventbridge.scan.parts import Parts, find_parts
-from eventbridge.scan.texts import Texts
+from eventbridge.matching.scan.memory import address_of
+from eventbridge.matching.scan.parts import Parts, find_parts
+from eventbridge.matching.scan.texts import Texts
 from eventbridge.transform.fill import arrival_text
 from eventbridge.transform.kernel.operate import ARRIVAL_ROOM, HANDED_BACK, Tables, render_deliveries
 from eventbridge.transform.kernel.program import Program

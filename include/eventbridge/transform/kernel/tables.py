@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.scan.parts import PartPaths, part_paths
-from eventbridge.scan.tree import Step
+from eventbridge.matching.scan.parts import PartPaths, part_paths
+from eventbridge.matching.scan.tree import Step
 from eventbridge.transform.kernel.program import ARRIVAL, Operation, Program, paths_in
 
 GROUP_PATHS: Final = 256

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from eventbridge.scan.compiled import compiled
-from eventbridge.scan.leaves import ESCAPED, STRING
-from eventbridge.scan.marks import string_marks
-from eventbridge.scan.memory import (
+from eventbridge.matching.scan.compiled import compiled
+from eventbridge.matching.scan.leaves import ESCAPED, STRING
+from eventbridge.matching.scan.marks import string_marks
+from eventbridge.matching.scan.memory import (
     byte_at,
     copy_bytes,
     load64,
@@ -25,9 +25,9 @@ from eventbridge.scan.memory import (
     put_word,
     word_at,
 )
-from eventbridge.scan.parts import ARRAY, OBJECT
-from eventbridge.scan.skipping import quick_string_end, string_end
-from eventbridge.scan.strings import has_escape, unescape
+from eventbridge.matching.scan.parts import ARRAY, OBJECT
+from eventbridge.matching.scan.skipping import quick_string_end, string_end
+from eventbridge.matching.scan.strings import has_escape, unescape
 
 HANDED_BACK: Final = -1
 

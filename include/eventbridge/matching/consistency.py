@@ -1,0 +1,233 @@
+"""Array consistency: whether leaves can be chosen that lie in no two elements of the same array.
+
+Called with the rest of a pattern once the leaves of each field are known. A `LeafRequired` is a field that needs a
+leaf: the places of those that meet it. A `LeafExcluded` is an `exists: false`: the places of all leaves at its path.
+Arrays nest, so the first pair of every place of one field names the same array; choosing an element of that array
+settles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from eventbridge.cancelling import check_cancelled
+from eventbridge.matching.leaves import ArrayPlace
+
+FREE: ArrayPlace = ()
+"""The place of a leaf in no element of an array: consistent with every other."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeafRequired:
+    """A leaf at one of these places is to be chosen."""
+
+    places: frozenset[ArrayPlace]
+
+
+@dataclass(frozen=True, slots=True)
+class LeafExcluded:
+    """No leaf at any of these places may be consistent with the chosen ones."""
+
+    places: frozenset[ArrayPlace]
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """All of these."""
+
+    parts: tuple[Demand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one of these."""
+
+    parts: tuple[Demand, ...]
+
+
+Demand: TypeAlias = LeafRequired | LeafExcluded | AllOf | AnyOf
+MET = AllOf(())
+UNMET = AnyOf(())
+
+
+def every(parts: Iterable[Demand]) -> Demand:
+    """Return the conjunction, simplified."""
+    kept: list[Demand] = []
+    for part in parts:
+        if part == UNMET:
+            return UNMET
+        kept += part.parts if isinstance(part, AllOf) else [part]
+    return kept[0] if len(kept) == 1 else AllOf(tuple(kept))
+
+
+def some(parts: Iterable[Demand]) -> Demand:
+    """Return the disjunction, simplified; a part that is met does not make it so while others may be chosen too."""
+    kept = [part for part in parts if part != UNMET]
+    return kept[0] if len(kept) == 1 else AnyOf(tuple(kept))
+
+
+def some_wanted(parts: Iterable[Demand]) -> Demand:
+    """Return the disjunction of demands without lacks, simplified: one that is met is enough."""
+    kept = list(parts)
+    return MET if MET in kept else some(kept)
+
+
+def want(places: frozenset[ArrayPlace]) -> Demand:
+    """Return the demand for a leaf at one of the places, simplified."""
+    return MET if places == {FREE} else LeafRequired(places) if places else UNMET
+
+
+def lack(places: frozenset[ArrayPlace]) -> Demand:
+    """Return the demand that no leaf at these places be consistent with the chosen ones, simplified."""
+    return UNMET if FREE in places else LeafExcluded(places) if places else MET
+
+
+def can_be_met(demand: Demand) -> bool:
+    """Return whether there is a choice of leaves that meets the demand.
+
+    Independent arrays are settled one by one, so the cost is that of trying each element of each array. Only `$or`
+    across several arrays, which can state any problem of logic, multiplies the elements of those; `time_limit` ends it.
+    """
+    demand = every([demand])
+    if not can_leaves_be_met(demand):
+        return False
+    with_lacks = filter(_has_lack, _components(_conjuncts(demand)))
+    return all(map(_lacks_can_be_met, with_lacks))
+
+
+def can_leaves_be_met(demand: Demand) -> bool:
+    """Return whether the wants alone can be met: an upper bound, exact where no `exists: false` lies in an array."""
+    check_cancelled()
+    demand = without_lacks(demand)
+    if demand in (MET, UNMET):
+        return demand == MET
+    return all(map(_wants_can_be_met, _components(_conjuncts(demand))))
+
+
+def _wants_can_be_met(parts: list[Demand]) -> bool:
+    array = min(_arrays(parts[0]))
+    by_element, _ = _split(every(parts), array)
+    return any(map(can_leaves_be_met, by_element.values()))
+
+
+def _lacks_can_be_met(parts: list[Demand]) -> bool:
+    """Settle an array that a lack lies in: no leaf is chosen from it, or one is, which rules out its other elements."""
+    array = next(place[0][0] for part in parts for found in _lacks(part) for place in found.places)
+    if can_be_met(every(_without(part, array) for part in parts)):
+        return True
+    if any(isinstance(part, LeafRequired) and all(_lies_in(place, array) for place in part.places) for part in parts):
+        by_element, _ = _split(every(parts), array)
+        return any(map(can_be_met, by_element.values()))
+    return any(
+        can_be_met(every([*parts[:number], chosen, *parts[number + 1 :]]))
+        for number, part in enumerate(parts)
+        for chosen in _choices_in(part, array)
+    )
+
+
+def _choices_in(part: Demand, array: int) -> list[Demand]:
+    """Return what one can decide on so that a leaf of the array is chosen."""
+    if isinstance(part, LeafRequired) and any(_lies_in(place, array) for place in part.places):
+        return [LeafRequired(part.places - {FREE})]
+    return [inner for inner in part.parts if _wants_from(inner, array)] if isinstance(part, AnyOf) else []
+
+
+def _wants_from(demand: Demand, array: int) -> bool:
+    if isinstance(demand, (AllOf, AnyOf)):
+        return any(_wants_from(part, array) for part in demand.parts)
+    return isinstance(demand, LeafRequired) and any(_lies_in(place, array) for place in demand.places)
+
+
+def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
+    """Return what is left to demand once a leaf in this or that element is chosen, and in one not mentioned.
+
+    One pass for all elements: an event may have an array of a hundred thousand.
+    """
+    if isinstance(demand, (AllOf, AnyOf)):
+        combine = every if isinstance(demand, AllOf) else some
+        splits = [_split(part, array) for part in demand.parts]
+        elements = dict.fromkeys(element for by_element, _ in splits for element in by_element)
+        return (
+            {element: combine(by_element.get(element, other) for by_element, other in splits) for element in elements},
+            combine(other for _, other in splits),
+        )
+    make = want if isinstance(demand, LeafRequired) else lack
+    inside: dict[int, list[ArrayPlace]] = {}
+    outside = []
+    for place in demand.places:
+        if _lies_in(place, array):
+            inside.setdefault(place[0][1], []).append(place[1:])
+        else:
+            outside.append(place)
+    return {element: make(frozenset([*left, *outside])) for element, left in inside.items()}, make(frozenset(outside))
+
+
+def _without(demand: Demand, array: int) -> Demand:
+    """Return what is left to demand if no leaf is chosen from the array: a lack in it is not met."""
+    if isinstance(demand, AllOf):
+        return every(_without(part, array) for part in demand.parts)
+    if isinstance(demand, AnyOf):
+        return some(_without(part, array) for part in demand.parts)
+    outside = frozenset(place for place in demand.places if not _lies_in(place, array))
+    if isinstance(demand, LeafExcluded):
+        return demand if outside == demand.places else UNMET
+    return want(outside)
+
+
+def without_lacks(demand: Demand) -> Demand:
+    """Return what the wants alone demand, simplified."""
+    if isinstance(demand, AllOf):
+        return every(without_lacks(part) for part in demand.parts)
+    if isinstance(demand, AnyOf):
+        return some_wanted(without_lacks(part) for part in demand.parts)
+    return MET if isinstance(demand, LeafExcluded) or FREE in demand.places else demand
+
+
+def _conjuncts(demand: Demand) -> Sequence[Demand]:
+    return demand.parts if isinstance(demand, AllOf) else (demand,)
+
+
+def _lies_in(place: ArrayPlace, array: int) -> bool:
+    return place != FREE and place[0][0] == array
+
+
+def _components(parts: Iterable[Demand]) -> list[list[Demand]]:
+    """Group demands that share an array: what two groups choose cannot conflict."""
+    groups: list[tuple[set[int], list[Demand]]] = []
+    for part in parts:
+        check_cancelled()
+        arrays, members = _arrays(part), [part]
+        apart = []
+        for group in groups:
+            if group[0].isdisjoint(arrays):
+                apart.append(group)
+            else:
+                arrays, members = arrays | group[0], group[1] + members
+        groups = [*apart, (arrays, members)]
+    return [members for _, members in groups]
+
+
+def _arrays(demand: Demand) -> set[int]:
+    return {place[0][0] for place in _places(demand) if place != FREE}
+
+
+def _places(demand: Demand) -> Iterator[ArrayPlace]:
+    if isinstance(demand, (AllOf, AnyOf)):
+        for part in demand.parts:
+            yield from _places(part)
+    else:
+        yield from demand.places
+
+
+def _lacks(demand: Demand) -> Iterator[LeafExcluded]:
+    if isinstance(demand, (AllOf, AnyOf)):
+        for part in demand.parts:
+            yield from _lacks(part)
+    elif isinstance(demand, LeafExcluded):
+        yield demand
+
+
+def _has_lack(parts: Iterable[Demand]) -> bool:
+    return any(True for part in parts for _ in _lacks(part))

@@ -1,0 +1,105 @@
+"""A pattern as branches: alternatives, each a plain AND of leaf lists, of which any one that holds decides.
+
+`$or` is multiplied out, because an AND of leaf lists is what the bitsets of the kernel can decide. A branch of the
+part below `$not` is negative: the rule does not match where it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from eventbridge.matching.kernel.effects import LeafListEffect, effect_of
+from eventbridge.matching.pattern.nodes import And, AnythingBut, Exists, Field, Pattern
+
+MAXIMUM_BRANCHES: Final = 64
+"""A pattern with more alternatives than this becomes one branch that lets too much through and is checked again."""
+
+
+@dataclass(eq=False, slots=True)
+class Branch:
+    """One AND of leaf lists; with `uncertain` the reference matcher has the last word where it holds.
+
+    `may_conflict`: two of the leaf lists can lie in one array, as they share the first key of their paths.
+    """
+
+    effects: tuple[LeafListEffect, ...]
+    negative: bool
+    uncertain: bool
+    may_conflict: bool
+
+
+class NumberedBranch(NamedTuple):
+    """A branch of a rule set; `rule` is the rule's number."""
+
+    rule: int
+    branch: Branch
+
+
+def branches_of(pattern: Pattern, effects: dict[Field, LeafListEffect]) -> list[Branch]:
+    """Return the branches of a pattern; where it has too many alternatives, one that is uncertain.
+
+    Equal leaf lists share one effect: those known are in `effects`, and new ones are put there.
+    """
+    where = _alternatives(pattern.where)
+    unless = [] if pattern.unless is None else _alternatives(pattern.unless.pattern)
+    if where is None or unless is None:
+        plain = tuple(clause for clause in pattern.where.clauses if isinstance(clause, Field))
+        simple = [field for field in plain if is_leaf_required(field) and len(_parts(field)) == 1]
+        return [_branch(simple, effects, uncertain=True)]
+    positive = [_branch(fields, effects) for fields in where]
+    return positive + [_branch(fields, effects, negative=True) for fields in unless]
+
+
+def _branch(
+    fields: Sequence[Field], effects: dict[Field, LeafListEffect], *, negative: bool = False, uncertain: bool = False
+) -> Branch:
+    found = tuple(_known(field, effects) for field in fields)
+    firsts = {effect.path[0] for effect in found}
+    uncertain = uncertain or any(effect.uncertain for effect in found)
+    return Branch(found, negative, uncertain, len(firsts) < len(found))
+
+
+def _known(field: Field, effects: dict[Field, LeafListEffect]) -> LeafListEffect:
+    effect = effects.get(field)
+    if effect is None:
+        effect = effects[field] = effect_of(field)
+    return effect
+
+
+def _alternatives(where: And) -> list[tuple[Field, ...]] | None:
+    """Return the ANDs of which one must hold; None if there are too many."""
+    found: list[tuple[Field, ...]] = [()]
+    for clause in where.clauses:
+        if isinstance(clause, Field):
+            choices: list[tuple[Field, ...]] = [(part,) for part in _parts(clause)]
+        else:
+            choices = []
+            for alternative in clause.alternatives:
+                inner = _alternatives(alternative)
+                if inner is None:
+                    return None
+                choices += inner
+        if len(found) * len(choices) > MAXIMUM_BRANCHES:
+            return None
+        found = [(*fields, *choice) for fields in found for choice in choices]
+    return found
+
+
+def _parts(field: Field) -> list[Field]:
+    """Return leaf lists of which one must hold, none with two `anything-but`: a class row keeps one bit for it."""
+    negations = [condition for condition in field.conditions if isinstance(condition, AnythingBut)]
+    if len(negations) < 2:
+        return [field]
+    others = tuple(condition for condition in field.conditions if not isinstance(condition, AnythingBut))
+    return [Field(field.path, (*others, negations[0])), *(Field(field.path, (one,)) for one in negations[1:])]
+
+
+def is_leaf_required(field: Field) -> bool:
+    """Return whether a field can only be met by a leaf.
+
+    One that is met by having none may be so in the element of an array that another field has chosen, so without the
+    other fields nothing can be said of it.
+    """
+    return Exists(False) not in field.conditions

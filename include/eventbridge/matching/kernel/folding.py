@@ -1,0 +1,73 @@
+"""Full Unicode case folding in compiled code, by the tables of this Python's Unicode version."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge.matching.kernel import tables as t
+from eventbridge.matching.scan.compiled import compiled
+from eventbridge.matching.scan.memory import byte_at, int32_at, int64_at, put_byte
+
+_LAST_CASED = 0x1FFFF  # beyond it no character has case
+
+
+@cache
+def folding_tables() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Return the code points beyond ASCII that folding changes, where their foldings begin, and those as UTF-8."""
+    points, firsts, folded = [], [0], bytearray()
+    for point in range(0x80, _LAST_CASED + 1):
+        character = chr(point)
+        other = character.casefold()
+        if other != character:
+            points.append(point)
+            folded += other.encode()
+            firsts.append(len(folded))
+    return np.array(points, np.int32), np.array(firsts, np.int32), np.frombuffer(bytes(folded), np.uint8)
+
+
+@compiled
+def fold(tables: int, text: int, position: int, length: int, into: int) -> Any:
+    """Write a text case-folded; return its length, which is at most three times the text's."""
+    stop, written = position + length, 0
+    while position < stop:
+        byte = byte_at(text, position)
+        if byte < 0x80:
+            put_byte(into, written, byte + 32 if 65 <= byte <= 90 else byte)
+            written += 1
+            position += 1
+            continue
+        size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+        point = byte & (0xFF >> (size + 1))
+        for index in range(position + 1, position + size):
+            point = point << 6 | (byte_at(text, index) & 63)
+        place = _place(tables, point)
+        if place < 0:
+            for index in range(position, position + size):
+                put_byte(into, written, byte_at(text, index))
+                written += 1
+        else:
+            firsts, folded = int64_at(tables, t.FOLD_FIRST), int64_at(tables, t.FOLD_BYTES)
+            for index in range(int32_at(firsts, place), int32_at(firsts, place + 1)):
+                put_byte(into, written, byte_at(folded, index))
+                written += 1
+        position += size
+    return written
+
+
+@compiled
+def _place(tables: int, point: int) -> Any:
+    points = int64_at(tables, t.FOLD_POINTS)
+    low, high = 0, int64_at(tables, t.FOLD_COUNT)
+    while low < high:
+        middle = (low + high) >> 1
+        if int32_at(points, middle) < point:
+            low = middle + 1
+        else:
+            high = middle
+    if low < int64_at(tables, t.FOLD_COUNT) and int32_at(points, low) == point:
+        return low
+    return -1

@@ -1,0 +1,298 @@
+"""The AND over the rows of columns, and the rules of the branches that survive it.
+
+With few paths the AND begins with all branches and goes over all columns, those of paths without a leaf too. With
+many, most paths have no leaf: it begins with the branches at whose anchor there is one (`gather_present`), goes over
+the columns of paths that have one, and the few branches that survive are asked for the other paths that they want.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eventbridge.matching.kernel import tables as t
+from eventbridge.matching.kernel.conflicts import CONFLICT, HAND_BACK, HOLDS, without_conflict
+from eventbridge.matching.kernel.event_tables import (
+    CANDIDATES,
+    CHAIN_NEXT,
+    CHAIN_ROW,
+    CHAINED_COLUMNS,
+    COLUMN_ADDRESS,
+    COLUMN_OFFSET,
+    COLUMN_PATH,
+    JOINED,
+    LEFT,
+    PATH_CHAIN,
+    PATH_CURRENT,
+    PATH_FIRST_LEAF,
+    PRESENT_PATHS,
+    RULE_BACK,
+    RULE_NO,
+    RULE_YES,
+    SINGLE_ADDRESS,
+    TOUCHED_COUNT,
+    TOUCHED_RULES,
+)
+from eventbridge.matching.scan.compiled import compiled, inlined
+from eventbridge.matching.scan.memory import (
+    byte_at,
+    int32_at,
+    int64_at,
+    lowest_bit,
+    put_int32,
+    put_int64,
+    put_word,
+    word_at,
+)
+from eventbridge.matching.scan.words import AT_ONCE, and_rows, and_words, copy_words, or_words
+
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
+_BLOCK = np.uint64((1 << AT_ONCE) - 1)
+
+
+@inlined
+def gather_all(tables: int, event_tables: int) -> Any:
+    """Write where each column's row begins; return how many columns there are."""
+    paths, offsets = int64_at(tables, t.COLUMN_PATH), int64_at(tables, t.COLUMN_OFFSET)
+    current, addresses = int64_at(event_tables, PATH_CURRENT), int64_at(event_tables, COLUMN_ADDRESS)
+    rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
+    columns = int64_at(tables, t.COLUMNS)
+    for column in range(columns):
+        row = int32_at(current, int32_at(paths, column)) + int32_at(offsets, column)
+        put_word(addresses, column, np.uint64(rows + 8 * row * stride))
+    return columns
+
+
+@compiled
+def gather_present(tables: int, event_tables: int, present: int) -> Any:
+    """Do the same for the columns of paths with a leaf only, and write the candidates; return how many columns it are.
+
+    A branch without a leaf at its anchor is none; nor is one that the leaves at its anchor rule out.
+    """
+    rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
+    summary_words = int64_at(tables, t.SUMMARY_WORDS)
+    current, chains = int64_at(event_tables, PATH_CURRENT), int64_at(event_tables, PATH_CHAIN)
+    addresses, paths = int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, COLUMN_PATH)
+    offsets, candidates = int64_at(event_tables, COLUMN_OFFSET), int64_at(event_tables, CANDIDATES)
+    firsts, words = int64_at(tables, t.ANCHORS_FIRST), int64_at(tables, t.ANCHORS_WORD)
+    anchors = int64_at(tables, t.ANCHORS_BITS)
+    _begin_candidates(rows + 8 * t.ROW_WITHOUT_ANCHOR * stride, summary_words, candidates)
+    count = 0
+    for index in range(present):
+        path = int32_at(int64_at(event_tables, PRESENT_PATHS), index)
+        link = int32_at(chains, path)
+        column = int32_at(int64_at(tables, t.PATH_COLUMN), path)
+        for offset in range(int32_at(int64_at(tables, t.PATH_WIDTH), path)):
+            row = rows + 8 * (int32_at(current, path) + offset) * stride
+            put_word(addresses, count, np.uint64(row))
+            put_int32(paths, count, path)
+            put_int32(offsets, count, offset)
+            count += 1
+            for place in range(int32_at(firsts, column + offset), int32_at(firsts, column + offset + 1)):
+                word = int32_at(words, place)
+                bits = word_at(row, summary_words + word)
+                if link >= 0:
+                    bits |= _or_chain(tables, event_tables, link, offset, summary_words + word)
+                bits &= word_at(anchors, place)
+                if bits != _ZERO:
+                    _add_candidates(candidates, summary_words, word, bits)
+    return count
+
+
+@inlined
+def _begin_candidates(row: int, summary_words: int, candidates: int) -> None:
+    """Begin with the branches of a row; words that its summary leaves out are not written, and never read."""
+    for summary_word in range(summary_words):
+        busy = word_at(row, summary_word)
+        put_word(candidates, summary_word, busy)
+        while busy != _ZERO:
+            word = summary_words + summary_word * 64 + lowest_bit(busy)
+            busy &= busy - _ONE
+            put_word(candidates, word, word_at(row, word))
+
+
+@inlined
+def _add_candidates(candidates: int, summary_words: int, word: int, bits: Any) -> None:
+    busy, mark = word_at(candidates, word >> 6), _ONE << np.uint64(word & 63)
+    if busy & mark != _ZERO:
+        bits |= word_at(candidates, summary_words + word)
+    put_word(candidates, word >> 6, busy | mark)
+    put_word(candidates, summary_words + word, bits)
+
+
+def _collector(*, chained: bool) -> Any:
+    """Return a compiled function for events that have, or have not, a path of several classes."""
+
+    @compiled
+    def collect(
+        tables: int,
+        event_tables: int,
+        first_row: int,
+        columns: int,
+        stamp: int,
+        rules: int,
+        room: int,
+        count: int,
+        nested: bool,
+    ) -> Any:
+        """Write the rules of the branches of a row that all columns let through; return their number, -1: no room.
+
+        Rules with more to be said are among the touched ones.
+        """
+        summary_words = int64_at(tables, t.SUMMARY_WORDS)
+        singles, addresses, left = columns, int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, LEFT)
+        if chained:
+            singles, addresses = _part(event_tables, columns), int64_at(event_tables, SINGLE_ADDRESS)
+        for block in range(0, 64 * summary_words, AT_ONCE):
+            # 1. Which of the next words can have something left?
+            if block & 63 == 0:
+                busy = word_at(first_row, block >> 6)
+                for column in range(singles):
+                    busy &= word_at(int64_at(addresses, column), block >> 6)
+                    if busy == _ZERO:
+                        break
+            some = busy >> np.uint64(block & 63) & _BLOCK
+            if some == _ZERO:
+                continue
+            # 2. What have they left?
+            word = summary_words + block
+            some &= and_rows(first_row, addresses, singles, word, left)
+            if chained and some != _ZERO:
+                for index in range(columns - singles):
+                    some &= _and_chain(tables, event_tables, index, word, left)
+                    if some == _ZERO:
+                        break
+            while some != _ZERO:
+                number = lowest_bit(some)
+                some &= some - _ONE
+                bits = word_at(left, number)
+                count = _survivors(tables, event_tables, stamp, block + number, bits, rules, room, count, nested)
+                if count < 0:
+                    return -1
+        return count
+
+    return collect
+
+
+collect_single = _collector(chained=False)
+collect_chained = _collector(chained=True)
+
+
+@inlined
+def _part(event_tables: int, columns: int) -> Any:
+    """Write which columns have a path of several classes, and where the rows of the others begin; count those."""
+    chains, paths = int64_at(event_tables, PATH_CHAIN), int64_at(event_tables, COLUMN_PATH)
+    addresses, singles = int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, SINGLE_ADDRESS)
+    chained = int64_at(event_tables, CHAINED_COLUMNS)
+    count = 0
+    for column in range(columns):
+        if int32_at(chains, int32_at(paths, column)) < 0:
+            put_int64(singles, count, int64_at(addresses, column))
+            count += 1
+        else:
+            put_int32(chained, column - count, column)
+    return count
+
+
+@inlined
+def _and_chain(tables: int, event_tables: int, index: int, word: int, left: int) -> Any:
+    """Leave what any row of a column with several classes has; return a bit for each word that is not 0."""
+    column = int32_at(int64_at(event_tables, CHAINED_COLUMNS), index)
+    offset = int32_at(int64_at(event_tables, COLUMN_OFFSET), column)
+    rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
+    chain_rows, nexts = int64_at(event_tables, CHAIN_ROW), int64_at(event_tables, CHAIN_NEXT)
+    joined = int64_at(event_tables, JOINED)
+    copy_words(joined, int64_at(int64_at(event_tables, COLUMN_ADDRESS), column), word)
+    link = int32_at(int64_at(event_tables, PATH_CHAIN), int32_at(int64_at(event_tables, COLUMN_PATH), column))
+    while link >= 0:
+        or_words(joined, rows + 8 * stride * (int32_at(chain_rows, link) + offset), word)
+        link = int32_at(nexts, link)
+    return and_words(left, joined)
+
+
+@inlined
+def _or_chain(tables: int, event_tables: int, link: int, offset: int, word: int) -> Any:
+    bits = _ZERO
+    chain_rows, nexts = int64_at(event_tables, CHAIN_ROW), int64_at(event_tables, CHAIN_NEXT)
+    rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
+    while link >= 0:
+        bits |= word_at(rows, (int32_at(chain_rows, link) + offset) * stride + word)
+        link = int32_at(nexts, link)
+    return bits
+
+
+@inlined
+def _survivors(
+    tables: int, event_tables: int, stamp: int, word: int, bits: Any, rules: int, room: int, count: int, nested: bool
+) -> Any:
+    """Write the rules of the branches whose bits are left in a word; those with more to be said are only touched."""
+    branch_rules, flags = int64_at(tables, t.BRANCH_RULE), int64_at(tables, t.BRANCH_FLAGS)
+    if count + 64 > room:
+        return -1
+    while bits != _ZERO:
+        branch = word * 64 + lowest_bit(bits)
+        bits &= bits - _ONE
+        flag = byte_at(flags, branch)
+        if flag == t.BRANCH_SIMPLE or (flag == t.BRANCH_SIMPLE | t.BRANCH_MAY_CONFLICT and not nested):
+            put_int32(rules, count, int32_at(branch_rules, branch))
+            count += 1
+        else:
+            count = _look_closer(tables, event_tables, stamp, branch, flag, rules, count, nested)
+    return count
+
+
+@compiled
+def _look_closer(
+    tables: int, event_tables: int, stamp: int, branch: int, flag: int, rules: int, count: int, nested: bool
+) -> Any:
+    if flag & t.BRANCH_WANTS_MORE and not _has_all_paths(tables, event_tables, branch):
+        return count
+    rule = int32_at(int64_at(tables, t.BRANCH_RULE), branch)
+    verdict = HOLDS
+    if nested and flag & t.BRANCH_MAY_CONFLICT:
+        verdict = without_conflict(tables, event_tables, branch, stamp)
+        if verdict == CONFLICT:
+            return count
+    if flag & t.BRANCH_SIMPLE and verdict == HOLDS:
+        put_int32(rules, count, rule)
+        return count + 1
+    yes, no = int64_at(event_tables, RULE_YES), int64_at(event_tables, RULE_NO)
+    unsure = int64_at(event_tables, RULE_BACK)
+    if int64_at(yes, rule) != stamp and int64_at(no, rule) != stamp and int64_at(unsure, rule) != stamp:
+        touched = int64_at(event_tables, TOUCHED_COUNT)
+        put_int32(int64_at(event_tables, TOUCHED_RULES), touched, rule)
+        put_word(event_tables, TOUCHED_COUNT, np.uint64(touched + 1))
+    if verdict == HAND_BACK or flag & t.BRANCH_UNCERTAIN:
+        put_word(unsure, rule, np.uint64(stamp))
+    elif flag & t.BRANCH_NEGATIVE:
+        put_word(no, rule, np.uint64(stamp))
+    else:
+        put_word(yes, rule, np.uint64(stamp))
+    return count
+
+
+@compiled
+def _has_all_paths(tables: int, event_tables: int, branch: int) -> bool:
+    """Return whether every path at which a branch wants a leaf has one."""
+    firsts, leaves = int64_at(tables, t.BRANCH_FIELDS_FIRST), int64_at(event_tables, PATH_FIRST_LEAF)
+    paths, can_be_absent = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_MAY_BE_ABSENT)
+    for field in range(int32_at(firsts, branch), int32_at(firsts, branch + 1)):
+        if byte_at(can_be_absent, field) == 0 and int32_at(leaves, int32_at(paths, field)) < 0:
+            return False
+    return True
+
+
+@compiled
+def decide(event_tables: int, event: int, stamp: int, rules: int, count: int, handed: int, back: int) -> Any:
+    """Write the touched rules that match, and hand back those that are not certain; return both counts."""
+    for index in range(int64_at(event_tables, TOUCHED_COUNT)):
+        rule = int32_at(int64_at(event_tables, TOUCHED_RULES), index)
+        if int64_at(int64_at(event_tables, RULE_BACK), rule) == stamp:
+            put_word(handed, 2 * back, np.uint64(event))
+            put_word(handed, 2 * back + 1, np.uint64(rule))
+            back += 1
+        elif int64_at(int64_at(event_tables, RULE_NO), rule) != stamp:
+            put_int32(rules, count, rule)
+            count += 1
+    return count, back

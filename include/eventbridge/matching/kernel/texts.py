@@ -1,0 +1,251 @@
+"""Wildcards and `contains`: one automaton a path finds the signs of all of them, each sign's conditions are checked.
+
+A text condition is a row of parts that must follow one another: `a*b*c` has the parts a, b, c, where the first stands
+at the beginning and the last at the end; `contains x` has the parts "", x, "". Some `SIGN_BYTES` bytes of a part, those
+that fewest other conditions of the path share, are the condition's sign. Aho and Corasick's automaton finds all signs
+in one walk over the text, a step a byte; only conditions whose sign was found are checked, each in linear time. So
+neither the number of wildcards nor the variety of texts makes any table grow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge.matching.kernel import tables as t
+from eventbridge.matching.kernel.hashing import same_bytes
+from eventbridge.matching.scan.compiled import compiled, inlined
+from eventbridge.matching.scan.memory import byte_at, int32_at, int64_at, put_int32, put_word
+
+_CROWD: Final = 8  # so many checks cost about what the walk over a text of 50 bytes does
+_LONGEST_LOOKED_INTO: Final = 200  # bytes of a part: bounds what choosing signs takes, of thousands of long parts
+
+STATES_AND_COLUMNS: Final = 1 << 31
+"""An automaton has fewer moves than this: their places are kept in 32 bits, with the sign of the number for a mark."""
+
+SIGN_BYTES: Final = 12
+"""How much of a part the automaton looks for: its table has a row for each of these bytes of each sign."""
+
+
+@compiled
+def find_texts(tables: int, path: int, text: int, position: int, length: int, key: int, size: int) -> Any:
+    """Write the atoms of the text conditions that a text meets behind `size` others into a key; return the new size."""
+    classes, moves = int64_at(tables, t.BYTE_CLASS), int64_at(tables, t.MOVES)
+    counters = int64_at(tables, t.COUNTERS)
+    stamp = int64_at(counters, t.COUNTER_STAMP) + 1
+    put_word(counters, t.COUNTER_STAMP, np.uint64(stamp))
+    state = int32_at(int64_at(tables, t.PATH_ROOT), path)
+    first = size
+    for index in range(position, position + length):
+        move = int32_at(moves, state + byte_at(classes, byte_at(text, index)))
+        if move < 0:
+            move = ~move
+            size = _check_signs(tables, move, text, position, length, key, size, stamp)
+        state = move
+    _sort(key, first, size)
+    return size
+
+
+@compiled
+def _check_signs(
+    tables: int, state: int, text: int, position: int, length: int, key: int, size: int, stamp: int
+) -> Any:
+    """Check the conditions of all signs that end at a state."""
+    signs, links = int64_at(tables, t.STATE_SIGN), int64_at(tables, t.STATE_LINK)
+    found = state >> int64_at(tables, t.CLASS_SHIFT)
+    while found >= 0:
+        sign = int32_at(signs, found)
+        if sign >= 0:
+            size = _check(tables, sign, text, position, length, key, size, stamp)
+        found = int32_at(links, found)
+    return size
+
+
+@inlined
+def _check(tables: int, sign: int, text: int, position: int, length: int, key: int, size: int, stamp: int) -> Any:
+    firsts, items = int64_at(tables, t.SIGN_TEXTS_FIRST), int64_at(tables, t.SIGN_TEXTS)
+    stamps = int64_at(tables, t.TEXT_STAMP)
+    for place in range(int32_at(firsts, sign), int32_at(firsts, sign + 1)):
+        condition = int32_at(items, place)
+        if int64_at(stamps, condition) != stamp:
+            put_word(stamps, condition, np.uint64(stamp))
+            if _holds(tables, condition, text, position, length):
+                put_int32(key, size, int32_at(int64_at(tables, t.TEXT_ATOM), condition) | t.KEY_ATOM)
+                size += 1
+    return size
+
+
+@compiled
+def _sort(key: int, first: int, stop: int) -> None:
+    """Sort what one text added to the key (Shell's way): the same set must give the same key."""
+    gap = (stop - first) >> 1
+    while gap > 0:
+        for index in range(first + gap, stop):
+            value = int32_at(key, index)
+            place = index
+            while place >= first + gap and int32_at(key, place - gap) > value:
+                put_int32(key, place, int32_at(key, place - gap))
+                place -= gap
+            put_int32(key, place, value)
+        gap >>= 1
+
+
+@compiled
+def _holds(tables: int, condition: int, text: int, position: int, length: int) -> bool:
+    """Return whether a text is the condition's parts with any text between them: each part where it first occurs."""
+    firsts = int64_at(tables, t.TEXT_PARTS_FIRST)
+    starts, lengths = int64_at(tables, t.PART_START), int64_at(tables, t.PART_LENGTH)
+    parts = int64_at(tables, t.PART_BYTES)
+    first, last = int32_at(firsts, condition), int32_at(firsts, condition + 1) - 1
+    head, tail = int32_at(lengths, first), int32_at(lengths, last)
+    if head + tail > length:
+        return False
+    stop = position + length - tail
+    # The end first: conditions that share their sign often share their beginning too.
+    if not same_bytes(text, stop, parts, int32_at(starts, last), tail):
+        return False
+    if not same_bytes(text, position, parts, int32_at(starts, first), head):
+        return False
+    position += head
+    for part in range(first + 1, last):
+        position = _search(tables, int32_at(starts, part), int32_at(lengths, part), text, position, stop)
+        if position < 0:
+            return False
+    return True
+
+
+@compiled
+def _search(tables: int, start: int, size: int, text: int, position: int, stop: int) -> Any:
+    """Return the position behind the first occurrence of a part, -1 if there is none (Knuth, Morris and Pratt)."""
+    parts, failures = int64_at(tables, t.PART_BYTES), int64_at(tables, t.PART_FAILURES)
+    fitting = 0
+    while position < stop:
+        byte = byte_at(text, position)
+        while fitting > 0 and byte_at(parts, start + fitting) != byte:
+            fitting = int32_at(failures, start + fitting - 1)
+        if byte_at(parts, start + fitting) == byte:
+            fitting += 1
+        position += 1
+        if fitting == size:
+            return position
+    return -1
+
+
+def failures_of(part: bytes) -> list[int]:
+    """Return, for each beginning of a part, the length of the longest shorter beginning that it ends with."""
+    found = [0] * len(part)
+    fitting = 0
+    for index in range(1, len(part)):
+        while fitting and part[fitting] != part[index]:
+            fitting = found[fitting - 1]
+        fitting += part[fitting] == part[index]
+        found[index] = fitting
+    return found
+
+
+def choose_signs(conditions: Sequence[tuple[bytes, ...]]) -> list[bytes]:
+    """Return each condition's sign: of all beginnings and ends of its parts the one that fewest conditions have.
+
+    Of equally rare ones the longest. Where more than `_CROWD` share even that, the insides of parts are looked at too.
+    """
+    signs, shared = _rarest([_ends_of(parts) for parts in conditions])
+    crowded = [index for index, sign in enumerate(signs) if shared[sign] > _CROWD]
+    insides, _ = _rarest([_ends_of(conditions[index]) | _insides_of(conditions[index]) for index in crowded])
+    for index, sign in zip(crowded, insides, strict=True):
+        signs[index] = sign
+    return signs
+
+
+def _rarest(choices: Sequence[set[bytes]]) -> tuple[list[bytes], Counter[bytes]]:
+    shared = Counter(sign for signs in choices for sign in signs)
+    return [min(signs, key=lambda sign: (shared[sign], -len(sign), sign)) for signs in choices], shared
+
+
+def _ends_of(parts: tuple[bytes, ...]) -> set[bytes]:
+    return {sign for part in parts if part for sign in (part[:SIGN_BYTES], part[-SIGN_BYTES:])}
+
+
+def _insides_of(parts: tuple[bytes, ...]) -> set[bytes]:
+    return {
+        part[first : first + SIGN_BYTES]
+        for part in parts
+        for first in range(min(len(part) - SIGN_BYTES, _LONGEST_LOOKED_INTO) + 1)
+        if part
+    }
+
+
+def byte_classes(signs: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], int]:
+    """Return which column of the automaton each byte has, and the logarithm (base 2) of the number of columns.
+
+    Every byte that occurs has a column, all others share column 0.
+    """
+    occurring = sorted({byte for sign in signs for byte in sign})
+    if len(occurring) == 256:
+        return np.arange(256).astype(np.uint8), 8
+    classes = np.zeros(256, np.uint8)
+    classes[occurring] = np.arange(1, len(occurring) + 1)
+    return classes, len(occurring).bit_length()
+
+
+@compiled
+def build_automata(
+    paths: Any, starts: Any, lengths: Any, text: Any, classes: Any, class_shift: int, path_count: int, states: int
+) -> tuple[Any, Any, Any, Any]:
+    """Return (root per path, moves, sign per state, link per state) for signs sorted by path.
+
+    Roots and moves name a state by the place of its first move; one at which a sign ends is inverted (~).
+
+    Sign number i is `text[starts[i]:starts[i] + lengths[i]]` and there are `states` states at most.
+    """
+    class_count = 1 << class_shift
+    moves = np.full(states * class_count, -1, np.int32)
+    sign_of = np.full(states, -1, np.int32)
+    link = np.full(states, -1, np.int32)
+    fall = np.zeros(states, np.int32)
+    root = np.full(path_count, -1, np.int32)
+    queue = np.empty(states, np.int32)
+    count = 0
+    for sign in range(paths.shape[0]):
+        path = paths[sign]
+        if root[path] < 0:
+            root[path] = count
+            count += 1
+        state = root[path]
+        for index in range(starts[sign], starts[sign] + lengths[sign]):
+            place = state * class_count + classes[text[index]]
+            if moves[place] < 0:
+                moves[place] = count
+                count += 1
+            state = moves[place]
+        sign_of[state] = sign
+    for path in range(path_count):
+        if root[path] < 0:
+            continue
+        begin, end = 0, 1
+        queue[0] = root[path]
+        fall[root[path]] = root[path]
+        while begin < end:
+            state = queue[begin]
+            begin += 1
+            for column in range(class_count):
+                place = state * class_count + column
+                below = root[path] if state == root[path] else moves[fall[state] * class_count + column]
+                if moves[place] < 0:
+                    moves[place] = below
+                else:
+                    child = moves[place]
+                    fall[child] = below
+                    link[child] = below if sign_of[below] >= 0 else link[below]
+                    queue[end] = child
+                    end += 1
+    for place in range(count * class_count):
+        state = moves[place]
+        move = state << class_shift
+        moves[place] = ~move if sign_of[state] >= 0 or link[state] >= 0 else move
+    for path in range(path_count):
+        root[path] <<= class_shift
+    return root, moves[: count * class_count].copy(), sign_of, link

@@ -1,0 +1,210 @@
+"""The nodes of a parsed filter pattern: one frozen class per operator, in the order of docs/pattern-language.md.
+
+The matchers visit these nodes; only the parser creates them, so they are always well-formed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from eventbridge.event.json_document import Number
+
+Scalar: TypeAlias = bool | str | Number | None
+Path: TypeAlias = tuple[str, ...]
+Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True, slots=True)
+class Exactly:
+    """The leaf is this scalar, type included: strings by code point, numbers by exact decimal value."""
+
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The leaf is a string that starts with `text`; with `ignore_case` both are case-folded first."""
+
+    text: str
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suffix:
+    """The leaf is a string that ends with `text`; with `ignore_case` both are case-folded first."""
+
+    text: str
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EqualsIgnoreCase:
+    """The leaf is a string whose full Unicode case folding is that of `text`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wildcard:
+    """The leaf is a string that `text` describes as a whole: `*` is any run of characters, a backslash escapes."""
+
+    text: str
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        r"""The literal texts between the wildcards, unescaped: `a*\*` has `("a", "*")`, `a` has `("a",)`."""
+        parts, escaped = [""], False
+        for character in self.text:
+            if character == "*" and not escaped:
+                parts.append("")
+            elif character == "\\" and not escaped:
+                escaped = True
+                continue
+            else:
+                parts[-1] += character
+            escaped = False
+        return tuple(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """The leaf is a string that holds `text` somewhere."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """The leaf is a string that the RE2 expression matches as a whole."""
+
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """The leaf is a number for which every one of the one or two comparisons holds, by exact decimal value."""
+
+    bounds: tuple[tuple[Comparison, Number], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """There is a leaf (`there`), null included, or there is none."""
+
+    there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cidr:
+    """The leaf is a string that spells an IP address of `block` (`eventbridge.matching.pattern.address`)."""
+
+    block: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnythingBut:
+    """There is a leaf that none of these conditions accepts; they are all of one class."""
+
+    none_of: tuple[Exactly | Prefix | Suffix | Contains | EqualsIgnoreCase | Wildcard | Cidr | Regex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """One leaf meets every one of the conditions."""
+
+    conditions: tuple[Condition, ...]
+
+
+Condition: TypeAlias = (
+    Exactly
+    | Prefix
+    | Suffix
+    | EqualsIgnoreCase
+    | Wildcard
+    | Contains
+    | Regex
+    | Numeric
+    | Exists
+    | Cidr
+    | AnythingBut
+    | All
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A leaf list: the leaf at `path` (keys from the top of the event) meets one of the conditions."""
+
+    path: Path
+    conditions: tuple[Condition, ...]
+
+    @property
+    def can_be_absent(self) -> bool:
+        """Whether the list holds `{"exists": false}`, so that having no leaf meets it too."""
+        return Exists(False) in self.conditions
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Every clause holds, with leaves that are consistent with one another."""
+
+    clauses: tuple[Clause, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """At least one of two or more sub-patterns holds; `path` is the object in which `$or` stands.
+
+    The paths of the fields below are absolute, like everywhere.
+    """
+
+    path: Path
+    alternatives: tuple[And, ...]
+
+
+Clause: TypeAlias = Field | Or
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The sub-pattern does not match the event."""
+
+    pattern: And
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A whole filter pattern: `where` matches and, if there is a `$not`, what it excludes does not."""
+
+    where: And
+    unless: Not | None = None
+
+    def __hash__(self) -> int:
+        # asked for at every match, while the tree below is hashed from the leaves up each time
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = self.__dict__["_hash"] = hash((self.where, self.unless))
+        return int(known)
+
+    def __reduce__(self) -> tuple[type[Pattern], tuple[And, Not | None]]:
+        return Pattern, (self.where, self.unless)  # another process hashes strings differently
+
+
+OPERATORS: Final[dict[str, type]] = {
+    "exactly": Exactly,
+    "prefix": Prefix,
+    "suffix": Suffix,
+    "equals-ignore-case": EqualsIgnoreCase,
+    "wildcard": Wildcard,
+    "contains": Contains,
+    "regex": Regex,
+    "numeric": Numeric,
+    "exists": Exists,
+    "cidr": Cidr,
+    "anything-but": AnythingBut,
+    "all": All,
+    "$or": Or,
+    "$not": Not,
+}
+"""Every operator of the language, as a pattern spells it, in the order of the documentation."""

@@ -1,0 +1,112 @@
+"""Writes nodes as the JSON that they were parsed from: for messages, and to send a pattern elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from eventbridge.event.json_document import Document, JsonValue
+from eventbridge.matching.pattern.nodes import (
+    All,
+    And,
+    AnythingBut,
+    Cidr,
+    Clause,
+    Condition,
+    Contains,
+    EqualsIgnoreCase,
+    Exactly,
+    Exists,
+    Field,
+    Numeric,
+    Path,
+    Pattern,
+    Prefix,
+    Regex,
+    Suffix,
+    Wildcard,
+)
+
+
+def write_pattern(pattern: Pattern) -> Document:
+    """Return the pattern as a document; parsing that gives an equal pattern again."""
+    written = write_clauses(pattern.where)
+    if pattern.unless is not None:
+        written["$not"] = write_clauses(pattern.unless.pattern)
+    return written
+
+
+def write_clauses(where: And, below: Path = ()) -> Document:
+    """Return a sub-pattern as a document, its paths shortened by `below`, the object in which it stands."""
+    return join_clauses(((clause, _written(clause)) for clause in where.clauses), below)
+
+
+def join_clauses(clauses: Iterable[tuple[Clause, list[Any]]], below: Path = ()) -> Document:
+    """Return a sub-pattern as a document, its paths shortened by `below`, the object in which it stands.
+
+    Each clause comes with the list that it is written as: its conditions, or the alternatives of `$or`.
+    """
+    written: dict[str, Any] = {}
+    for clause, values in clauses:
+        path = clause.path[len(below) :]
+        if isinstance(clause, Field):
+            _object_at(written, path[:-1])[path[-1]] = values
+        else:
+            _object_at(written, path)["$or"] = values
+    return written
+
+
+def _written(clause: Clause) -> list[Any]:
+    if isinstance(clause, Field):
+        return [write_condition(condition) for condition in clause.conditions]
+    return [write_clauses(alternative, clause.path) for alternative in clause.alternatives]
+
+
+def write_condition(condition: Condition) -> JsonValue:
+    """Return one condition of a leaf list as JSON."""
+    match condition:
+        case Exactly(value):
+            return value
+        case Numeric(bounds):
+            return {"numeric": [part for bound in bounds for part in bound]}
+        case Exists(there):
+            return {"exists": there}
+        case Cidr(block):
+            return {"cidr": block}
+        case All(conditions):
+            return {"all": [write_condition(inner) for inner in conditions]}
+        case AnythingBut(none_of):
+            return {"anything-but": _write_excluded([write_condition(inner) for inner in none_of])}
+        case _:
+            return _write_text_condition(condition)
+
+
+def _write_text_condition(
+    condition: Prefix | Suffix | EqualsIgnoreCase | Wildcard | Contains | Regex,
+) -> dict[str, JsonValue]:
+    match condition:
+        case Prefix(text, ignore_case):
+            return {"prefix": {"equals-ignore-case": text} if ignore_case else text}
+        case Suffix(text, ignore_case):
+            return {"suffix": {"equals-ignore-case": text} if ignore_case else text}
+        case EqualsIgnoreCase(text):
+            return {"equals-ignore-case": text}
+        case Wildcard(text):
+            return {"wildcard": text}
+        case Contains(text):
+            return {"contains": text}
+        case Regex(expression):
+            return {"regex": expression}
+
+
+def _write_excluded(written: list[JsonValue]) -> JsonValue:
+    if not isinstance(written[0], dict):
+        return written
+    operator = next(iter(written[0]))
+    return {operator: [inner[operator] for inner in written if isinstance(inner, dict)]}
+
+
+def _object_at(written: dict[str, Any], path: Path) -> dict[str, Any]:
+    for key in path:
+        written = written.setdefault(key, {})
+    return written

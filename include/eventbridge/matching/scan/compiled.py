@@ -1,0 +1,98 @@
+"""Compilation of our functions, and the cache of compiled code.
+
+Numba keeps compiled functions on disk beside their source, and takes one from there if that one file is unchanged.
+But a function holds those it calls: one from an unchanged file could run with what it called before an upgrade. So
+what is kept is stamped with all our sources that hold compiled functions: whichever changes, all are compiled again.
+
+Numba looks in one folder, the first that this user may write to. Another user may have installed the package, so
+what was compiled then is looked up too, where it lies beside the sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from numba import njit
+from numba.core import caching
+
+from eventbridge.errors import InfrastructureError
+from eventbridge.matching.scan.progress import PROGRESS
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: What reading an index raises that names a class or a module which is gone: Numba compares stamps only afterwards.
+_OF_ANOTHER_VERSION: Final = (AttributeError, ImportError)
+
+_PACKAGES: Final = ("scan", "match/kernel", "transform/kernel")
+
+
+def compiled(function: Function) -> Function:
+    """Return the function compiled: kept on disk, without the GIL, without a check for division by zero."""
+    return _compile(function)
+
+
+def inlined(function: Function) -> Function:
+    """Return a small function compiled into its callers: in the innermost loops a call costs more than it does."""
+    return _compile(function, forceinline=True)
+
+
+def _compile(function: Function, **options: Any) -> Function:
+    try:
+        dispatcher: Any = njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    except RuntimeError as error:  # what Numba says of it: no locator available
+        raise InfrastructureError(
+            "Compiled code can be kept neither beside the package's sources nor in this user's cache folder: "
+            "set NUMBA_CACHE_DIR to a folder that this user can write to."
+        ) from error
+    # Numba has no public place for either.
+    own = dispatcher._cache._cache_file
+    own._source_stamp = sources_stamp()
+    dispatcher._cache._cache_file = _KeptCode(own, function.__code__.co_filename, dispatcher._cache._impl.filename_base)
+    PROGRESS.functions += 1
+    return cast(Function, dispatcher)
+
+
+class _KeptCode:
+    """The compiled code of one function: in this user's folder or, where that has none, as it was installed."""
+
+    def __init__(self, own: Any, source: str, name: str) -> None:
+        files: Any = caching.IndexDataCacheFile
+        self._own = own
+        self._installed = files(str(Path(source).parent / "__pycache__"), name, sources_stamp())
+        self._name = f"{source}:{name}"
+        self.flush = own.flush
+
+    def save(self, key: object, data: object) -> None:
+        """Keep what was compiled for a signature and processor."""
+        try:
+            self._own.save(key, data)
+        except _OF_ANOTHER_VERSION:
+            self._own.flush()
+            self._own.save(key, data)
+        PROGRESS.compiled.add(self._name)
+
+    def load(self, key: object) -> Any:
+        """Return what is kept for a signature and processor, None if nothing is."""
+        kept = None
+        with suppress(*_OF_ANOTHER_VERSION):
+            kept = self._own.load(key)
+        if kept is None:
+            with suppress(OSError, *_OF_ANOTHER_VERSION):  # OSError: a folder that only its owner may read
+                kept = self._installed.load(key)
+        return kept
+
+
+@cache
+def sources_stamp() -> str:
+    """Return a hash of all sources that hold compiled functions."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.blake2b(digest_size=16)
+    for package in _PACKAGES:
+        for file in sorted((root / package).glob("*.py")):
+            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,127 @@
+"""Tests of 32 or 64 bytes at once from any position of a text; the result has one bit for each.
+
+LLVM makes of each a few instructions, whatever the width of the machine's vectors is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from eventbridge.matching.scan.memory import block_at, intrinsic
+
+_WORD = ir.IntType(64)
+
+
+def _marks(lanes: int, test: Any) -> Any:
+    """Return an intrinsic (address, index) that evaluates `test` for each of `lanes` bytes from there on."""
+
+    @intrinsic
+    def marks(typing: Any, address: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            flags = test(builder, block_at(builder, arguments, lanes))
+            word = builder.bitcast(flags, ir.IntType(lanes))
+            return word if lanes == 64 else builder.zext(word, _WORD)
+
+        return types.uint64(types.int64, types.int64), generate
+
+    return marks
+
+
+def _is(builder: Any, block: Any, byte: str) -> Any:
+    return builder.icmp_unsigned("==", block, _all(block, ord(byte)))
+
+
+def _below(builder: Any, block: Any, byte: int) -> Any:
+    return builder.icmp_unsigned("<", block, _all(block, byte))
+
+
+def _all(block: Any, byte: int) -> Any:
+    return ir.Constant(block.type, [byte] * block.type.count)
+
+
+def _ends_string(builder: Any, block: Any) -> Any:
+    marked = builder.or_(_is(builder, block, '"'), _is(builder, block, "\\"))
+    return builder.or_(marked, _below(builder, block, 0x20))
+
+
+def _is_structural(builder: Any, block: Any) -> Any:
+    # "[" and "{", "]" and "}" differ in one bit, which no other byte has in common with them
+    folded = builder.or_(block, _all(block, 0x20))
+    brackets = builder.or_(_is(builder, folded, "{"), _is(builder, folded, "}"))
+    return builder.or_(brackets, builder.or_(_is(builder, block, ","), _is(builder, block, ":")))
+
+
+def _is_digit(builder: Any, block: Any) -> Any:
+    return _below(builder, builder.sub(block, _all(block, ord("0"))), 10)
+
+
+def _is_hexadecimal(builder: Any, block: Any) -> Any:
+    letter = builder.sub(builder.or_(block, _all(block, 0x20)), _all(block, ord("a")))
+    return builder.or_(_is_digit(builder, block), _below(builder, letter, 6))
+
+
+def _is_escape_letter(builder: Any, block: Any) -> Any:
+    marked = _is(builder, block, "u")
+    for letter in '"\\/bfnrt':
+        marked = builder.or_(marked, _is(builder, block, letter))
+    return marked
+
+
+def _from(builder: Any, block: Any, byte: int) -> Any:
+    return builder.icmp_unsigned(">=", block, _all(block, byte))
+
+
+def _is_doubtful_first(builder: Any, block: Any) -> Any:
+    marked = _from(builder, block, 0xF4)
+    for byte in (0xC0, 0xC1, 0xE0, 0xED, 0xF0):
+        marked = builder.or_(marked, builder.icmp_unsigned("==", block, _all(block, byte)))
+    return marked
+
+
+string_marks = _marks(32, _ends_string)
+"""(address, index): of 32 bytes, those that end or interrupt a JSON string: quote, backslash, control character."""
+
+digit_marks = _marks(32, _is_digit)
+"""(address, index): of 32 bytes, the digits."""
+
+hexadecimal_marks = _marks(32, _is_hexadecimal)
+"""(address, index): of 32 bytes, the hexadecimal digits."""
+
+escape_letters = _marks(64, _is_escape_letter)
+"""(address, index): of 64 bytes, those that RFC 8259 knows behind a backslash."""
+
+letters_u = _marks(64, lambda builder, block: _is(builder, block, "u"))
+"""(address, index): of 64 bytes, those behind whose backslash four hexadecimal digits stand."""
+
+quotes = _marks(64, lambda builder, block: _is(builder, block, '"'))
+"""(address, index): of 64 bytes, the quotes."""
+
+backslashes = _marks(64, lambda builder, block: _is(builder, block, "\\"))
+"""(address, index): of 64 bytes, the backslashes."""
+
+structurals = _marks(64, _is_structural)
+"""(address, index): of 64 bytes, brackets, braces, commas and colons."""
+
+controls = _marks(64, lambda builder, block: _below(builder, block, 0x20))
+"""(address, index): of 64 bytes, the control characters."""
+
+controls_or_spaces = _marks(64, lambda builder, block: _below(builder, block, 0x21))
+"""(address, index): of 64 bytes, the control characters and spaces."""
+
+beyond_ascii = _marks(64, lambda builder, block: _from(builder, block, 0x80))
+"""(address, index): of 64 bytes, those beyond ASCII."""
+
+first_of_many = _marks(64, lambda builder, block: _from(builder, block, 0xC0))
+"""(address, index): of 64 bytes, those that begin a character of UTF-8 of two, three or four bytes."""
+
+first_of_three = _marks(64, lambda builder, block: _from(builder, block, 0xE0))
+"""(address, index): of 64 bytes, those that begin a character of three or four bytes."""
+
+first_of_four = _marks(64, lambda builder, block: _from(builder, block, 0xF0))
+"""(address, index): of 64 bytes, those that begin a character of four bytes."""
+
+doubtful_firsts = _marks(64, _is_doubtful_first)
+"""(address, index): of 64 bytes, those that begin a character before some continuation bytes only, or never."""

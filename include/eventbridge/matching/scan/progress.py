@@ -1,0 +1,60 @@
+"""The progress of compiling this process's functions; does not import Numba, which takes a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+#: The time between two sentences about a compilation under way, and between two looks at it, in seconds.
+_SAY_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
+
+
+@dataclass
+class CompileProgress:
+    """The functions of this process that are to run compiled, and those that it compiled itself."""
+
+    functions: int = 0
+    compiled: set[str] = field(default_factory=set)
+
+
+#: Of this process; `eventbridge.matching.scan.compiled` writes it.
+PROGRESS = CompileProgress()
+
+
+@contextmanager
+def telling_progress(say: Callable[[str], None], progress: CompileProgress = PROGRESS) -> Iterator[None]:
+    """Say every 10 s how far the compilation is, if the body compiles, and at its end how long it took.
+
+    The body of an installation whose code is kept on disk says nothing. `say` is called from another thread.
+    """
+    begun, before = time.monotonic(), len(progress.compiled)
+    ended = threading.Event()
+
+    def watch() -> None:
+        said: float | None = None
+        while not ended.wait(_LOOK_SECONDS):
+            now = time.monotonic()
+            if len(progress.compiled) > before and (said is None or now - said >= _SAY_SECONDS):
+                said = now
+                say(sentence(len(progress.compiled), progress.functions, now - begun))
+
+    thread = threading.Thread(target=watch, name="compile-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        if len(progress.compiled) > before:
+            say(f"the compiled matcher is kept on disk (functions: {len(progress.compiled) - before})")
+
+
+def sentence(compiled: int, functions: int, seconds: float) -> str:
+    """Return what is said while functions are compiled."""
+    return (
+        f"compiling the matcher, once for each installation: {compiled} of {functions} functions after {seconds:.0f} s"
+    )

@@ -1,0 +1,112 @@
+"""JSON values from token to token: numbers and words, and the skipping of values.
+
+Those are checked as strictly as the others, but nothing of them is noted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from eventbridge.event.json_document import MAXIMUM_DEPTH
+from eventbridge.matching.scan.compiled import compiled, inlined
+from eventbridge.matching.scan.memory import byte_at, int64_at
+from eventbridge.matching.scan.numbers import quick_number_end
+
+QUOTE: Final = ord('"')
+COMMA: Final = ord(",")
+COLON: Final = ord(":")
+OPEN_OBJECT: Final = ord("{")
+CLOSE_OBJECT: Final = ord("}")
+OPEN_ARRAY: Final = ord("[")
+CLOSE_ARRAY: Final = ord("]")
+
+_NINE = ord("9")
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
+
+
+@compiled
+def skip_value(text: int, tokens: int, token: int, count: int, depth: int) -> Any:
+    """Return the number of the token behind the object or array that begins at `token`, -1 if it is not JSON.
+
+    Of the outline at `tokens` there are `count` tokens; `depth` is how many objects and arrays the value lies in. What
+    is open is one bit each: 1 for an array.
+    """
+    base = depth
+    low, high = _ZERO, _ZERO  # the bits of the innermost 64 and of those around them
+    while token < count:
+        # 1. A value begins.
+        position = int64_at(tokens, token)
+        byte = byte_at(text, position)
+        token += 1
+        if byte == QUOTE:
+            token += 1
+        elif byte == OPEN_OBJECT or byte == OPEN_ARRAY:
+            if depth == MAXIMUM_DEPTH:
+                return -1
+            depth += 1
+            high = (high << _ONE) | (low >> np.uint64(63))
+            low = (low << _ONE) | (_ONE if byte == OPEN_ARRAY else _ZERO)
+            if byte_at(text, int64_at(tokens, token)) != byte + 2:
+                if byte == OPEN_OBJECT:
+                    if not _is_key(text, tokens, token):
+                        return -1
+                    token += 3
+                continue
+        elif plain_length(text, position, int64_at(tokens, token)) == 0:
+            return -1
+        # 2. It has ended.
+        while True:
+            if token >= count:
+                return -1
+            byte = byte_at(text, int64_at(tokens, token))
+            token += 1
+            in_array = low & _ONE != _ZERO
+            if byte == COMMA:
+                if not in_array:
+                    if not _is_key(text, tokens, token):
+                        return -1
+                    token += 3
+                break
+            if byte != (CLOSE_ARRAY if in_array else CLOSE_OBJECT):
+                return -1
+            depth -= 1
+            if depth == base:
+                return token
+            low = (low >> _ONE) | (high << np.uint64(63))
+            high >>= _ONE
+    return -1
+
+
+@inlined
+def _is_key(text: int, tokens: int, token: int) -> Any:
+    """Return whether a string and a colon stand at `token`."""
+    return byte_at(text, int64_at(tokens, token)) == QUOTE and byte_at(text, int64_at(tokens, token + 2)) == COLON
+
+
+@inlined
+def plain_length(text: int, position: int, following: int) -> Any:
+    """Return the length of the number or word at `position`, 0 if there is none up to the token `following`."""
+    if byte_at(text, position) <= _NINE:
+        end = quick_number_end(text, position, following)
+    else:
+        end = position + word_length(text, position)
+    # Characters before the next token, other than white space, belong to the same number or word.
+    if end <= position or (end != following and byte_at(text, end) > 32):
+        return 0
+    return end - position
+
+
+@compiled
+def word_length(text: int, position: int) -> Any:
+    """Return the length of the word null, true or false at `position`, 0 if there is none."""
+    first, second, third = byte_at(text, position), byte_at(text, position + 1), byte_at(text, position + 2)
+    fourth = byte_at(text, position + 3)
+    if first == 116 and second == 114 and third == 117 and fourth == 101:
+        return 4
+    if first == 110 and second == 117 and third == 108 and fourth == 108:
+        return 4
+    if first == 102 and second == 97 and third == 108 and fourth == 115 and byte_at(text, position + 4) == 101:
+        return 5
+    return 0
