@@ -12,8 +12,8 @@ from services.kafka import Kafka, drop_before, make_topics
 from services.rocketmq import BROKER, RocketMQ, begin_file, drop_old_files
 from services.rocketmq import make_topics as make_rocketmq_topics
 
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.model.partition import Partition
-from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.database_bus import DatabaseBus
 from eventbridge.sources.kafka.log import KafkaLog

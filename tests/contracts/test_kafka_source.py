@@ -15,10 +15,10 @@ from services.cut_proxy import CutProxy
 from services.kafka import PASSWORD, USER, Kafka, add_partitions, drop_before, make_topics
 from services.tokens import token_endpoint
 
+from eventbridge.clients.kafka import client
+from eventbridge.clients.kafka.settings import client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.errors import BusError
-from eventbridge.kafka import client
-from eventbridge.kafka.settings import client_settings
 from eventbridge.model.partition import Partition
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.testing.messages import messages_of

@@ -13,13 +13,13 @@ from contracts.log_sources import offsets
 from demo.ports import reserve
 from services.rocketmq import BROKER, PASSWORD, USER, RocketMQ, make_topics, set_partitions
 
+from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
+from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
+from eventbridge.clients.rocketmq.remoting.sending import send_request
+from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.rocketmq.remoting.messages import OutgoingMessage
-from eventbridge.rocketmq.remoting.queues import TopicQueue
-from eventbridge.rocketmq.remoting.sending import send_request
-from eventbridge.rocketmq.settings import client_settings
 from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.testing.messages import messages_of
 

@@ -25,11 +25,11 @@ from services.rocketmq import RocketMQ
 from services.rocketmq import make_topics as make_rocketmq_topics
 
 from eventbridge import fault_points
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
+from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection, connections_from_environment
-from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.rules import load_rules
 from eventbridge.rules.model import queue_of
-from eventbridge.s3.access import S3Access
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.stages.push.admission_gate import RequestFeed

@@ -15,9 +15,9 @@ from eventbridge.airflow.plugin import EventBridgePlugin
 from eventbridge.airflow.provider import get_provider_info
 from eventbridge.airflow.publish import EventBridgeHook
 from eventbridge.airflow.settings import configured_settings
+from eventbridge.clients.s3 import access
 from eventbridge.config.settings import PREFIX, Settings
 from eventbridge.errors import SettingsError
-from eventbridge.s3 import access
 from eventbridge.targets import credentials
 
 OPTIONS = get_provider_info()["config"]["eventbridge"]["options"]

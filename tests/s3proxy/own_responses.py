@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import pytest
 
+from eventbridge.clients.s3.access import S3Access
+from eventbridge.clients.s3.upload import PART_BYTES
 from eventbridge.config.connection import Connection
 from eventbridge.errors import StoreError
-from eventbridge.s3.access import S3Access
-from eventbridge.s3.upload import PART_BYTES
 from eventbridge.store.s3 import S3Store
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 

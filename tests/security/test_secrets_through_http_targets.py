@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from unit.loopback import LOOPBACK, later, now
 
+from eventbridge.clients.kafka.settings import client_settings as kafka_settings
+from eventbridge.clients.rocketmq.settings import client_settings as rocketmq_settings
+from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.kafka.settings import client_settings as kafka_settings
 from eventbridge.model.response import Response
-from eventbridge.rocketmq.settings import client_settings as rocketmq_settings
 from eventbridge.rules.model import queue_of
-from eventbridge.s3.access import S3Access
 from eventbridge.stages.operate.try_target import check_target, send_event
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.targets.http_fields import HttpFields

@@ -19,10 +19,10 @@ from java_tools import ToolMissing, fetch, java_program, require
 from services.cache import CACHE
 from services.own_network import OwnNetwork
 
-from eventbridge.rocketmq.remoting.client import Client
-from eventbridge.rocketmq.remoting.errors import RemotingError
-from eventbridge.rocketmq.remoting.messages import OutgoingMessage
-from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.clients.rocketmq.remoting.client import Client
+from eventbridge.clients.rocketmq.remoting.errors import RemotingError
+from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 HERE: Final = Path(__file__).parent
 VERSION: Final = "5.5.0"

@@ -13,7 +13,7 @@ from demo.ports import reserve
 from services.rocketmq import BROKERS, RocketMQ, make_topics
 from stages.modes import deliver_all
 
-from eventbridge.rocketmq.remoting.messages import OutgoingMessage
+from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.stages.operate.audit import audit
 
 RULES = """

@@ -13,8 +13,8 @@ from services.brokers import OnRocketmq
 from services.rocketmq import RocketMQ
 from stages.broker_shop import connect, deliver, delivered, example_of, publish
 
+from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.config.connection import Connection
-from eventbridge.rocketmq.settings import client_settings
 from eventbridge.sources.rocketmq.queue import PopMode, RocketmqQueue
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.partition_status import partition_statuses

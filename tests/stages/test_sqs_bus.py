@@ -18,8 +18,8 @@ from moto.server import ThreadedMotoServer
 from stages.broker_shop import deliver, delivered, example_of
 from stages.streaming_tasks import until
 
+from eventbridge.clients.s3.access import S3Access
 from eventbridge.errors import BusError
-from eventbridge.s3.access import S3Access
 from eventbridge.sources.sqs.queue import SqsQueue
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit

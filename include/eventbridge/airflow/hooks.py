@@ -58,7 +58,7 @@ class StoreHook(BaseHook):
 
     def get_conn(self) -> Connection:
         """Return the connection; raises ConnectionUnusable if no store can use it. Sends nothing."""
-        from eventbridge.s3.access import S3Access
+        from eventbridge.clients.s3.access import S3Access
 
         connection = airflow_connection(self.store_conn_id)
         S3Access.from_connection(connection)

@@ -38,7 +38,7 @@ def open_store(uri: str, connections: Callable[[str], Connection] | None = None)
 
 
 def _s3_store(parts: SplitResult, connections: Callable[[str], Connection]) -> Store:
-    from eventbridge.s3.access import S3Access
+    from eventbridge.clients.s3.access import S3Access
     from eventbridge.store.s3 import S3Store  # boto3 is needed here only
 
     connection_id, _, bucket = parts.netloc.rpartition("@")

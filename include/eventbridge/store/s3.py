@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from eventbridge.clients.s3.access import ATTEMPTS, S3Access, S3Clients
+from eventbridge.clients.s3.errors import CUT_SHORT, s3_errors
+from eventbridge.clients.s3.upload import upload
 from eventbridge.errors import StoreError
 from eventbridge.fault_points import reach
-from eventbridge.s3.access import ATTEMPTS, S3Access, S3Clients
-from eventbridge.s3.errors import CUT_SHORT, s3_errors
-from eventbridge.s3.upload import upload
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
 from eventbridge.store.s3_reader import S3File, again, wait_before
 

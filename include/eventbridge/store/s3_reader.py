@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from eventbridge.s3.errors import is_passing
+from eventbridge.clients.s3.errors import is_passing
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ import certificates
 import pytest
 from stages.delivering import Sending, http
 
+from eventbridge.clients.s3.access import S3Access
 from eventbridge.errors import BusError, EventBridgeError
 from eventbridge.ledger import Ledger
-from eventbridge.s3.access import S3Access
 from eventbridge.sources.sqs.queue import SqsQueue
 from eventbridge.stages.operate.try_target import check_target
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY

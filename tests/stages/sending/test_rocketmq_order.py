@@ -14,8 +14,8 @@ from stages.delivering import RunningClock
 from stages.modes import deliver_all
 
 from eventbridge import fault_points
+from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.config.connection import Connection
-from eventbridge.rocketmq.settings import client_settings
 from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.stages.operate.audit import audit
 from eventbridge.testing.messages import messages_of

@@ -20,11 +20,11 @@ import pytest
 from stages.conftest import Killed, dying_at
 from stages.delivering import RunningClock, Sending, routed, segment_rows
 
+from eventbridge.clients.s3.access import S3Access
+from eventbridge.clients.s3.upload import PART_BYTES
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.s3.access import S3Access
-from eventbridge.s3.upload import PART_BYTES
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException
 from confluent_kafka.admin import ListOffsetsResultInfo
 
-from eventbridge.kafka.client import _refuse_passing
+from eventbridge.clients.kafka.client import _refuse_passing
 
 
 def test_an_offset_that_says_nothing_is_no_response() -> None:

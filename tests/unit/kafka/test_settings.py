@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from eventbridge.clients.kafka.settings import EXTRAS, MECHANISMS, client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.kafka.settings import EXTRAS, MECHANISMS, client_settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "connectors" / "kafka.md").read_text()
 TOKENS = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://id.example/token"}

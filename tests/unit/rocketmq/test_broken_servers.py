@@ -12,9 +12,16 @@ from threading import Thread
 
 import pytest
 
-from eventbridge.rocketmq.remoting.client import Client
-from eventbridge.rocketmq.remoting.errors import Malformed, NoRoute, Refused, RemotingError, TimedOut, Unreachable
-from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.clients.rocketmq.remoting.client import Client
+from eventbridge.clients.rocketmq.remoting.errors import (
+    Malformed,
+    NoRoute,
+    Refused,
+    RemotingError,
+    TimedOut,
+    Unreachable,
+)
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 Say = Callable[[socket.socket, int], None]
 

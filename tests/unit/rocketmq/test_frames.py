@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.rocketmq.remoting.errors import Malformed
-from eventbridge.rocketmq.remoting.frames import ResponseFrame, request, signed, take_frames
+from eventbridge.clients.rocketmq.remoting.errors import Malformed
+from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame, request, signed, take_frames
 
 
 def response(opaque: int, body: bytes = b"", *, flag: int = 1, **fields: str) -> bytes:

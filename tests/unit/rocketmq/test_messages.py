@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.rocketmq.remoting import messages
-from eventbridge.rocketmq.remoting.errors import Malformed, Refused
-from eventbridge.rocketmq.remoting.messages import (
+from eventbridge.clients.rocketmq.remoting import messages
+from eventbridge.clients.rocketmq.remoting.errors import Malformed, Refused
+from eventbridge.clients.rocketmq.remoting.messages import (
     IncomingMessage,
     OutgoingMessage,
     batch_body,

@@ -8,10 +8,10 @@ from typing import Any
 import certificates
 import pytest
 
+from eventbridge.clients.rocketmq.remoting.settings import Tls
+from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.rocketmq.remoting.settings import Tls
-from eventbridge.rocketmq.settings import client_settings
 
 
 def connection(**fields: Any) -> Connection:

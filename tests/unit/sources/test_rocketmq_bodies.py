@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.rocketmq.test_messages import NO_MESSAGE, PROPERTIES, stored
 
-from eventbridge.rocketmq.remoting.errors import Malformed
-from eventbridge.rocketmq.remoting.reading import PullResult
+from eventbridge.clients.rocketmq.remoting.errors import Malformed
+from eventbridge.clients.rocketmq.remoting.reading import PullResult
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.rocketmq.blocks import blocks_of, headers_of
 from eventbridge.sources.rocketmq.bodies import blocks_of_bodies

@@ -7,9 +7,9 @@ import uuid
 
 import pytest
 
+from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable, StoreError, UserError
-from eventbridge.s3.access import S3Access
 from eventbridge.store.open import open_store
 from eventbridge.store.s3 import S3Store
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Server

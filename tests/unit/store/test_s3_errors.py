@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.s3.errors import arrow_error
+from eventbridge.clients.s3.errors import arrow_error
 
 
 @pytest.mark.parametrize(

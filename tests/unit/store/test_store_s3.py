@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from eventbridge import fault_points
+from eventbridge.clients.s3.access import S3Access
+from eventbridge.clients.s3.upload import PART_BYTES
 from eventbridge.config.connection import Connection
 from eventbridge.errors import StoreError, StoreFileDamaged, StoreFileMissing
-from eventbridge.s3.access import S3Access
-from eventbridge.s3.upload import PART_BYTES
 from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.s3 import S3Store
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Request, S3Server

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import KafkaError
 
-from eventbridge.kafka.client import ClientErrors
+from eventbridge.clients.kafka.client import ClientErrors
 from eventbridge.targets.kafka.target import KafkaTarget
 from eventbridge.targets.protocol import Request
 

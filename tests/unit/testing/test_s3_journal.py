@@ -12,9 +12,9 @@ import httpx
 import pytest
 from demo.ports import reserve
 
+from eventbridge.clients.s3.upload import PART_BYTES
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.errors import StoreFileMissing
-from eventbridge.s3.upload import PART_BYTES
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 from eventbridge.testing.s3 import connection_uri

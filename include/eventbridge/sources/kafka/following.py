@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from eventbridge.kafka.client import QUIET, ClientErrors, bus_error
+from eventbridge.clients.kafka.client import QUIET, ClientErrors, bus_error
 from eventbridge.model.partition import Partition
 from eventbridge.sources.fetched import MOST_BYTES, FetchedMessages
 from eventbridge.sources.kafka.reading import BLOCK_MESSAGES, READING, as_blocks, refuse_final

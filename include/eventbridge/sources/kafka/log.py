@@ -16,8 +16,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicC
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from eventbridge import fault_points
+from eventbridge.clients.kafka.client import BrokerQueries
 from eventbridge.errors import BusError, OffsetGapError
-from eventbridge.kafka.client import BrokerQueries
 from eventbridge.model.partition import Partition
 from eventbridge.sources.kafka.following import PartitionFollower
 from eventbridge.sources.kafka.publishing import IdempotentPublisher

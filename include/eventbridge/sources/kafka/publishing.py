@@ -13,8 +13,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eventbridge import fault_points
+from eventbridge.clients.kafka.client import QUIET, RESPONSE_SECONDS, ClientErrors, bus_error
 from eventbridge.errors import BusError
-from eventbridge.kafka.client import QUIET, RESPONSE_SECONDS, ClientErrors, bus_error
 from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.places import partition_of_key
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventbridge import fault_points
+from eventbridge.clients.kafka.client import QUIET, ClientErrors, bus_error
 from eventbridge.errors import BusError
-from eventbridge.kafka.client import QUIET, ClientErrors, bus_error
 from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import message_block
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from eventbridge.rocketmq.remoting.messages import IncomingMessage
+from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage
 from eventbridge.sources.messages import message_block
 
 #: A block ends at whichever comes first: this many messages, or this many bytes of bodies.

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eventbridge.rocketmq.remoting.messages import MOST_MILLISECONDS, MOST_OFFSET, properties_of
-from eventbridge.rocketmq.remoting.reading import PullResult
+from eventbridge.clients.rocketmq.remoting.messages import MOST_MILLISECONDS, MOST_OFFSET, properties_of
+from eventbridge.clients.rocketmq.remoting.reading import PullResult
 from eventbridge.sources.messages import message_block
 from eventbridge.sources.rocketmq.blocks import blocks_of, headers_of
 

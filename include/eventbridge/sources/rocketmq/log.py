@@ -15,12 +15,12 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from eventbridge import fault_points
+from eventbridge.clients.rocketmq.bus_errors import as_bus_errors
+from eventbridge.clients.rocketmq.remoting.client import Client
+from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.model.partition import Partition
-from eventbridge.rocketmq.bus_errors import as_bus_errors
-from eventbridge.rocketmq.remoting.client import Client
-from eventbridge.rocketmq.remoting.queues import TopicQueue
-from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.sources.rocketmq.bodies import blocks_of_bodies
 from eventbridge.sources.rocketmq.following import PartitionFollower
 from eventbridge.sources.rocketmq.publishing import MessagePublisher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbridge.rocketmq.settings import client_settings
+from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.sources.opening import Opening
 from eventbridge.sources.rocketmq.fields import RocketmqFields
 from eventbridge.sources.rocketmq.log import RocketmqLog

@@ -9,12 +9,12 @@ from itertools import count
 from typing import Final
 
 from eventbridge import fault_points
+from eventbridge.clients.rocketmq.bus_errors import as_bus_errors
+from eventbridge.clients.rocketmq.remoting.client import Client
+from eventbridge.clients.rocketmq.remoting.errors import RemotingError
+from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
+from eventbridge.clients.rocketmq.remoting.queues import TopicQueue, queue_of_key
 from eventbridge.model.partition import Partition
-from eventbridge.rocketmq.bus_errors import as_bus_errors
-from eventbridge.rocketmq.remoting.client import Client
-from eventbridge.rocketmq.remoting.errors import RemotingError
-from eventbridge.rocketmq.remoting.messages import OutgoingMessage
-from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
 
 #: The size of a batch: by default a broker accepts 4 MiB.
 _BATCH_BYTES: Final = 256 << 10

@@ -9,12 +9,12 @@ from typing import Final, Literal, NamedTuple
 import pyarrow as pa
 
 from eventbridge import fault_points
+from eventbridge.clients.rocketmq.bus_errors import as_bus_errors
+from eventbridge.clients.rocketmq.remoting.client import Client
+from eventbridge.clients.rocketmq.remoting.popping import MOST_AT_ONCE, PopConsumer, PoppedMessage
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.rocketmq.bus_errors import as_bus_errors
-from eventbridge.rocketmq.remoting.client import Client
-from eventbridge.rocketmq.remoting.popping import MOST_AT_ONCE, PopConsumer, PoppedMessage
-from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.sources.messages import RECEIVED
 from eventbridge.sources.rocketmq.blocks import headers_of
 from eventbridge.sources.rocketmq.publishing import MessagePublisher

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from eventbridge.clients.s3.access import S3Access
 from eventbridge.errors import ConnectionUnusable, PackageMissing
-from eventbridge.s3.access import S3Access
 from eventbridge.sources.opening import Opening
 from eventbridge.sources.sqs.fields import SqsFields
 

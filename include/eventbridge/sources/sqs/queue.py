@@ -12,8 +12,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from eventbridge import fault_points
+from eventbridge.clients.s3.access import S3Access
 from eventbridge.errors import BusError
-from eventbridge.s3.access import S3Access
 from eventbridge.sources.messages import RECEIVED
 
 #: SQS's maximum of messages per request.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from eventbridge.clients.kafka.settings import client_settings
 from eventbridge.errors import PackageMissing
-from eventbridge.kafka.settings import client_settings
 from eventbridge.targets.kafka.fields import KafkaFields
 from eventbridge.targets.opening import Opening
 

@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 
+from eventbridge.clients.kafka.client import QUIET, BrokerQueries, ClientErrors
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
-from eventbridge.kafka.client import QUIET, BrokerQueries, ClientErrors
 from eventbridge.model.response import Response
 from eventbridge.targets.kafka.responses import error_class
 from eventbridge.targets.protocol import Request

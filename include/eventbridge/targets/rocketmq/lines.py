@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Final, NamedTuple
 
-from eventbridge.rocketmq.remoting import codes
-from eventbridge.rocketmq.remoting.client import Client
-from eventbridge.rocketmq.remoting.connection import Connection
-from eventbridge.rocketmq.remoting.errors import Refused, RemotingError, TimedOut
-from eventbridge.rocketmq.remoting.messages import OutgoingMessage
-from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
-from eventbridge.rocketmq.remoting.sending import send_request
-from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.clients.rocketmq.remoting import codes
+from eventbridge.clients.rocketmq.remoting.client import Client
+from eventbridge.clients.rocketmq.remoting.connection import Connection
+from eventbridge.clients.rocketmq.remoting.errors import Refused, RemotingError, TimedOut
+from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
+from eventbridge.clients.rocketmq.remoting.queues import TopicQueue, queue_of_key
+from eventbridge.clients.rocketmq.remoting.sending import send_request
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 #: How long a topic's route, or the failure to look it up, is cached.
 _HOLD_SECONDS: Final = 5.0

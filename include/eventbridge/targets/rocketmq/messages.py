@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from eventbridge.rocketmq.remoting.messages import OutgoingMessage
+from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.targets.protocol import Request
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eventbridge.rocketmq.settings import client_settings
+from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.targets.opening import Opening
 from eventbridge.targets.rocketmq.fields import RocketmqFields
 from eventbridge.targets.rocketmq.target import RocketmqTarget

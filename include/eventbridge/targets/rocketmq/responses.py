@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventbridge.rocketmq.remoting.errors import (
+from eventbridge.clients.rocketmq.remoting.errors import (
     HostUnknown,
     NoRoute,
     Refused,

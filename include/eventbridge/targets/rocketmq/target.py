@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+from eventbridge.clients.rocketmq.bus_errors import as_bus_errors
+from eventbridge.clients.rocketmq.remoting.errors import RemotingError
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
 from eventbridge.model.response import Response
-from eventbridge.rocketmq.bus_errors import as_bus_errors
-from eventbridge.rocketmq.remoting.errors import RemotingError
-from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.rocketmq.lines import SendConnections
 from eventbridge.targets.rocketmq.messages import message_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from eventbridge.clients.s3.access import S3Access
 from eventbridge.errors import PackageMissing
-from eventbridge.s3.access import S3Access
 from eventbridge.targets.opening import Opening
 from eventbridge.targets.s3.fields import S3Fields
 

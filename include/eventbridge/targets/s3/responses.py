@@ -15,7 +15,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as ConnectionBroken
 
-from eventbridge.s3.errors import what_it_is
+from eventbridge.clients.s3.errors import what_it_is
 
 #: Transient errors with a status that looks permanent: a truncated upload, a token that will be renewed, a multipart
 #: upload that a lifecycle rule or a restart of the server removed.

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 
-from eventbridge.rocketmq.remoting.errors import HostUnknown, Malformed, TimedOut, TlsFailed, Unreachable
-from eventbridge.rocketmq.remoting.frames import ResponseFrame, request, signed, take_frames
-from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.clients.rocketmq.remoting.errors import HostUnknown, Malformed, TimedOut, TlsFailed, Unreachable
+from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame, request, signed, take_frames
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 _CHUNK = 1 << 18
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from eventbridge.clients.rocketmq.remoting.errors import HostUnknown, Refused, RemotingError, TlsFailed, Unreachable
 from eventbridge.errors import BusError
-from eventbridge.rocketmq.remoting.errors import HostUnknown, Refused, RemotingError, TlsFailed, Unreachable
 
 _START: Final = "Start the name servers and brokers, or correct the connection's host"
 _REMEDIES: Final = {

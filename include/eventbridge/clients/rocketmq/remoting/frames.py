@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from eventbridge.rocketmq.remoting.errors import Malformed
+from eventbridge.clients.rocketmq.remoting.errors import Malformed
 
 _LENGTHS: Final = struct.Struct(">II")  # of all that follows; of the header, in the first byte its kind
 _JSON: Final = 0

@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from eventbridge.rocketmq.remoting import codes
-from eventbridge.rocketmq.remoting.errors import Malformed
-from eventbridge.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.rocketmq.remoting.messages import OutgoingMessage, batch_body, properties_text
-from eventbridge.rocketmq.remoting.queues import TopicQueue
+from eventbridge.clients.rocketmq.remoting import codes
+from eventbridge.clients.rocketmq.remoting.errors import Malformed
+from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
+from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage, batch_body, properties_text
+from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 
 #: Brokers do not register it, but require a name.
 _PRODUCER: Final = "eventbridge"

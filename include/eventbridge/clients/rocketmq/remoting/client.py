@@ -12,16 +12,23 @@ from functools import partial
 from threading import Lock
 from typing import Any, Final, TypeVar
 
-from eventbridge.rocketmq.remoting import codes
-from eventbridge.rocketmq.remoting.connection import Connection
-from eventbridge.rocketmq.remoting.errors import Malformed, NoRoute, Refused, RemotingError, TimedOut, Unreachable
-from eventbridge.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.rocketmq.remoting.line import KeptConnection
-from eventbridge.rocketmq.remoting.messages import IncomingMessage, OutgoingMessage
-from eventbridge.rocketmq.remoting.queues import TopicQueue
-from eventbridge.rocketmq.remoting.reading import PullResult, pull_fields, pulled
-from eventbridge.rocketmq.remoting.sending import batch_request, place_of, send_request
-from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.clients.rocketmq.remoting import codes
+from eventbridge.clients.rocketmq.remoting.connection import Connection
+from eventbridge.clients.rocketmq.remoting.errors import (
+    Malformed,
+    NoRoute,
+    Refused,
+    RemotingError,
+    TimedOut,
+    Unreachable,
+)
+from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
+from eventbridge.clients.rocketmq.remoting.line import KeptConnection
+from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, OutgoingMessage
+from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
+from eventbridge.clients.rocketmq.remoting.reading import PullResult, pull_fields, pulled
+from eventbridge.clients.rocketmq.remoting.sending import batch_request, place_of, send_request
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 _READS, _WRITES = 4, 2
 _MASTER: Final = "0"

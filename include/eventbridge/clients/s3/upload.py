@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from eventbridge.clients.s3.access import S3Clients
 from eventbridge.fault_points import reach
-from eventbridge.s3.access import S3Clients
 
 #: Larger files are uploaded in parts of 16 MiB: a failure repeats one part, and a single put holds at most 5 GB.
 PART_BYTES: Final = 16 << 20

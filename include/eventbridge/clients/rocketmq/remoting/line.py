@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from eventbridge.rocketmq.remoting.connection import Connection
-from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.clients.rocketmq.remoting.connection import Connection
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 
 class KeptConnection:

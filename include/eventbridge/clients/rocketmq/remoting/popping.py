@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from eventbridge.rocketmq.remoting import codes
-from eventbridge.rocketmq.remoting.client import Client
-from eventbridge.rocketmq.remoting.errors import Malformed
-from eventbridge.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.rocketmq.remoting.messages import IncomingMessage, decoded
-from eventbridge.rocketmq.remoting.queues import TopicQueue
+from eventbridge.clients.rocketmq.remoting import codes
+from eventbridge.clients.rocketmq.remoting.client import Client
+from eventbridge.clients.rocketmq.remoting.errors import Malformed
+from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
+from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, decoded
+from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 
 #: A broker's maximum of messages per pop.
 MOST_AT_ONCE: Final = 32

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from eventbridge.rocketmq.remoting import codes
-from eventbridge.rocketmq.remoting.connection import Connection
-from eventbridge.rocketmq.remoting.errors import Malformed, Refused, TimedOut
-from eventbridge.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.rocketmq.remoting.messages import IncomingMessage, decoded
-from eventbridge.rocketmq.remoting.queues import TopicQueue
+from eventbridge.clients.rocketmq.remoting import codes
+from eventbridge.clients.rocketmq.remoting.connection import Connection
+from eventbridge.clients.rocketmq.remoting.errors import Malformed, Refused, TimedOut
+from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
+from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, decoded
+from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 
 #: A broker's default maximum of messages per pull.
 _SLICE: Final = 32

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from eventbridge.clients.rocketmq.remoting.settings import ClientSettings, Tls
 from eventbridge.config.connection import Connection, require_type
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.rocketmq.remoting.settings import ClientSettings, Tls
 
 _PORT: Final = 9876
 _ALLOWED: Final = ("ca_certificate", "certificate", "key", "check_name", "name_servers", "read_group", "tls")

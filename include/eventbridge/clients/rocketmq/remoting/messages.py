@@ -9,8 +9,8 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from eventbridge.rocketmq.remoting import codes
-from eventbridge.rocketmq.remoting.errors import Malformed, Refused
+from eventbridge.clients.rocketmq.remoting import codes
+from eventbridge.clients.rocketmq.remoting.errors import Malformed, Refused
 
 #: Total length, magic, checksum, queue, flag, queue offset, place in the log, system flag, born (ms since 1970), host
 #: of the producer; stored, host of the broker; times it was consumed again, place of its transaction, body's length.
