@@ -23,8 +23,8 @@ from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.settle.settlement import settled_as
 
 #: With the most rules a delivery may cost so many times the CPU that it costs with the fewest.

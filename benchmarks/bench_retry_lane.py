@@ -29,15 +29,15 @@ from rich.table import Table
 
 from eventbridge.airflow.names import RETRIES
 from eventbridge.airflow.watch import Watch
+from eventbridge.delivery.rows import OutcomeRow, outcome_table
+from eventbridge.delivery.segments import write_segment
 from eventbridge.model import rowset
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.deliver import deliver_retries
-from eventbridge.stages.push.rows import OutcomeRow, outcome_table
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.segments.segments import write_segment
 from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import pending_rows, schedule_retries
 from eventbridge.store.parquet import read_rows, read_table

@@ -26,13 +26,13 @@ import pandas  # noqa: F401  # pyarrow imports it at its first table; tasks of A
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.delivery.stage import push
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest import pace
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop

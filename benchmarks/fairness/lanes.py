@@ -16,12 +16,12 @@ from benchmarks.compiled_receiver import CompiledReceiver
 from benchmarks.fairness.executor import Executor
 
 from eventbridge.airflow.pools import SHARED_POOLS
+from eventbridge.delivery.stage import push
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries, settle_stale
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime

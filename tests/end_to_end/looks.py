@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 import sqlalchemy as sql
 from end_to_end.running import RunningEnvironment
 
+from eventbridge.delivery.segments import segments
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.ledger.tables import batch
 from eventbridge.model.chunk import Chunk
-from eventbridge.stages.segments.segments import segments
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table
 

@@ -16,6 +16,7 @@ from typing import Literal
 from faults.world import BUDGETED_RULE, MOVED_RUNNER, RUNNER, Clock, World, move_rule
 
 from eventbridge import fault_points
+from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import BatchKind
 from eventbridge.model.redrive import Redrive
@@ -31,7 +32,6 @@ from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.operate.streaming import StreamingSummary, deliver_streaming
 from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
 from eventbridge.stages.replay.request import WrittenReplayRequest

@@ -24,13 +24,13 @@ import pyarrow.parquet  # noqa: F401
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.delivery.stage import push
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime

@@ -12,6 +12,7 @@ from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair, 
 from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
+from eventbridge.delivery import stage as push_stage
 from eventbridge.stages.dead_letters.reader import letters
 from eventbridge.stages.operate import streaming, streaming_targets
 from eventbridge.stages.operate.audit import Audit, audit
@@ -19,7 +20,6 @@ from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.operate.metrics import reconciliation_difference
-from eventbridge.stages.push import stage as push_stage
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.upkeep.maintain import maintain

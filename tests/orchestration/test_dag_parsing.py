@@ -109,7 +109,7 @@ def test_parsing_reads_only_the_rule_files(home: Path) -> None:
         "alembic",
         "great_expectations",
         "pandas",
-        "eventbridge.stages.push.stage",
+        "eventbridge.delivery.stage",
     }
 
     for file, found in parses.items():

@@ -33,12 +33,12 @@ from eventbridge.airflow.redrive import redrive_id_of
 from eventbridge.airflow.replay import replay_id_of
 from eventbridge.airflow.tasks import stage
 from eventbridge.config.connection import connections_from_environment
+from eventbridge.delivery.outstanding import TargetReport
+from eventbridge.delivery.stage import PushReport
 from eventbridge.errors import ConnectionUnusable, LedgerError, ReconciliationError, UserError
 from eventbridge.model import lane
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.niceness import NICENESS
-from eventbridge.stages.push.outstanding import TargetReport
-from eventbridge.stages.push.stage import PushReport
 from eventbridge.stages.redrive.plan import RedrivePlan
 from eventbridge.stages.runtime.stop import Stop
 
@@ -127,7 +127,7 @@ def test_a_killed_push_stops_and_keeps_its_responses(home: Path, monkeypatch: py
         stop.wait(30)
         return PushReport(claimed=True, targets=(TargetReport("big", "log", 1, delivered=1),))
 
-    monkeypatch.setattr("eventbridge.stages.push.stage.push", push)
+    monkeypatch.setattr("eventbridge.delivery.stage.push", push)
     operator = PushOperator(task_id="push", batch_id="b", chunk_id=3)
     task = threading.Thread(target=operator.execute, args=({},))
     began = time.monotonic()

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from s3proxy.forward import Forward
 
+from eventbridge.delivery.stage import push
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.selection import Selection
@@ -27,7 +28,6 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import next_due_at
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from eventbridge.delivery.stage import push
 from eventbridge.model.lane import SLOW_LANE_POOL
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
@@ -22,7 +23,6 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import next_due_at
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime

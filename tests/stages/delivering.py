@@ -10,6 +10,7 @@ from typing import Any
 
 from stages.modes import deliver_all, deliver_one_batch
 
+from eventbridge.delivery.stage import push
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.batch import Batch
 from eventbridge.model.verdict import Verdict
@@ -18,7 +19,6 @@ from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_retries
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop

@@ -12,13 +12,13 @@ import pytest
 from stages.conftest import RULES
 from stages.routing import buffered, deliveries, routed, wanted
 
+from eventbridge.delivery.outstanding import ITEM_COLUMNS
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.model import rowset
 from eventbridge.model.routed import Routed, RoutedSlice
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.streaming_routing import StreamingRouting
-from eventbridge.stages.push.outstanding import ITEM_COLUMNS
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 

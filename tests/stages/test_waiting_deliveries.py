@@ -15,11 +15,11 @@ import pytest
 from stages.modes import deliver_all
 from stages.routing import buffered, deliveries, routed
 
+from eventbridge.delivery.stage import push
 from eventbridge.model.routed import Routed
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.dead_letters import write_dead_letters

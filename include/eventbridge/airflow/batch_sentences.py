@@ -16,9 +16,9 @@ from eventbridge.errors import StoreError
 from eventbridge.model.landed import LandedRange
 
 if TYPE_CHECKING:
+    from eventbridge.delivery.stage import PushReport
     from eventbridge.model.pending import PendingDeliveries
     from eventbridge.stages.operate.streaming import StreamingSummary
-    from eventbridge.stages.push.stage import PushReport
     from eventbridge.stages.runtime.runtime import Runtime
 
 #: How many files of dead letters are read for the reasons and events that a sentence names.

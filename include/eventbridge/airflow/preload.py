@@ -41,7 +41,7 @@ TASK_MODULES = (
     "eventbridge.stages.ingest.listen",
     "eventbridge.stages.ingest.buffer",
     "eventbridge.stages.route.stage",
-    "eventbridge.stages.push.stage",
+    "eventbridge.delivery.stage",
     "eventbridge.stages.settle.dead_letters",
     "eventbridge.stages.settle.pending",
     "eventbridge.stages.commit.stage",

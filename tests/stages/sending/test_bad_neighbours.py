@@ -8,7 +8,7 @@ from typing import Any
 
 from stages.delivering import Sending, http, segment_rows
 
-from eventbridge.stages.push.stage import push
+from eventbridge.delivery.stage import push
 
 _COUNT = 200
 

@@ -14,11 +14,11 @@ import pytest
 from stages.delivering import RunningClock, Sending, http, segment_rows, verdicts
 from stages.dying import DIED, DONE, push_that_dies
 
+from eventbridge.delivery.stage import push
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: Retried at once, so that one push shows everything.

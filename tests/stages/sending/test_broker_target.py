@@ -18,11 +18,11 @@ from stages.delivering import Sending, segment_rows
 from stages.modes import deliver_all
 from stages.streaming_tasks import a_streaming_task, until
 
+from eventbridge.delivery.stage import push
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.push.stage import push
 
 Order = Callable[..., bytes]
 

@@ -10,8 +10,8 @@ from stages.delivering import Sending
 from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge import fault_points
+from eventbridge.delivery.segments import is_of_streaming_task, segments
 from eventbridge.stages.operate import chunk_account
-from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from stages.delivering import REFUSED, Sending, http
 
+from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.errors import ReconciliationError
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.enable import enable_target

@@ -7,10 +7,10 @@ from collections import Counter
 from stages.delivering import RunningClock, Sending, http, verdicts
 
 from eventbridge import fault_points
+from eventbridge.delivery.stage import push
 from eventbridge.rules.lines import RuleLines
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.push.stage import push
 from eventbridge.store import rule_sets
 
 

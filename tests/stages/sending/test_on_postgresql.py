@@ -16,6 +16,7 @@ from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, operationa
 from stages.streaming_tasks import a_streaming_task, ids, until
 
 from eventbridge import fault_points
+from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger
 from eventbridge.routing.in_process import InProcessRouter
@@ -26,7 +27,6 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.dead_letters import write_dead_letters

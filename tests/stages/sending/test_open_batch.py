@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, rules
 
+from eventbridge.delivery.rows import OutcomeRow, outcome_table
+from eventbridge.delivery.segments import write_open_segment, write_segment
 from eventbridge.errors import UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.ids import delivery_id, new_batch_id
@@ -20,10 +22,8 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.operate.repair import repair_batch
-from eventbridge.stages.push.rows import OutcomeRow, outcome_table
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.segments.segments import write_open_segment, write_segment
 from eventbridge.store.rule_sets import freeze_rules
 
 Q0, Q1 = Partition("placed", "", 0), Partition("placed", "", 1)

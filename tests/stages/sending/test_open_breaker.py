@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, segment_rows, verdicts
 
+from eventbridge.delivery.stage import push
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.policy.breaker import Count, Tally
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import next_due_at
 from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 
 #: Tried again for a long time, an hour apart.

@@ -18,6 +18,7 @@ from stages.delivering import RUNNER, RunningClock, rules
 from stages.ordering import Recorder, keyed, ordered
 
 from eventbridge import fault_points
+from eventbridge.delivery.stage import push
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
@@ -25,7 +26,6 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries, settle_stale
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.settle.dead_letters import write_dead_letters

@@ -7,13 +7,13 @@ from dataclasses import replace
 from stages.delivering import RUNNER, RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
+from eventbridge.delivery.ordered_backlog import open_deliveries
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.place import Place, Span
 from eventbridge.policy.ordering import DEFERRED_MATCH_FIRST, shard_of
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.push.ordered_backlog import open_deliveries
 
 #: A transform that is budgeted, and gives what the recorder reads.
 _COSTLY = "transform: {form: JSONATA, value: $}, "

@@ -9,6 +9,7 @@ from typing import Any
 
 from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
+from eventbridge.delivery.stage import push
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.policy.breaker import Tally
 from eventbridge.stages.commit.stage import commit
@@ -18,7 +19,6 @@ from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.operate.metrics import metrics
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.operate.target_status import target_list, target_page
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 
 #: Deliveries that are deferred for a short time are retried by the same push.

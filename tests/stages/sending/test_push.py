@@ -14,12 +14,12 @@ from stages.delivering import RunningClock, Sending, http, routed, segment_rows,
 
 from eventbridge import fault_points
 from eventbridge.airflow.task_stop import task_stop
+from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError, StoreError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.response import Response
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.settlement import read_verdicts

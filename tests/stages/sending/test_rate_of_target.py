@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from stages.delivering import REFUSED, RunningClock, Sending, http, keeps, routed, segment_rows, verdicts
 
+from eventbridge.delivery.stage import push
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.push.stage import push
 
 
 def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 from stages.delivering import REFUSED, Sending, http, keeps, segment_rows
 
+from eventbridge.delivery.stage import push
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 
 NO_RETRY = "{policy: custom, max_retries: 0}"

@@ -15,6 +15,7 @@ from stages.modes import deliver_all
 
 from eventbridge import fault_points
 from eventbridge.config.settings import Settings
+from eventbridge.delivery.stage import push
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.rules.types import SMALL_CHUNK
 from eventbridge.stages.commit.stage import commit
@@ -23,7 +24,6 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.route import stage as route_module
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.settle.dead_letters import write_dead_letters

@@ -10,9 +10,9 @@ from stages.delivering import RunningClock, Sending, http
 
 from eventbridge.airflow import batch_sentences
 from eventbridge.airflow.batch_sentences import TaskReport
+from eventbridge.delivery.stage import push
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.streaming import StreamingSummary
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from eventbridge.delivery.queue_copies import read_deliveries
 from eventbridge.event.fingerprints import fingerprints_by
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import row_vectors
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
 from eventbridge.policy.reconciliation import Fingerprints
-from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.columns import codes_of, ids_of
 

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eventbridge.delivery.queue_copies import COPY, copy_fingerprints
+from eventbridge.delivery.segments import segments
 from eventbridge.event.fingerprints import Ids, fingerprint
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
@@ -20,10 +22,8 @@ from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, Unroutabl
 from eventbridge.policy.reconciliation import Fingerprints, Reconciliation
 from eventbridge.stages.commit.fingerprints import ID_COLUMNS, add, by_target, of_pending
 from eventbridge.stages.dead_letters.batch_files import taken_ids
-from eventbridge.stages.dead_letters.queue_copies import COPY, copy_fingerprints
 from eventbridge.stages.route.budgeted_rules import candidate_events
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.deliveries import batch_deliveries
 from eventbridge.stages.settle.settlement import settlements
 from eventbridge.store.columns import codes_of, flag_column, ids_of, valid_of

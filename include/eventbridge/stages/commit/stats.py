@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pyarrow as pa
 
+from eventbridge.delivery.queue_copies import COPY
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.landed import LandedRange
@@ -18,7 +19,6 @@ from eventbridge.model.row_vectors import Rows
 from eventbridge.model.spent import Spent
 from eventbridge.model.stat import AGAIN, BOUNDS_MS, BUCKETS, EVENT_OUTCOMES, Scope, Stat, StatKey
 from eventbridge.rules import RuleSet
-from eventbridge.stages.dead_letters.queue_copies import COPY
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.settlement import settlements
 from eventbridge.store.columns import NO_TIME, codes_of, times_of

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eventbridge.delivery.segments import segments
 from eventbridge.errors import EventBridgeError
 from eventbridge.event.trace_context import TRACEPARENT, is_traceparent
 from eventbridge.model.batch import Batch
 from eventbridge.stages.runtime.instrumented import report_ended
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.deliveries import batch_deliveries
 from eventbridge.stages.settle.settlement import settlements
 from eventbridge.store.columns import column_of

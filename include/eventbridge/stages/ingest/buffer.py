@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from eventbridge.delivery.segments import is_of_streaming_task, segments
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.event_schema import TypeSample
@@ -27,7 +28,6 @@ from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 
 log = logging.getLogger(__name__)
 

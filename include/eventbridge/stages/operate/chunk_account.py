@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.delivery.segments import is_of_streaming_task, segments
 from eventbridge.errors import StoreError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
@@ -19,7 +20,6 @@ from eventbridge.model.cursor import read_number_cursors, write_name_cursor
 from eventbridge.model.spent import Spent
 from eventbridge.stages.operate.audit import find_batch
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 

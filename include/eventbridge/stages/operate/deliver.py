@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
+from eventbridge.delivery.segments import is_of_streaming_task, responses_in, segments
+from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.lane import SLOW_LANE_POOL
 from eventbridge.policy.chunking import PoolSlots
@@ -20,13 +22,11 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.guards.claims import OtherClaims
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.deferred import due_deferred_matches, plan_deferred_matches
 from eventbridge.stages.retry.plan import plan_retries, settle_stale, stale_batches
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.segments.segments import is_of_streaming_task, responses_in, segments
 from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 

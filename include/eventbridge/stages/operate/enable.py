@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.model.hold_reasons import TARGET_DISABLED
 from eventbridge.policy.breaker import pause_of
-from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.runtime import Runtime
 

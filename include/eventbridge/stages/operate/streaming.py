@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
+from eventbridge.delivery.garbage_collection import no_garbage_collection
 from eventbridge.errors import EventBridgeError, InfrastructureError, NotFoundError
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
@@ -37,7 +38,6 @@ from eventbridge.stages.operate.streaming_lease import UNBOUNDED, Bounds, Handof
 from eventbridge.stages.operate.streaming_targets import http_loop
 from eventbridge.stages.operate.streaming_turns import Key
 from eventbridge.stages.operate.streaming_waiting import in_stages, waiting_events
-from eventbridge.stages.push.garbage_collection import no_garbage_collection
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 

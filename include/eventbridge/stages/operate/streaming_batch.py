@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from eventbridge.delivery.http_loop import HttpLoop
+from eventbridge.delivery.segments import write_open_segment
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
 from eventbridge.model.fresh_event import FreshEvent
@@ -24,9 +26,7 @@ from eventbridge.stages.operate.streaming_polls import BusPolls
 from eventbridge.stages.operate.streaming_routing import StreamingRouting
 from eventbridge.stages.operate.streaming_targets import TargetQueues
 from eventbridge.stages.operate.streaming_turns import PoolTurns
-from eventbridge.stages.push.http_loop import HttpLoop
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import write_open_segment
 
 log = logging.getLogger(__name__)
 

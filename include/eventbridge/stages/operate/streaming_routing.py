@@ -9,6 +9,8 @@ from functools import partial
 
 import pyarrow as pa
 
+from eventbridge.delivery.chunk_rows import ReadPiece
+from eventbridge.delivery.outstanding import ITEM_COLUMNS
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
@@ -17,8 +19,6 @@ from eventbridge.routing.in_memory import DeliveryRow, FreshDeliveries, route_in
 from eventbridge.routing.program import route_program
 from eventbridge.rules import RuleSet
 from eventbridge.stages.operate.streaming_fit import left_to_close
-from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.outstanding import ITEM_COLUMNS
 from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.schemas import DELIVERY

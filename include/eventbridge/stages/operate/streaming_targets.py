@@ -12,20 +12,20 @@ from functools import partial
 
 import pyarrow as pa
 
+from eventbridge.delivery.admission import must_halt
+from eventbridge.delivery.chunk_rows import ReadPiece
+from eventbridge.delivery.http_loop import HttpLoop
+from eventbridge.delivery.live import LiveQueue, can_be_live
+from eventbridge.delivery.plan import ChunkRuns
+from eventbridge.delivery.rows import OutcomeRows, outcome_table
+from eventbridge.delivery.run import TargetRun
+from eventbridge.delivery.threads import Threads
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.policy.breaker import pause_of
 from eventbridge.rules import RuleSet
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.operate.streaming_turns import Key, PoolTurns
-from eventbridge.stages.push.admission import must_halt
-from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.http_loop import HttpLoop
-from eventbridge.stages.push.live import LiveQueue, can_be_live
-from eventbridge.stages.push.plan import ChunkRuns
-from eventbridge.stages.push.rows import OutcomeRows, outcome_table
-from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.http_fields import HttpFields

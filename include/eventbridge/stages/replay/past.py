@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.delivery.segments import segments
 from eventbridge.errors import ReconciliationError
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.settlement import settlements
 from eventbridge.store.parquet import read_table
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
+from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.errors import ReconciliationError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
@@ -26,7 +27,6 @@ from eventbridge.policy.hold_reason import delivery_hold_reason
 from eventbridge.policy.operational_event import of_running_late
 from eventbridge.rules import RuleSet
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.retry.chunks import RetryChunks

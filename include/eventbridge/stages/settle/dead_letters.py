@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.delivery.queue_copies import is_dead_letter
+from eventbridge.delivery.segments import segments
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.routed import UnroutableEvent
 from eventbridge.model.verdict import Verdict
 from eventbridge.stages.dead_letters.files import read_dead_letters
-from eventbridge.stages.dead_letters.queue_copies import is_dead_letter
 from eventbridge.stages.notify.publish import DeadLetterNews, publish_operational_events
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
 from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.settlement import first_settlement, records, settled_as
 from eventbridge.stages.settle.verdicts import settle
 from eventbridge.store import layout, schemas

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from eventbridge.delivery.queue_copies import read_deliveries
 from eventbridge.model import row_vectors, rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.row_vectors import Rows
-from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_CODE, column_of
 from eventbridge.store.parquet import read_table

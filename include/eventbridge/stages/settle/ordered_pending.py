@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from eventbridge.delivery.queue_copies import read_deliveries
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
@@ -22,7 +23,6 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
 from eventbridge.policy.ordering import BEHIND_ITS_KEY, BLOCKED, PLACE_COLUMNS, is_marked, on_hold_at, shard_of
 from eventbridge.rules import RuleSet
-from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.waiting import Flags, WaitingRows
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of

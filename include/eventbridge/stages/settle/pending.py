@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED, pending_copies
+from eventbridge.delivery.segments import is_of_streaming_task, segments
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
@@ -16,10 +18,8 @@ from eventbridge.policy.deadline import late_reported_before
 from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
 from eventbridge.policy.ordering import BLOCKED, delivery_on_hold_at, is_marked
 from eventbridge.rules import RuleSet
-from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, pending_copies
 from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 from eventbridge.stages.settle.ordered_pending import OrderedPending, dead_letters_nothing, release_after_progress
 from eventbridge.stages.settle.settlement import first_settlement, settled_as
 from eventbridge.stages.settle.span_pending import SpanPending

@@ -10,6 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED, is_dead_letter
+from eventbridge.delivery.responses import Responses, read_responses
+from eventbridge.delivery.segments import segments
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import PUSH_LOST, Chunk
@@ -18,11 +21,8 @@ from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RAN
 from eventbridge.model.routed import RoutedShare
 from eventbridge.model.row_vectors import Rows
 from eventbridge.policy.delivery_window import next_opening, windows_of
-from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, is_dead_letter
 from eventbridge.stages.guards.claims import begin_settlement
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.responses import Responses, read_responses
-from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.deliveries import ChunkPlaces, batch_deliveries
 from eventbridge.stages.settle.ordered_pending import dead_letters_nothing
 from eventbridge.stages.settle.settlement import publish_settlement, settlement_key

@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.delivery.queue_copies import copy_id
+from eventbridge.delivery.segments import segments
 from eventbridge.errors import NotFoundError, ReconciliationError, StoreError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model import rowset
@@ -21,9 +23,7 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.retention import is_kept
 from eventbridge.model.why import DeliveryResult, DeliveryState, EventName, Landing, Step
 from eventbridge.stages.dead_letters.files import read_dead_letters
-from eventbridge.stages.dead_letters.queue_copies import copy_id
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.why.shadows import as_shadow, failed_shadow, shadows_of
 from eventbridge.stages.why.steps import (
     attempt_step,

@@ -10,19 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from eventbridge.delivery.blocks import Block, blocks_of
+from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.by_block import BlockDeliveries
+from eventbridge.delivery.chunk_rows import ReadPiece
+from eventbridge.delivery.outstanding import ItemValues, items_of
+from eventbridge.delivery.per_delivery import SingleDeliveries
+from eventbridge.delivery.rows import OutcomeRows, outcome_table
+from eventbridge.delivery.run import RunSettings, TargetRun
+from eventbridge.delivery.token_lease import Pace
 from eventbridge.model.chunk import Piece
 from eventbridge.model.response import Response
 from eventbridge.policy.token_bucket import Lease
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.stages.push.blocks import Block, blocks_of
-from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.by_block import BlockDeliveries
-from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.outstanding import ItemValues, items_of
-from eventbridge.stages.push.per_delivery import SingleDeliveries
-from eventbridge.stages.push.rows import OutcomeRows, outcome_table
-from eventbridge.stages.push.run import RunSettings, TargetRun
-from eventbridge.stages.push.token_lease import Pace
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store import schemas
 from eventbridge.targets.protocol import Request, Target

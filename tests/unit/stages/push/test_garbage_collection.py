@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventbridge.stages.push.garbage_collection import no_garbage_collection, rare_garbage_collection
+from eventbridge.delivery.garbage_collection import no_garbage_collection, rare_garbage_collection
 
 
 @pytest.fixture(autouse=True)

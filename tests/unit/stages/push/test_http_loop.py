@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.chunk_rows import ReadPiece
+from eventbridge.delivery.http_loop import HttpLoop
+from eventbridge.delivery.live import LiveDeliveries, LiveQueue
+from eventbridge.delivery.rows import OutcomeRows
+from eventbridge.delivery.run import RunSettings, TargetRun
+from eventbridge.delivery.threads import Threads
+from eventbridge.delivery.token_lease import Pace
 from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
 from eventbridge.policy.token_bucket import Lease
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.http_loop import HttpLoop
-from eventbridge.stages.push.live import LiveDeliveries, LiveQueue
-from eventbridge.stages.push.rows import OutcomeRows
-from eventbridge.stages.push.run import RunSettings, TargetRun
-from eventbridge.stages.push.threads import Threads
-from eventbridge.stages.push.token_lease import Pace
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.access import Access
 from eventbridge.targets.credentials import Credentials

@@ -8,15 +8,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, alike_table, outcome_table
 from eventbridge.model.response import Response
-from eventbridge.stages.push.rows import (
-    OutcomeRow,
-    OutcomeRows,
-    accepted_row,
-    accepted_rows,
-    alike_table,
-    outcome_table,
-)
 from eventbridge.store import schemas
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 from unit.stages.push.test_unjudged_deliveries import items
 
+from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.per_delivery import SingleDeliveries
+from eventbridge.delivery.rows import OutcomeRows
+from eventbridge.delivery.run import RunSettings, TargetRun
+from eventbridge.delivery.runs_under_way import BegunRuns, RunsUnderWay
+from eventbridge.delivery.threads import Threads
+from eventbridge.delivery.token_lease import Pace
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.per_delivery import SingleDeliveries
-from eventbridge.stages.push.rows import OutcomeRows
-from eventbridge.stages.push.run import RunSettings, TargetRun
-from eventbridge.stages.push.runs_under_way import BegunRuns, RunsUnderWay
-from eventbridge.stages.push.threads import Threads
-from eventbridge.stages.push.token_lease import Pace
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.testing.targets import InMemoryTarget, accept
 

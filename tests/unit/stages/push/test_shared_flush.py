@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from unit.stages.push.test_by_block import Bench, blocks_of_rows, deliveries
 
-from eventbridge.stages.push.by_block import BlockDeliveries
-from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.shared_flush import SharedFlushes
-from eventbridge.stages.push.threads import Threads
+from eventbridge.delivery.by_block import BlockDeliveries
+from eventbridge.delivery.run import TargetRun
+from eventbridge.delivery.shared_flush import SharedFlushes
+from eventbridge.delivery.threads import Threads
 from eventbridge.testing.targets import InMemoryBlockTarget
 
 

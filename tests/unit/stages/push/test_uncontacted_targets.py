@@ -6,16 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 from unit.stages.push.test_unjudged_deliveries import items
 
+from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.per_delivery import SingleDeliveries
+from eventbridge.delivery.rows import OutcomeRows
+from eventbridge.delivery.run import RunSettings, TargetRun
+from eventbridge.delivery.token_lease import Pace
 from eventbridge.model.response import Response
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.policy.breaker import Count, Ended, Tally, after
 from eventbridge.policy.token_bucket import Lease
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.per_delivery import SingleDeliveries
-from eventbridge.stages.push.rows import OutcomeRows
-from eventbridge.stages.push.run import RunSettings, TargetRun
-from eventbridge.stages.push.token_lease import Pace
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from eventbridge.delivery.chunk_rows import ReadPiece, without_final_outcome
+from eventbridge.delivery.responses import Responses, read_responses
 from eventbridge.model.chunk import Piece
-from eventbridge.stages.push.chunk_rows import ReadPiece, without_final_outcome
-from eventbridge.stages.segments.responses import Responses, read_responses
 from eventbridge.store import schemas
 from eventbridge.store.parquet import write_table
 from eventbridge.testing.store import InMemoryStore

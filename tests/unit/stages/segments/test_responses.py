@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from eventbridge.delivery.responses import read_responses
 from eventbridge.event.ids import delivery_id
 from eventbridge.model.outcome import STATUS_RANK
-from eventbridge.stages.segments.responses import read_responses
 from eventbridge.store import schemas
 from eventbridge.store.columns import ids_of
 from eventbridge.store.parquet import write_table

@@ -12,6 +12,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from eventbridge.delivery.admission_gate import RequestFeed
+from eventbridge.delivery.flush import flush, not_flushed
+from eventbridge.delivery.ordered_backlog import open_deliveries
+from eventbridge.delivery.ordered_item import OrderedItem, Shard
+from eventbridge.delivery.pauses import note_pause
+from eventbridge.delivery.rows import unsent_row
+from eventbridge.delivery.run import Send, TargetRun
+from eventbridge.delivery.steps import Sleep, Steps
 from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.policy.deadline import in_time, missed
@@ -27,14 +35,6 @@ from eventbridge.policy.ordering import (
     lease_until,
 )
 from eventbridge.policy.response_to_outcome import expired, is_failure, pause_asked, too_early
-from eventbridge.stages.push.admission_gate import RequestFeed
-from eventbridge.stages.push.flush import flush, not_flushed
-from eventbridge.stages.push.ordered_backlog import open_deliveries
-from eventbridge.stages.push.ordered_item import OrderedItem, Shard
-from eventbridge.stages.push.pauses import note_pause
-from eventbridge.stages.push.rows import unsent_row
-from eventbridge.stages.push.run import Send, TargetRun
-from eventbridge.stages.push.steps import Sleep, Steps
 from eventbridge.targets.steps import BlockingCall
 
 #: How long a push waits for its next retry with nothing else to do, and how often it checks meanwhile.

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.steps import OwnThread, SharedFlush, Sleep, Steps, run_to_completion
-from eventbridge.stages.push.threads import Threads
+from eventbridge.delivery.run import TargetRun
+from eventbridge.delivery.steps import OwnThread, SharedFlush, Sleep, Steps, run_to_completion
+from eventbridge.delivery.threads import Threads
 from eventbridge.targets.http_engine import HttpEngine, TransferSlot, engine_of_push
 from eventbridge.targets.multi import HasFileno
 from eventbridge.targets.steps import BlockingCall

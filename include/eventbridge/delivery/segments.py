@@ -10,12 +10,12 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.delivery.responses import Responses, read_responses
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.outcome import StatusName
 from eventbridge.model.partition import Partition
 from eventbridge.model.spent import Spent
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.responses import Responses, read_responses
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.outstanding import Item
+from eventbridge.delivery.rows import OutcomeRows, unsent_row
+from eventbridge.delivery.token_lease import Pace
 from eventbridge.model.outcome import TARGET_PAUSED, RetryAt
-from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.outstanding import Item
-from eventbridge.stages.push.rows import OutcomeRows, unsent_row
-from eventbridge.stages.push.token_lease import Pace
 
 
 def note_pause(until: datetime | None, pace: Pace, breaker: RunBreaker, now: datetime) -> bool:

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eventbridge.delivery.outstanding import ITEM_COLUMNS, ItemValues
+from eventbridge.delivery.queue_copies import read_deliveries
+from eventbridge.delivery.responses import Responses
+from eventbridge.delivery.segments import BestOutcome, best_outcomes
 from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
-from eventbridge.stages.dead_letters.queue_copies import read_deliveries
-from eventbridge.stages.push.outstanding import ITEM_COLUMNS, ItemValues
-from eventbridge.stages.segments.responses import Responses
-from eventbridge.stages.segments.segments import BestOutcome, best_outcomes
 from eventbridge.store.columns import codes_of, ids_of
 from eventbridge.store.protocol import Store
 

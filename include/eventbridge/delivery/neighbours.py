@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from eventbridge.delivery.run import TargetRun
+from eventbridge.delivery.runs_under_way import BegunRuns, RunsUnderWay
 from eventbridge.model.batch import Batch
-from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.runs_under_way import BegunRuns, RunsUnderWay
 from eventbridge.stages.runtime.runtime import Runtime
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from eventbridge.stages.push.blocks import Block, blocks_of
-from eventbridge.stages.push.by_block import BlockDeliveries
-from eventbridge.stages.push.live import LiveQueue
-from eventbridge.stages.push.run import SLEEP_SECONDS, Send, TargetRun
-from eventbridge.stages.push.steps import Sleep, Steps
+from eventbridge.delivery.blocks import Block, blocks_of
+from eventbridge.delivery.by_block import BlockDeliveries
+from eventbridge.delivery.live import LiveQueue
+from eventbridge.delivery.run import SLEEP_SECONDS, Send, TargetRun
+from eventbridge.delivery.steps import Sleep, Steps
 
 #: Idle time after which a run, and its thread, ends.
 _IDLE: Final = timedelta(seconds=2)

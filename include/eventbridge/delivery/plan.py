@@ -8,6 +8,23 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
+from eventbridge.delivery.admission import admission, must_wind_down
+from eventbridge.delivery.blocks import Block, blocks_of
+from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.by_block import BlockDeliveries
+from eventbridge.delivery.by_span import Span, SpanDeliveries, spans_of
+from eventbridge.delivery.chunk_rows import ReadPiece
+from eventbridge.delivery.connections import SharedConnections
+from eventbridge.delivery.deferral import defer_early
+from eventbridge.delivery.live import LiveDeliveries, LiveQueue
+from eventbridge.delivery.live_blocks import LiveBlocks
+from eventbridge.delivery.ordered_chunk import ordered_deliveries
+from eventbridge.delivery.outstanding import Item, items_of
+from eventbridge.delivery.per_delivery import SingleDeliveries
+from eventbridge.delivery.rows import OutcomeRows, unsent_row
+from eventbridge.delivery.run import RunSettings, TargetRun
+from eventbridge.delivery.segments import BestOutcome
+from eventbridge.delivery.token_lease import Pace, Pause
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.outcome import DeadLettered
@@ -20,25 +37,8 @@ from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.types import TARGET_TYPES
-from eventbridge.stages.push.admission import admission, must_wind_down
-from eventbridge.stages.push.blocks import Block, blocks_of
-from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.by_block import BlockDeliveries
-from eventbridge.stages.push.by_span import Span, SpanDeliveries, spans_of
-from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.connections import SharedConnections
-from eventbridge.stages.push.deferral import defer_early
-from eventbridge.stages.push.live import LiveDeliveries, LiveQueue
-from eventbridge.stages.push.live_blocks import LiveBlocks
-from eventbridge.stages.push.ordered_chunk import ordered_deliveries
-from eventbridge.stages.push.outstanding import Item, items_of
-from eventbridge.stages.push.per_delivery import SingleDeliveries
-from eventbridge.stages.push.rows import OutcomeRows, unsent_row
-from eventbridge.stages.push.run import RunSettings, TargetRun
-from eventbridge.stages.push.token_lease import Pace, Pause
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.segments.segments import BestOutcome
 from eventbridge.targets.http_fields import HttpFields
 
 

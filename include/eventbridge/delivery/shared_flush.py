@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Hashable
 from functools import partial
 
-from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.steps import SharedFlush, Steps, run_to_completion
-from eventbridge.stages.push.threads import Job
+from eventbridge.delivery.run import TargetRun
+from eventbridge.delivery.steps import SharedFlush, Steps, run_to_completion
+from eventbridge.delivery.threads import Job
 
 #: Maximum targets that are flushed together; each keeps a file open meanwhile.
 _TOGETHER = 128

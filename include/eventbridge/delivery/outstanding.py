@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from eventbridge.delivery.segments import BestOutcome
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Piece
 from eventbridge.policy.deadline import deadline_of
 from eventbridge.policy.response_to_outcome import age_begins
-from eventbridge.stages.segments.segments import BestOutcome
 from eventbridge.targets.protocol import Request
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from eventbridge.delivery.outstanding import Item
 from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
-from eventbridge.stages.push.outstanding import Item
 from eventbridge.store import schemas
 
 _NOTHING = (None, None, None)

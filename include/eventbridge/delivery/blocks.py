@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.delivery.chunk_rows import ReadPiece
+from eventbridge.delivery.outstanding import ITEM_COLUMNS, Item, ItemValues, items_of
 from eventbridge.model.chunk import Piece
-from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.outstanding import ITEM_COLUMNS, Item, ItemValues, items_of
 
 #: Fewer rows are read as Python values, which the pieces of one file share: an Arrow call takes as long as a few rows.
 _FEW = 16

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from eventbridge.delivery.outstanding import Item
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place
 from eventbridge.rules import Target as TargetRule
-from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.runtime.runtime import Runtime
 
 _NOWHERE = Place(Partition("", "", 0), 0)

@@ -13,6 +13,22 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from eventbridge.delivery.admission import must_halt, must_wind_down
+from eventbridge.delivery.chunk_rows import read_pieces, without_final_outcome
+from eventbridge.delivery.garbage_collection import rare_garbage_collection
+from eventbridge.delivery.http_loop import HttpLoop
+from eventbridge.delivery.last_responses import NOTICE_SECONDS, LastResponses
+from eventbridge.delivery.neighbours import Neighbours
+from eventbridge.delivery.outstanding import TargetReport
+from eventbridge.delivery.plan import ChunkRuns
+from eventbridge.delivery.push_stop import PushStop
+from eventbridge.delivery.responses import Responses
+from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, outcome_table
+from eventbridge.delivery.run import TargetRun
+from eventbridge.delivery.runs_under_way import RunsUnderWay
+from eventbridge.delivery.segments import BestOutcome, is_of_streaming_task, responses_in, segments, write_segment
+from eventbridge.delivery.shared_flush import SharedFlushes
+from eventbridge.delivery.threads import Threads
 from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
@@ -21,31 +37,9 @@ from eventbridge.model.target_state import TargetStatus
 from eventbridge.policy.breaker import pause_of
 from eventbridge.stages.guards.claims import claim, keeping
 from eventbridge.stages.notify.publish import publish_operational_events
-from eventbridge.stages.push.admission import must_halt, must_wind_down
-from eventbridge.stages.push.chunk_rows import read_pieces, without_final_outcome
-from eventbridge.stages.push.garbage_collection import rare_garbage_collection
-from eventbridge.stages.push.http_loop import HttpLoop
-from eventbridge.stages.push.last_responses import NOTICE_SECONDS, LastResponses
-from eventbridge.stages.push.neighbours import Neighbours
-from eventbridge.stages.push.outstanding import TargetReport
-from eventbridge.stages.push.plan import ChunkRuns
-from eventbridge.stages.push.push_stop import PushStop
-from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, outcome_table
-from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.runs_under_way import RunsUnderWay
-from eventbridge.stages.push.shared_flush import SharedFlushes
-from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.runtime.instrumented import instrumented, report_ended
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.segments.responses import Responses
-from eventbridge.stages.segments.segments import (
-    BestOutcome,
-    is_of_streaming_task,
-    responses_in,
-    segments,
-    write_segment,
-)
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
 #: Maximum targets of one chunk that block a thread and are delivered to at a time; the others wait.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from eventbridge.stages.push.run import TargetRun
+from eventbridge.delivery.run import TargetRun
 
 
 class BegunRuns:

@@ -14,19 +14,19 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.delivery.chunk_rows import ReadPiece
+from eventbridge.delivery.flush import flush, not_flushed
+from eventbridge.delivery.pauses import note_pause
+from eventbridge.delivery.queue_copies import is_dead_letter
+from eventbridge.delivery.rows import alike_row, alike_table
+from eventbridge.delivery.run import Send, TargetRun
+from eventbridge.delivery.segments import BestOutcome
+from eventbridge.delivery.steps import Steps
 from eventbridge.event.ids import batch_time
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.policy.response_to_outcome import decide, expired, is_failure, pause_asked, too_early
-from eventbridge.stages.dead_letters.queue_copies import is_dead_letter
-from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.flush import flush, not_flushed
-from eventbridge.stages.push.pauses import note_pause
-from eventbridge.stages.push.rows import alike_row, alike_table
-from eventbridge.stages.push.run import Send, TargetRun
-from eventbridge.stages.push.steps import Steps
-from eventbridge.stages.segments.segments import BestOutcome
 from eventbridge.store import layout
 from eventbridge.targets.protocol import DeliverySpan, SpanTarget
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from eventbridge.stages.push.run import TargetRun
+from eventbridge.delivery.run import TargetRun
 from eventbridge.stages.runtime.stop import Stop
 
 #: How long a push that stops waiting, or fails, gives the threads of its targets to notice.

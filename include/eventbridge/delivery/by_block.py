@@ -7,15 +7,15 @@ from contextlib import closing
 
 import pyarrow as pa
 
+from eventbridge.delivery.blocks import Block
+from eventbridge.delivery.flush import flush_in_turn, must_flush, not_flushed
+from eventbridge.delivery.per_delivery import Rounds
+from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, alike_table
+from eventbridge.delivery.run import Send, TargetRun
+from eventbridge.delivery.steps import Steps
 from eventbridge.model.chunk import Piece
 from eventbridge.model.response import Response
 from eventbridge.policy.response_to_outcome import expired
-from eventbridge.stages.push.blocks import Block
-from eventbridge.stages.push.flush import flush_in_turn, must_flush, not_flushed
-from eventbridge.stages.push.per_delivery import Rounds
-from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, alike_table
-from eventbridge.stages.push.run import Send, TargetRun
-from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.protocol import BlockTarget, Target, takes_blocks
 
 #: Fewer rows are cheaper one by one: a table costs as much as some fifty rows.

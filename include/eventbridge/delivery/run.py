@@ -9,6 +9,13 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.jitter import RetryJitter
+from eventbridge.delivery.outstanding import Item, TargetReport
+from eventbridge.delivery.progress import Progress
+from eventbridge.delivery.rows import OutcomeRows, outcome_row, unsent_row
+from eventbridge.delivery.steps import OWN_THREAD, Steps, run_to_completion
+from eventbridge.delivery.token_lease import Pace, Pause
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.policy.breaker import Ended, Tally
@@ -17,20 +24,13 @@ from eventbridge.policy.response_time import last_start, slow_after
 from eventbridge.policy.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.rules.window import DeliverBetween
-from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.jitter import RetryJitter
-from eventbridge.stages.push.outstanding import Item, TargetReport
-from eventbridge.stages.push.progress import Progress
-from eventbridge.stages.push.rows import OutcomeRows, outcome_row, unsent_row
-from eventbridge.stages.push.steps import OWN_THREAD, Steps, run_to_completion
-from eventbridge.stages.push.token_lease import Pace, Pause
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.http_engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.steps import BlockingCall, Step, is_multiplexed
 
 if TYPE_CHECKING:
-    from eventbridge.stages.push.live import LiveQueue
+    from eventbridge.delivery.live import LiveQueue
 
 #: Longest sleep of a run that waits for a due retry, if nothing wakes it.
 SLEEP_SECONDS = 0.2

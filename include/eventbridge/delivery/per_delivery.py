@@ -7,17 +7,17 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from time import monotonic
 
+from eventbridge.delivery import run as runs
+from eventbridge.delivery.admission_gate import RequestFeed
+from eventbridge.delivery.flush import flush, must_flush, not_flushed
+from eventbridge.delivery.outstanding import Item
+from eventbridge.delivery.pauses import defer_paused, note_pause
+from eventbridge.delivery.run import Send, TargetRun
+from eventbridge.delivery.steps import Steps
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, RetryAt
 from eventbridge.model.response import Response
 from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired, is_failure, pause_asked
-from eventbridge.stages.push import run as runs
-from eventbridge.stages.push.admission_gate import RequestFeed
-from eventbridge.stages.push.flush import flush, must_flush, not_flushed
-from eventbridge.stages.push.outstanding import Item
-from eventbridge.stages.push.pauses import defer_paused, note_pause
-from eventbridge.stages.push.run import Send, TargetRun
-from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.steps import BlockingCall
 

@@ -11,16 +11,16 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 
+from eventbridge.delivery.chunk_rows import ReadPiece
+from eventbridge.delivery.flush import must_flush
+from eventbridge.delivery.outstanding import Item, items_of
+from eventbridge.delivery.per_delivery import Rounds
+from eventbridge.delivery.run import Send, TargetRun
+from eventbridge.delivery.steps import Steps
 from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.types import TARGET_TYPES
-from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.flush import must_flush
-from eventbridge.stages.push.outstanding import Item, items_of
-from eventbridge.stages.push.per_delivery import Rounds
-from eventbridge.stages.push.run import Send, TargetRun
-from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import is_multiplexed

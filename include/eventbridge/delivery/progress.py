@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator
 from datetime import datetime
 
-from eventbridge.stages.push.steps import Sleep
+from eventbridge.delivery.steps import Sleep
 
 
 class Progress:

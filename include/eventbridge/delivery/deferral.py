@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from eventbridge.delivery.outstanding import Item
+from eventbridge.delivery.rows import OutcomeRows, unsent_row
 from eventbridge.policy.deadline import in_time
 from eventbridge.policy.response_to_outcome import too_early
 from eventbridge.rules.window import DeliverBetween
-from eventbridge.stages.push.outstanding import Item
-from eventbridge.stages.push.rows import OutcomeRows, unsent_row
 
 
 def defer_early(

@@ -7,6 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from eventbridge.delivery.ordered_item import OrderedItem, Shard
+from eventbridge.delivery.ordered_rounds import OrderedRounds
+from eventbridge.delivery.outstanding import request_of
+from eventbridge.delivery.run import Send, TargetRun
+from eventbridge.delivery.segments import BestOutcome
+from eventbridge.delivery.steps import Steps
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.pending import PendingDeliveries
@@ -14,13 +20,7 @@ from eventbridge.policy.deadline import deadline_of
 from eventbridge.policy.ordering import BLOCKED, DEFERRED_MATCH_FIRST, PLACE_COLUMNS, is_marked, place_of, shard_of
 from eventbridge.policy.response_to_outcome import age_begins
 from eventbridge.rules import Target as TargetRule
-from eventbridge.stages.push.ordered_item import OrderedItem, Shard
-from eventbridge.stages.push.ordered_rounds import OrderedRounds
-from eventbridge.stages.push.outstanding import request_of
-from eventbridge.stages.push.run import Send, TargetRun
-from eventbridge.stages.push.steps import Steps
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import BestOutcome
 from eventbridge.store.parquet import read_rows
 
 _COLUMNS = [
