@@ -18,10 +18,10 @@ from benchmarks.bench_site import RUNNER, Cost, Site, measured, push_all, settle
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.route.stage import route
 
 #: From settlement to commit a delivery may cost so many microseconds of CPU.
 SETTLE_GOAL = 2.0

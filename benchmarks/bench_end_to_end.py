@@ -26,6 +26,8 @@ from benchmarks.bench_site import BUS, Cost, event, measured, site
 from benchmarks.bench_sources import BROKERS, Broker, land
 from demo.places import RUN_FOLDER, DemoError, new_places, product_settings
 from demo.services import Services, orphaned_groups
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
 
@@ -34,8 +36,6 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.sources.protocol import Publisher
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.runtime.runtime import Runtime
 
 #: Events that go in, a second, from the first batch's plan to the last commit.
 GOAL = 40_000

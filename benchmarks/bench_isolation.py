@@ -29,20 +29,20 @@ from benchmarks.bench_site import BUS, RUNNER, Site, event, site
 from benchmarks.bench_streaming_airflow import airflow
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
 from benchmarks.push_memory import memory_is_flat
+from eventbridge.pipeline.operate.streaming import deliver_streaming
+from eventbridge.pipeline.operate.streaming_lease import Bounds
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
 from eventbridge.airflow.names import RETRIES
 from eventbridge.airflow.watch import Watch
 from eventbridge.niceness import NICENESS
+from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
+from eventbridge.pipeline.settle.settlement import settled_as
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
-from eventbridge.stages.operate.streaming import deliver_streaming
-from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.settlement import settled_as
 
 _RULES = 10
 _RETRY_RUNS = 4

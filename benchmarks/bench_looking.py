@@ -19,8 +19,8 @@ from benchmarks.bench_site import RUNNER, Site, site
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate.deliver import deliver_until_idle
 
 #: CPU time of a command, as a multiple of the libraries' import.
 GOAL: Final = 3.0

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
-from eventbridge.stages.settle.settlement import settled_as
+from eventbridge.pipeline.settle.settlement import settled_as
 
 #: With the most rules a delivery may cost so many times the CPU that it costs with the fewest.
 CPU_GOALS = {"http": 3.0, "file": 15.0}

@@ -24,6 +24,8 @@ from datetime import datetime, timedelta
 from benchmarks.bench_drain import drain
 from benchmarks.bench_site import RUNNER, measured, site
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
@@ -33,13 +35,11 @@ from eventbridge.delivery.rows import OutcomeRow, outcome_table
 from eventbridge.delivery.segments import write_segment
 from eventbridge.model import rowset
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.deliver import deliver_retries
-from eventbridge.stages.retry.plan import plan_retries
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import pending_rows, schedule_retries
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_retries
+from eventbridge.pipeline.retry.plan import plan_retries
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import pending_rows, schedule_retries
 from eventbridge.store.parquet import read_rows, read_table
 
 #: Seconds late at p99, from due to the first attempt of the chunk.

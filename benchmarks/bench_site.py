@@ -23,21 +23,21 @@ from pathlib import Path
 from typing import Any
 
 import pandas  # noqa: F401  # pyarrow imports it at its first table; tasks of Airflow are forked with it
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.delivery.stage import push
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.ingest import pace
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.ingest import pace
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.receiver import ADDRESSES
 
 RUNNER = "bench"

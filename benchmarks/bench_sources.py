@@ -25,10 +25,10 @@ from rich.table import Table
 from services import rocketmq
 from services.kafka import Kafka, make_topics
 
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.spark.land import ConnectLander
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
 
 #: Landing reaches so many events a CPU-second, or the share of reading alone.
 GOALS = {"kafka": 80_000, "rocketmq": 60_000}

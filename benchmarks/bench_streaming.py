@@ -27,16 +27,16 @@ from typing import Any
 import psutil
 from benchmarks.bench_site import RUNNER, Site, event, site
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle
+from eventbridge.pipeline.settle.settlement import settled_as
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.settlement import settled_as
 
 _SIZE = 510
 _DAY = 86_400.0

@@ -20,11 +20,11 @@ from benchmarks.bench_streaming import Found, Load, cpu_seconds, deliveries, fou
 from benchmarks.compiled_receiver import CompiledReceiver
 from demo.places import new_places, product_settings
 from demo.services import Services
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.receiver import ADDRESSES
 
 #: How long the first run of a runner may take, and its last batch.

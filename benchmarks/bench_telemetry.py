@@ -20,15 +20,15 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from benchmarks.bench_site import Site, measured, push_of, settle_before_commit, site
+from eventbridge.pipeline.runtime.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.telemetry.selection import telemetry_from_environment
 
 #: What route and push may cost more with traces at 1 %, median of the pairs.

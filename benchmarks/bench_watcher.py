@@ -17,15 +17,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from benchmarks.bench_site import measured, site
+from eventbridge.pipeline.runtime.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
 
 from eventbridge.airflow.watch import Watch
 from eventbridge.model.pending import PendingDeliveries
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import pending_rows
 from eventbridge.policy.breaker import Count, Tally
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import pending_rows
 
 #: With everything due a look may cost at most so many times as with nothing due, and so many ms more.
 COST_GOAL, COST_SLACK_MS = 2.0, 1.0

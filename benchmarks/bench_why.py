@@ -20,13 +20,13 @@ from typing import Any, Final
 import pyarrow as pa
 from benchmarks.archive import archive_batch, record
 from benchmarks.bench_site import RUNNER, Site, event, site
+from eventbridge.pipeline.upkeep.event_index import index_events
+from eventbridge.pipeline.upkeep.run import Run
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.upkeep.event_index import index_events
-from eventbridge.stages.upkeep.run import Run
 from eventbridge.store.schemas import BUFFER
 
 #: Seconds that a question may take, over 30 days of 1,000,000 events.

@@ -7,14 +7,14 @@ from contextlib import closing
 
 from benchmarks.bench_site import RUNNER, Site, measured, push_all, site
 from benchmarks.compiled_receiver import CompiledReceiver
+from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.deliver import deliver_retries
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_retries
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 
 #: Memory of push counts as flat up to this.
 _FLAT = 1.1

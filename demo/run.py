@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from types import FrameType
 
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from demo.airflow import Airflow
 from demo.flights import publish_flights
 from demo.places import RECEIVER_PORT, ROOT, RUN_FOLDER, DemoError, new_places, options, product_settings
@@ -22,8 +25,6 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.rules import load_rules
 from eventbridge.sources.protocol import Publisher
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.runtime.runtime import Runtime
 
 #: Flights per second: slow enough that the DAGs run while flights are published.
 PER_SECOND = 2_000.0

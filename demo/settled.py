@@ -7,11 +7,12 @@ import sys
 import time
 from contextlib import closing
 
+from eventbridge.pipeline.operate.status import status
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
-from eventbridge.stages.operate.status import status
-from eventbridge.stages.runtime.runtime import Runtime
 
 _PATIENCE_SECONDS = 120.0
 _LOOK_SECONDS = 0.2

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from eventbridge.pipeline.operate.audit import Audit
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.delivery.segments import segments
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.verdict import Verdict
-from eventbridge.stages.operate.audit import Audit
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.settlement import read_verdicts
+from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.store.parquet import read_table
 
 

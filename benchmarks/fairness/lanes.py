@@ -14,21 +14,21 @@ from typing import Final
 from benchmarks.bench_site import BUS, Site, site
 from benchmarks.compiled_receiver import CompiledReceiver
 from benchmarks.fairness.executor import Executor
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.airflow.pools import SHARED_POOLS
 from eventbridge.delivery.stage import push
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.retry.plan import plan_retries, settle_stale
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.pipeline.settle.settlement import settled_as
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.retry.plan import plan_retries, settle_stale
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
-from eventbridge.stages.settle.settlement import settled_as
 
 #: Push slots of all pools together, as many as `make demo` has; high offers three times what fills them.
 SLOTS: Final = 8

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from benchmarks.match.kernel import Pass
 
 from eventbridge.model.batch import BatchFile
+from eventbridge.pipeline.route.stage import slices_of
 from eventbridge.routing.job import JobTasks, RouteJob, Slice
 from eventbridge.routing.slice import route_slice
 from eventbridge.rules import Bus, Rule, RuleSet, Transform
-from eventbridge.stages.route.stage import slices_of
 from eventbridge.store import layout
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import write_table

@@ -9,6 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from eventbridge.pipeline.operate.audit import Audit
+from eventbridge.pipeline.operate.status import status
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from demo import proof
 from demo.airflow import Airflow
 from demo.places import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, copy_rules, new_signing_secret
@@ -16,9 +20,6 @@ from demo.production.supervisor import Supervisor
 from demo.progress import Progress
 from demo.proof import PrintLine
 from eventbridge.rules import load_rules
-from eventbridge.stages.operate.audit import Audit
-from eventbridge.stages.operate.status import status
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 _BATCHES: Final = 1_000_000

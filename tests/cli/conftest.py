@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.cli import main
 from eventbridge.cli.deliver import SOON_SECONDS
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.pipeline.deliver import Idle, deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate.deliver import Idle, deliver_until_idle
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 RULES = """

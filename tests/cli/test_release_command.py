@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SparkError
+from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.runtime.runtime import Runtime
 
 COSTLY = """
   costly:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from end_to_end.running import RunningEnvironment
 
-from eventbridge.stages.settle.settlement import settled_as
+from eventbridge.pipeline.settle.settlement import settled_as
 
 pytestmark = pytest.mark.timeout(900)
 

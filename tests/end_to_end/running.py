@@ -17,14 +17,14 @@ from demo.receipts import compare, read_record
 from demo.services import Services
 from demo.settled import unsettled
 from demo.tally import tally
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import EventBridgeError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.fields import EmbeddedFields
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.runtime.runtime import Runtime
 
 #: The longest wait for a condition on a busy machine.
 PATIENCE_SECONDS = 120.0

@@ -18,12 +18,11 @@ import httpx
 import pytest
 from end_to_end.looks import earlier, run_state, takes
 from end_to_end.running import QUOTA, RunningEnvironment
+from eventbridge.pipeline.operate.status import status
+from eventbridge.pipeline.replay.plan import begin_replay
+from eventbridge.pipeline.replay.request import WrittenReplayRequest
+from eventbridge.pipeline.replay.survey import survey
 from stages.delivering import operational_events
-
-from eventbridge.stages.operate.status import status
-from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.request import WrittenReplayRequest
-from eventbridge.stages.replay.survey import survey
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -16,14 +16,14 @@ from end_to_end.looks import delivering, responded, run_state, takes
 from end_to_end.mortal import MortalServer
 from end_to_end.running import RunningEnvironment, delivery_of, source_of
 from end_to_end.secrets import airflow_logs, written_secrets
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.redrive.marks import Marks
 
 from eventbridge.airflow.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.niceness import NICENESS
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.redrive.marks import Marks
 from eventbridge.testing.messages import messages_of
 
 pytestmark = pytest.mark.timeout(900)  # Airflow takes a minute or two to start, and each failure takes time

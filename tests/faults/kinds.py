@@ -13,6 +13,18 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
 
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate import streaming_handover, streaming_lease
+from eventbridge.pipeline.operate.committer import reconcile
+from eventbridge.pipeline.operate.release import release_rule
+from eventbridge.pipeline.operate.repair import repair_batch
+from eventbridge.pipeline.operate.streaming import StreamingSummary, deliver_streaming
+from eventbridge.pipeline.operate.streaming_lease import Bounds
+from eventbridge.pipeline.redrive.plan import begin_redrive, plan_redrive
+from eventbridge.pipeline.replay.plan import begin_replay, plan_replay
+from eventbridge.pipeline.replay.request import WrittenReplayRequest
+from eventbridge.pipeline.runtime.stop import Stop
+from eventbridge.pipeline.upkeep.maintain import maintain
 from faults.world import BUDGETED_RULE, MOVED_RUNNER, RUNNER, Clock, World, move_rule
 
 from eventbridge import fault_points
@@ -21,27 +33,15 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import BatchKind
 from eventbridge.model.redrive import Redrive
 from eventbridge.model.replay import Replay
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate import streaming_handover, streaming_lease
-from eventbridge.stages.operate.committer import reconcile
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.operate.repair import repair_batch
-from eventbridge.stages.operate.streaming import StreamingSummary, deliver_streaming
-from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
-from eventbridge.stages.replay.plan import begin_replay, plan_replay
-from eventbridge.stages.replay.request import WrittenReplayRequest
-from eventbridge.stages.retry.deferred import plan_deferred_matches
-from eventbridge.stages.retry.plan import plan_retries
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
-from eventbridge.stages.upkeep.maintain import maintain
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.retry.deferred import plan_deferred_matches
+from eventbridge.pipeline.retry.plan import plan_retries
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.store import layout
 
 #: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event

@@ -20,22 +20,22 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it at its first table
 import pyarrow.parquet  # noqa: F401
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.delivery.stage import push
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.retry.plan import plan_retries
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.retry.plan import plan_retries
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 
 RUNNER = "orders"
 CUSTOMERS = "ab"

@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from eventbridge.pipeline.dead_letters.reader import letters
+from eventbridge.pipeline.operate import streaming, streaming_targets
+from eventbridge.pipeline.operate.audit import Audit, audit
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.operate.deliver_replay import deliver_replay
+from eventbridge.pipeline.operate.metrics import reconciliation_difference
+from eventbridge.pipeline.redrive.marks import Marks
+from eventbridge.pipeline.replay.account import account_of
+from eventbridge.pipeline.upkeep.maintain import maintain
+from eventbridge.pipeline.why.explain import why
 from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair, run_streaming_task
 from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
 from eventbridge.delivery import stage as push_stage
-from eventbridge.stages.dead_letters.reader import letters
-from eventbridge.stages.operate import streaming, streaming_targets
-from eventbridge.stages.operate.audit import Audit, audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.deliver_replay import deliver_replay
-from eventbridge.stages.operate.metrics import reconciliation_difference
-from eventbridge.stages.redrive.marks import Marks
-from eventbridge.stages.replay.account import account_of
-from eventbridge.stages.upkeep.maintain import maintain
-from eventbridge.stages.why.explain import why
+from eventbridge.pipeline.deliver import deliver_until_idle
 
 #: What stats and reconciliation call the same.
 OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}

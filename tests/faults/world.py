@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eventbridge.pipeline.runtime.inbox import Inbox
+from eventbridge.pipeline.runtime.runtime import Runtime
 from faults.queue_file import QueueFile
 
 from eventbridge.config.connection import connections_from_environment
@@ -26,8 +28,6 @@ from eventbridge.routing.job import Router
 from eventbridge.rules import Bus, RuleSet, load_rules
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.runtime.inbox import Inbox
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.poison import route_with_poison
 from eventbridge.testing.receiver import ADDRESSES
 

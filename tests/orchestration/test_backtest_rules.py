@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.execution_time.context import set_current_context
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.airflow import spark
 from eventbridge.airflow.plain_failure import PlainFailure
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.pipeline.deliver import push_and_settle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.deliver import push_and_settle
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.open import open_store
 
 DAGS = Path(__file__).parents[2] / "dags"

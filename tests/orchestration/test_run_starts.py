@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 from orchestration.fake_airflow import serving
 
 from eventbridge.airflow.names import runner_subject
@@ -28,7 +29,6 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.rules.model import Bus
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.runtime.runtime import Runtime
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from eventbridge.pipeline.operate.heartbeat import standing_still
 from orchestration.dag_files import DAGS
 
 from eventbridge.airflow.dags.send_heartbeat import send_heartbeat
@@ -19,7 +20,6 @@ from eventbridge.airflow.plain_failure import PlainFailure
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
 from eventbridge.model.metric import Family, Sample
-from eventbridge.stages.operate.heartbeat import standing_still
 from eventbridge.testing.receiver import Receiver
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.airflow.spark import APPLICATION, open_router
 from eventbridge.config.connection import connections_from_environment
@@ -16,7 +17,6 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.submit import SubmitRouter
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from eventbridge.pipeline.redrive.plan import RedrivePlan
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.airflow import names, pools
 from eventbridge.airflow.connections import airflow_connection
@@ -39,8 +41,6 @@ from eventbridge.errors import ConnectionUnusable, LedgerError, ReconciliationEr
 from eventbridge.model import lane
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.niceness import NICENESS
-from eventbridge.stages.redrive.plan import RedrivePlan
-from eventbridge.stages.runtime.stop import Stop
 
 ROOT = Path(__file__).parents[2]
 

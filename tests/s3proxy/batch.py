@@ -16,25 +16,25 @@ from typing import Any, TypeVar
 from urllib.request import urlopen
 
 from benchmarks.bench_site import RUNNER, Site, event, site
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.redrive.plan import begin_redrive, plan_redrive
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 from s3proxy.forward import Forward
 
 from eventbridge.delivery.stage import push
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import next_due_at
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.retry.plan import plan_retries
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import next_due_at
-from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
-from eventbridge.stages.retry.plan import plan_retries
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.s3 import S3Server
 

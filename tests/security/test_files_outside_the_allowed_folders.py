@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.check_rules import checked_folder
 from unit.loopback import later, now
 
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SettingsError, UserError
 from eventbridge.model.response import Response
 from eventbridge.rules.address import path_error
-from eventbridge.stages.operate.check_rules import checked_folder
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request

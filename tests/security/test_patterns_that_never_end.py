@@ -15,6 +15,7 @@ import httpx
 import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
+from eventbridge.pipeline.operate.try_pattern import MOST_TOLD
 
 from eventbridge.api.costly_calls import MOST_RUNNING
 from eventbridge.cancelling import TimeSpent, time_limit
@@ -22,7 +23,6 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.matching.explain import check_each, explain
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.rules.bounds import MOST_BYTES, MOST_VALUES
-from eventbridge.stages.operate.try_pattern import MOST_TOLD
 
 #: Long enough for a busy machine, and far less than the endless pattern takes.
 SOON = 20.0

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.try_target import check_target, send_event
+from eventbridge.pipeline.runtime.runtime import Runtime
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.clients.kafka.settings import client_settings as kafka_settings
@@ -20,8 +22,6 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.model.response import Response
 from eventbridge.rules.model import queue_of
-from eventbridge.stages.operate.try_target import check_target, send_event
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request

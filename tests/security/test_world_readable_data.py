@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 from unit.loopback import now
 
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.file import FileStore
 
 RULES = """

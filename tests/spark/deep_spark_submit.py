@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 from spark.local_submit import LocalSubmit
 from spark.sql_place import SUBJECT, Place, waiting
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.spark.submit import SubmitRouter
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.runtime.runtime import Runtime
 
 APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
 

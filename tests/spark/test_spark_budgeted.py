@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.rules import RuleSet, Transform
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.testing.poison import POISONED, route_with_poison
 
 RULES = """

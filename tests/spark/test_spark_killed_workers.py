@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from msgspec import structs
 from spark.own_server import own_server
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.pipeline.deliver import push_and_settle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import job_of, route, slices_of
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.spark.route import ConnectRouter
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import push_and_settle
-from eventbridge.stages.route.stage import job_of, route, slices_of
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.poison import FATAL_ONCE, mark_of, route_with_poison
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 from services.brokers import Broker
 from services.kafka import Kafka
 from services.rocketmq import RocketMQ
@@ -17,12 +18,11 @@ from spark.own_server import own_server
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.model.landed import LandedRange
+from eventbridge.pipeline.ingest import sharing
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.spark.land import ConnectLander
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.ingest import sharing
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 
 _EVENTS = 2_000

@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 from spark.own_server import own_server
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SparkError
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.poison import DEADLY, ENDLESS, KILLING, route_with_poison
 
 RULES = """

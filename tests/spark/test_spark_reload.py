@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 
 #: A runner of its own has a session, and so workers, of its own; one partition is one slice, which needs one of them.
 BUS = "buses: {reloads: {source: {type: embedded, partitions: 1, start_at: earliest}}}\nrules:\n"

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 import yaml
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.redrive.marks import Marks
+from eventbridge.pipeline.redrive.plan import begin_redrive, survey
+from eventbridge.pipeline.redrive.search import NO_REQUEST
+from eventbridge.pipeline.runtime.runtime import Runtime
 from spark.own_server import own_server
 from spark.sql_place import STOP, SUBJECT, Place, waiting
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.event.json_document import Number, parse_document, parse_value
+from eventbridge.pipeline.deliver import deliver_deferred_matches
+from eventbridge.pipeline.retry.deferred import due_deferred_matches
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_deferred_matches
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.redrive.marks import Marks
-from eventbridge.stages.redrive.plan import begin_redrive, survey
-from eventbridge.stages.redrive.search import NO_REQUEST
-from eventbridge.stages.retry.deferred import due_deferred_matches
-from eventbridge.stages.runtime.runtime import Runtime
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.budgeted import Place
 from stages.modes import MODE, ONLY_IN_BATCH_MODE, STREAMING_RUNS, why_left_out
 
@@ -20,9 +21,8 @@ from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.route import stage as route_module
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.stages.route import stage as route_module
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.receiver import ADDRESSES
 
 RULES = """

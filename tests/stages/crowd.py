@@ -15,19 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.delivery.stage import push
 from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import next_due_at
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.retry.plan import plan_retries
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.deliver import next_due_at
-from eventbridge.stages.retry.plan import plan_retries
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 
 SCHEDULERS: Final = 2
 WORKERS: Final = 8

@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.modes import deliver_all, deliver_one_batch
 
 from eventbridge.delivery.stage import push
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.batch import Batch
 from eventbridge.model.verdict import Verdict
+from eventbridge.pipeline.deliver import deliver_retries
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.deliver import deliver_retries
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
-from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.messages import messages_of
 from eventbridge.testing.receiver import Receiver

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.delivery.stage import push
-from eventbridge.stages.runtime.runtime import Runtime
 
 #: What is sent, what comes back, and what is written down of it. `tests/faults` dies at every other call as well.
 POINTS = frozenset({"target.send", "target.responded", "store.put", "store.put.done", "ledger.commit.done"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
+from eventbridge.pipeline.ingest.sharing import LandingResult, LandJob, Part, land_part
 from eventbridge.rules.model import Bus
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.ingest.sharing import LandingResult, LandJob, Part, land_part
 from eventbridge.store.protocol import Store
 
 

@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from eventbridge.pipeline.operate.streaming import deliver_streaming
+from eventbridge.pipeline.operate.streaming_lease import Bounds
+from eventbridge.pipeline.operate.streaming_waiting import waiting_events
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
+
+from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
-from eventbridge.stages.operate.streaming import deliver_streaming
-from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.operate.streaming_waiting import waiting_events
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 
 MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "batch")
 

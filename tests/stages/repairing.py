@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from eventbridge.pipeline.operate.repair import Repair, repair_batch
 from stages.delivering import REFUSED, Sending
 
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate.repair import Repair, repair_batch
 
 
 def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:

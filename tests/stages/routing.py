@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 
 

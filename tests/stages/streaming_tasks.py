@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from eventbridge.pipeline.operate.streaming import deliver_streaming
+from eventbridge.pipeline.operate.streaming_lease import UNBOUNDED, Bounds
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.delivering import RUNNER, Sending, rules
 
 from eventbridge import fault_points
-from eventbridge.stages.operate.streaming import deliver_streaming
-from eventbridge.stages.operate.streaming_lease import UNBOUNDED, Bounds
-from eventbridge.stages.runtime.stop import Stop
 
 #: What the command `eventbridge` is.
 _COMMAND = "import sys; from eventbridge.cli import main; sys.exit(main())"

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.backtest import run as run_module
+from eventbridge.pipeline.backtest import spans as spans_module
+from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport, Hour, Peak
+from eventbridge.pipeline.operate.backtest import BacktestRequest, backtest_rules, diff_rules, keep_report
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages import budgeted
 
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.model.backtested import Failure
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import BacktestSlice, RouteJob, SliceResult, Task
-from eventbridge.stages.backtest import run as run_module
-from eventbridge.stages.backtest import spans as spans_module
-from eventbridge.stages.backtest.report import BacktestReport, DiffReport, Hour, Peak
-from eventbridge.stages.operate.backtest import BacktestRequest, backtest_rules, diff_rules, keep_report
-from eventbridge.stages.runtime.runtime import Runtime
 
 Order = Callable[..., bytes]
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.streaming_batch import StreamingBatch
+from eventbridge.pipeline.runtime.runtime import Runtime
 from services.brokers import Broker
 from stages.broker_shop import deliver, delivered, publish, shop_on
 from stages.modes import deliver_all
 
 from eventbridge.errors import OffsetGapError
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.streaming_batch import StreamingBatch
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
 
 Order = Callable[..., bytes]
 
@@ -115,7 +115,7 @@ def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
             return super().run()
 
     if has_open_batch:
-        monkeypatch.setattr("eventbridge.stages.operate.streaming.StreamingBatch", LateBatch)
+        monkeypatch.setattr("eventbridge.pipeline.operate.streaming.StreamingBatch", LateBatch)
     else:
         drop()
     deliver_all(shop.runtime, "orders", "streaming")

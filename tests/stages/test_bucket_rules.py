@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.runtime.bucket_rules import load_rule_files
 from typer.testing import CliRunner
 
 from eventbridge.cli import app
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import RuleFileError, SettingsError, StoreError, UserError
-from eventbridge.stages.runtime.bucket_rules import load_rule_files
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 from eventbridge.testing.s3 import S3Server

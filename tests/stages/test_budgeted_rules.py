@@ -9,6 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from msgspec import structs
 from stages.budgeted import RULES, BudgetedRuntime, Order, Place, landed, router, settled, waiting
 
@@ -16,21 +20,17 @@ from eventbridge.errors import ReconciliationError, UserError
 from eventbridge.model import rowset
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.routed import RoutedShare
+from eventbridge.pipeline.commit.reconciliation import reconciliation_of
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
+from eventbridge.pipeline.retry.deferred import due_deferred_matches, plan_deferred_matches
+from eventbridge.pipeline.retry.plan import settle_stale
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, RuleShare, Slice, SliceResult, Task
 from eventbridge.routing.sql_results import SqlResult, write_sql_results
-from eventbridge.stages.commit.reconciliation import reconciliation_of
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
-from eventbridge.stages.retry.deferred import due_deferred_matches, plan_deferred_matches
-from eventbridge.stages.retry.plan import settle_stale
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.poison import route_with_poison
 
 

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.manifest import reconciliation_of_manifest
+from eventbridge.pipeline.operate.stats import daily_stats
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.errors import InfrastructureError, OffsetGapError
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.deliver import deliver_batch
+from eventbridge.pipeline.ingest import checking
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.ingest import checking
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch
-from eventbridge.stages.operate.manifest import reconciliation_of_manifest
-from eventbridge.stages.operate.stats import daily_stats
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.sources import InMemoryLog
 

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate import streaming
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.streaming_batch import StreamingBatch
 from services.brokers import Broker, OnKafka
 from services.kafka import Kafka
 from stages.broker_shop import delivered, publish, shop_on
@@ -16,9 +19,6 @@ from stages.modes import deliver_all
 
 from eventbridge import fault_points
 from eventbridge.errors import StoreError
-from eventbridge.stages.operate import streaming
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.streaming_batch import StreamingBatch
 
 Order = Callable[..., bytes]
 

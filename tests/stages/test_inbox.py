@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.guards.ledger_identity import claim_runner
+from eventbridge.pipeline.runtime.inbox import Inbox
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.upkeep.maintain import maintain
 
 from eventbridge import fault_points
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.partition import Partition
-from eventbridge.stages.guards.ledger_identity import claim_runner
-from eventbridge.stages.runtime.inbox import Inbox
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
 from eventbridge.testing.queues import InMemoryQueue
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.airflow.watch import Watch
 from eventbridge.errors import NotFoundError
+from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded, PushEnded, StageEnded, TargetPushed
 from eventbridge.testing.telemetry import RecordingTelemetry
 
@@ -136,7 +136,7 @@ def test_without_telemetry_nobody_is_asked_for_the_time(site: Any) -> None:
 def test_a_delivery_makes_no_object_of_opentelemetry() -> None:
     """It is not even imported by what delivers."""
     code = (
-        "import sys\nimport eventbridge.stages.operate.deliver\n"
+        "import sys\nimport eventbridge.pipeline.deliver\n"
         "print([name for name in sys.modules if name.partition('.')[0] == 'opentelemetry'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

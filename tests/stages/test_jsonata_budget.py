@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.stop import Stop
+
+from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
-from eventbridge.stages.runtime.stop import Stop
 
 RULES = """
 buses:

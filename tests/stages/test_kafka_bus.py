@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
 from services.brokers import OnKafka
 from services.kafka import Kafka, make_topics
 from stages.broker_shop import deliver, delivered, publish, shop_on
 
 from eventbridge.errors import OffsetGapError
+from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
 
 Order = Callable[..., bytes]
 

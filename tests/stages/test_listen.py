@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.delivering import operational_events
 
 from eventbridge.errors import NotFoundError, OffsetGapError, StoreError, UserError
 from eventbridge.model.batch import BatchFile, Range
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
-from eventbridge.stages.ingest.later_partition import later_start
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.ingest.later_partition import later_start
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.testing.sources import InMemoryLog
 
 Q0, Q1 = Partition("placed", "", 0), Partition("placed", "", 1)

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import LedgerLostError, StoreError, StoreFileMissing
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.store import layout
 from eventbridge.store.file import FileStore
 

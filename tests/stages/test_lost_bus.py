@@ -10,14 +10,14 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.guards.log_identity import offset_gaps, standing_offset
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import OffsetGapError, RuleMovedError
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.partition import Partition
-from eventbridge.stages.guards.log_identity import offset_gaps, standing_offset
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.testing.sources import InMemoryLog
 
 Order = Callable[..., bytes]

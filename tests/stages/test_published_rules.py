@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.publish_rules import publish_rules
+from eventbridge.pipeline.operate.status import status
 
 from eventbridge.errors import NotFoundError, StoreError, UserError
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.ingest.reload import take_up_rules
 from eventbridge.rules import RuleSet
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.ingest.reload import take_up_rules
-from eventbridge.stages.operate.publish_rules import publish_rules
-from eventbridge.stages.operate.status import status
 from eventbridge.store import layout, rule_sets
 
 

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.upkeep.maintain import maintain
 
 from eventbridge import fault_points
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
 
 Settle = Callable[[Runtime, str], None]

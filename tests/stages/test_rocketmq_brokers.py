@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from demo.ports import reserve
+from eventbridge.pipeline.operate.audit import audit
 from services.rocketmq import BROKERS, RocketMQ, make_topics
 from stages.modes import deliver_all
 
 from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
-from eventbridge.stages.operate.audit import audit
 
 RULES = """
 buses:

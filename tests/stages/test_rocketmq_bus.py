@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
 from services.brokers import OnRocketmq
 from services.rocketmq import RocketMQ, make_topics
 from stages.broker_shop import deliver, delivered, publish, shop_on
 
 from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.errors import OffsetGapError
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
 
 Order = Callable[..., bytes]
 

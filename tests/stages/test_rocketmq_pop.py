@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.partition_status import partition_statuses
 from services.brokers import OnRocketmq
 from services.rocketmq import RocketMQ
 from stages.broker_shop import connect, deliver, delivered, example_of, publish
@@ -16,8 +18,6 @@ from stages.broker_shop import connect, deliver, delivered, example_of, publish
 from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.sources.rocketmq.queue import PopMode, RocketmqQueue
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.partition_status import partition_statuses
 
 Order = Callable[..., bytes]
 

@@ -9,6 +9,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.streaming_routing import StreamingRouting
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.conftest import RULES
 from stages.routing import buffered, deliveries, routed, wanted
 
@@ -16,10 +18,8 @@ from eventbridge.delivery.outstanding import ITEM_COLUMNS
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.model import rowset
 from eventbridge.model.routed import Routed, RoutedSlice
-from eventbridge.stages.ingest.buffer import Landing
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.streaming_routing import StreamingRouting
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.ingest.buffer import Landing
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.store.parquet import read_rows
 
 Order = Callable[..., bytes]

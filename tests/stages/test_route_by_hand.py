@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.routing import buffered, deliveries, routed
 
 from eventbridge.errors import TransformFailed
@@ -20,13 +23,10 @@ from eventbridge.matching.reference import matches
 from eventbridge.matching.scan.texts import Texts
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.routed import RoutedSlice
+from eventbridge.pipeline.deliver import deliver_batch
+from eventbridge.pipeline.route.stage import slices_of
 from eventbridge.routing import delivery_file, program
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch
-from eventbridge.stages.route.stage import slices_of
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
 from eventbridge.transform import Scope, compile_transform
 

@@ -11,10 +11,10 @@ from stages.routing import buffered, deliveries, routed
 
 from eventbridge.model import rowset
 from eventbridge.model.routed import Routed, RoutedPiece
+from eventbridge.pipeline.route.stage import route
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, Slice, SliceResult
-from eventbridge.stages.route.stage import route
 from eventbridge.store.parquet import read_rows
 
 Order = Callable[..., bytes]

@@ -7,23 +7,23 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters, subject_of
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import SparkError, StoreError
 from eventbridge.model.routed import SplitSlice, UnroutableEvent
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route import stage as route_module
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.routing.task import route_task
 from eventbridge.rules import RuleSet
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters, subject_of
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.route import stage as route_module
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.store.parquet import read_table
 from eventbridge.store.protocol import Store
 from eventbridge.testing.poison import RAISING, route_with_poison

@@ -8,17 +8,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.routing import buffered, deliveries, routed, wanted
 
 from eventbridge.errors import InfrastructureError, SparkError
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.route.stage import route, slices_of
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, Slice, SliceResult, Task
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.route.stage import route, slices_of
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.store.rule_sets import frozen_rules
 
 Order = Callable[..., bytes]

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from stages.budgeted import Crashing, Order, Place, router, waiting
 
 from eventbridge.errors import SparkError
+from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
+from eventbridge.pipeline.retry.deferred import due_deferred_matches, plan_deferred_matches
+from eventbridge.pipeline.retry.plan import settle_stale
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
-from eventbridge.stages.retry.deferred import due_deferred_matches, plan_deferred_matches
-from eventbridge.stages.retry.plan import settle_stale
 
 
 def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> None:

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.notify.publish import publish_operational_events
+from eventbridge.pipeline.operate.schemas import all_schemas, field_users, schemas_named
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.delivering import operational_events
 from stages.landing import InProcessLander
 
+from eventbridge.pipeline.ingest import sharing
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.policy import schema as schema_decision
 from eventbridge.rules import Bus
-from eventbridge.stages.ingest import sharing
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.notify.publish import publish_operational_events
-from eventbridge.stages.operate.schemas import all_schemas, field_users, schemas_named
-from eventbridge.stages.runtime.runtime import Runtime
 
 SettleByLedger = Callable[[Runtime, str], None]
 

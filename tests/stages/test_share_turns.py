@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from msgspec import structs
 from stages.budgeted import BUDGETS, landed
 
 from eventbridge.errors import SparkError
 from eventbridge.model.routed import RoutedShare
+from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
+from eventbridge.pipeline.retry.deferred import due_deferred_matches
+from eventbridge.pipeline.route.stage import job_of, route
 from eventbridge.routing.budgeted_share import route_share
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult, Task
 from eventbridge.routing.share_turns import by_lot
 from eventbridge.rules import RuleSet, Transform
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
-from eventbridge.stages.retry.deferred import due_deferred_matches
-from eventbridge.stages.route.stage import job_of, route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.testing.poison import POISONED, compile_program, route_with_poison
 
 Order = Callable[..., bytes]

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.landing import InProcessLander
 from stages.test_buffer import OnLog, landed, places, planned
 
 from eventbridge.errors import OffsetGapError, SparkError
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.ingest import sharing
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.ingest.sharing import LandingResult, LandJob, LandJobParts, Part
 from eventbridge.rules import Bus
-from eventbridge.stages.ingest import sharing
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.ingest.sharing import LandingResult, LandJob, LandJobParts, Part
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.sources import InMemoryLog
 
 Order = Callable[..., bytes]

@@ -14,6 +14,10 @@ from urllib.parse import quote
 
 import boto3
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.streaming import deliver_streaming
+from eventbridge.pipeline.runtime.stop import Stop
 from moto.server import ThreadedMotoServer
 from stages.broker_shop import deliver, delivered, example_of
 from stages.streaming_tasks import until
@@ -21,10 +25,6 @@ from stages.streaming_tasks import until
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.errors import BusError
 from eventbridge.sources.sqs.queue import SqsQueue
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.streaming import deliver_streaming
-from eventbridge.stages.runtime.stop import Stop
 
 Order = Callable[..., bytes]
 

@@ -12,18 +12,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.modes import deliver_all
 from stages.routing import buffered, deliveries, routed
 
 from eventbridge.delivery.stage import push
 from eventbridge.model.routed import Routed
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.retry.plan import plan_retries
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.retry.plan import plan_retries
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 
 Order = Callable[..., bytes]
 

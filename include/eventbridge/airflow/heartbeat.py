@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 def send_heartbeat() -> None:
     """Send one heartbeat. If something is unhealthy, the heartbeat and the log say so, and the task still succeeds."""
     from eventbridge.errors import UserError
-    from eventbridge.stages.operate.heartbeat import beat
+    from eventbridge.pipeline.operate.heartbeat import beat
 
     with stage() as runtime:
         connection = runtime.settings.heartbeat_connection

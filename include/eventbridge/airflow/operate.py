@@ -16,8 +16,8 @@ from eventbridge.airflow.tasks import TASK, stage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eventbridge.stages.operate.release import Released
-    from eventbridge.stages.runtime.runtime import Runtime
+    from eventbridge.pipeline.operate.release import Released
+    from eventbridge.pipeline.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +36,10 @@ def operate() -> None:
 def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
     """Carry out the form's action and return the result; raises UserError."""
     from eventbridge.errors import UserError
-    from eventbridge.stages.operate.enable import enable_target
-    from eventbridge.stages.operate.find import find_rule, find_target
-    from eventbridge.stages.operate.overrides import operate as run
-    from eventbridge.stages.operate.release import release_rule
+    from eventbridge.pipeline.operate.enable import enable_target
+    from eventbridge.pipeline.operate.find import find_rule, find_target
+    from eventbridge.pipeline.operate.overrides import operate as run
+    from eventbridge.pipeline.operate.release import release_rule
 
     action, rule, target, value = (str(form[name] or "").strip() for name in ("action", "rule", "target", "value"))
     if action not in ("enable target", "release rule"):

@@ -10,7 +10,7 @@ from eventbridge.model.recorded import RECORDED
 if TYPE_CHECKING:
     from eventbridge.model.redrive import Redrive
     from eventbridge.model.replay import Replay
-    from eventbridge.stages.runtime.runtime import Runtime
+    from eventbridge.pipeline.runtime.runtime import Runtime
 
 #: The prefix of a replay's `run` if `eventbridge replay` processes it, in its own process.
 _COMMAND = "command "
@@ -43,6 +43,6 @@ def _is_unbegun(each: Redrive | Replay) -> bool:
 
 def is_anything_stale(runtime: Runtime) -> bool:
     """Return whether `settle_stale` has work."""
-    from eventbridge.stages.retry.plan import stale_batches
+    from eventbridge.pipeline.retry.plan import stale_batches
 
     return bool(stale_batches(runtime))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from eventbridge.errors import ReconciliationError
 
 if TYPE_CHECKING:
-    from eventbridge.stages.operate.consecutive_batches import Plan
-    from eventbridge.stages.runtime.runtime import Runtime
+    from eventbridge.pipeline.operate.consecutive_batches import Plan
+    from eventbridge.pipeline.runtime.runtime import Runtime
 
 _LOOK_AGAIN_SECONDS = 1.0
 #: A run that waited longer would reach its time-out, and no run would continue; so it leaves the batch to the next run.
@@ -28,7 +28,7 @@ def planned_in_time(
     Batches whose runs died are settled meanwhile, as planning may wait for one. If one cannot be settled,
     `settle_stale` logs it, and a run of `eventbridge_retry_deliveries` fails.
     """
-    from eventbridge.stages.retry.plan import settle_stale
+    from eventbridge.pipeline.retry.plan import settle_stale
 
     began = time.monotonic()
     while True:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def plan_retries() -> None:
     """Plan a batch of the pending deliveries or deferred matches that are due, and skip the tasks without work."""
     from eventbridge.airflow.orphaned import is_anything_stale, orphaned_redrive, orphaned_replay
-    from eventbridge.stages.retry.deferred import plan_due
+    from eventbridge.pipeline.retry.deferred import plan_due
 
     with stage() as runtime:
         batch_id = plan_due(runtime, pools=confirmed_pools(runtime))
@@ -36,7 +36,7 @@ def plan_retries() -> None:
 @without_traceback
 def settle_stale() -> None:
     """Settle and commit the retry batches whose runs died, also if planning failed."""
-    from eventbridge.stages.retry.plan import settle_stale as run
+    from eventbridge.pipeline.retry.plan import settle_stale as run
 
     with stage() as runtime:
         settled = run(runtime)

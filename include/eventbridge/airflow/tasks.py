@@ -1,4 +1,4 @@
-"""The tasks that several DAGs share. Each is one call into `eventbridge.stages`.
+"""The tasks that several DAGs share. Each is one call into `eventbridge.pipeline`.
 
 Stages, Spark and Arrow are imported inside the tasks: DAG files are parsed often, which must be cheap.
 """
@@ -29,8 +29,8 @@ from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, Use
 if TYPE_CHECKING:
     from eventbridge.airflow.pools import AirflowPools
     from eventbridge.config.connection import Connection
+    from eventbridge.pipeline.runtime.runtime import Runtime
     from eventbridge.policy.chunking import PoolSlots
-    from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     """
     from eventbridge.airflow.connections import airflow_connection
     from eventbridge.matching.scan.progress import telling_progress
-    from eventbridge.stages.runtime.runtime import Runtime
+    from eventbridge.pipeline.runtime.runtime import Runtime
     from eventbridge.telemetry.selection import telemetry_from_environment
 
     # The process ends with its task, so garbage collection need not scan the existing objects, which takes 0.3 s.
@@ -79,7 +79,7 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
 @without_traceback
 def listen(runner: str) -> None:
     """Take the runner's unfinished batch or plan the next one; if nothing waits, skip the rest of the run."""
-    from eventbridge.stages.ingest.listen import listen as run
+    from eventbridge.pipeline.ingest.listen import listen as run
 
     with stage() as runtime:
         batch_id = run(runtime, runner, confirmed_pools(runtime))
@@ -91,7 +91,7 @@ def listen(runner: str) -> None:
 def buffer(batch_id: str) -> None:
     """Land the batch's events as Parquet: the archive."""
     from eventbridge.airflow.spark import open_lander
-    from eventbridge.stages.ingest.buffer import buffer as run
+    from eventbridge.pipeline.ingest.buffer import buffer as run
 
     if _has(batch_id):
         with stage() as runtime:
@@ -104,7 +104,7 @@ def buffer(batch_id: str) -> None:
 def route(batch_id: str) -> list[int]:
     """Match and transform on Spark, and cut chunks; returns the chunks that are handed out, one per push."""
     from eventbridge.airflow.spark import open_router
-    from eventbridge.stages.route.stage import route as run
+    from eventbridge.pipeline.route.stage import route as run
 
     if not _has(batch_id):
         return []
@@ -120,7 +120,7 @@ def route(batch_id: str) -> list[int]:
 @without_traceback
 def write_dead_letters(batch_id: str) -> None:
     """Settle the batch, with one verdict per delivery, and write dead letters, even if pushes failed."""
-    from eventbridge.stages.settle.dead_letters import write_dead_letters as run
+    from eventbridge.pipeline.settle.dead_letters import write_dead_letters as run
 
     if _has(batch_id):
         with stage() as runtime:
@@ -132,7 +132,7 @@ def write_dead_letters(batch_id: str) -> None:
 @without_traceback
 def schedule_retries(batch_id: str) -> None:
     """Make the deliveries to be retried pending."""
-    from eventbridge.stages.settle.pending import schedule_retries as run
+    from eventbridge.pipeline.settle.pending import schedule_retries as run
 
     if _has(batch_id):
         with stage() as runtime:
@@ -144,7 +144,7 @@ def schedule_retries(batch_id: str) -> None:
 @without_traceback
 def commit(batch_id: str) -> None:
     """Reconcile the batch and commit the offsets. It is not downstream of push, as a push may fail."""
-    from eventbridge.stages.commit.stage import commit as run
+    from eventbridge.pipeline.commit.stage import commit as run
 
     if not _has(batch_id):
         return

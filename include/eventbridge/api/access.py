@@ -15,8 +15,8 @@ from eventbridge.api.owners import limit_to_owners
 from eventbridge.api.payloads import set_payloads_right
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.model.api_token import PAYLOADS, PREFIX, READ, ApiToken
-from eventbridge.stages.operate.api_tokens import valid_token
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.operate.api_tokens import valid_token
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 _SCHEME = HTTPBearer(
     auto_error=False,

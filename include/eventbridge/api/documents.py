@@ -33,9 +33,7 @@ from eventbridge.errors import (
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
-from eventbridge.rules.content import content_of
-from eventbridge.stages.dead_letters.files import Damaged
-from eventbridge.stages.dead_letters.reader import (
+from eventbridge.pipeline.dead_letters.reader import (
     DeadLetterName,
     DeadLetterPage,
     dead_letter_page,
@@ -43,15 +41,17 @@ from eventbridge.stages.dead_letters.reader import (
     read_dead_letter,
     whole_dead_letters,
 )
-from eventbridge.stages.dead_letters.selection import WrittenSelection, name_of
-from eventbridge.stages.operate.audit import audit as audited
-from eventbridge.stages.operate.audit import find_batch
-from eventbridge.stages.operate.find import find_rule
-from eventbridge.stages.operate.rule_history import rule_versions as versions_of
-from eventbridge.stages.operate.status import status as status_of
-from eventbridge.stages.operate.status import status_fields
-from eventbridge.stages.operate.why import why_between
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.dead_letters.selection import WrittenSelection, name_of
+from eventbridge.pipeline.operate.audit import audit as audited
+from eventbridge.pipeline.operate.audit import find_batch
+from eventbridge.pipeline.operate.find import find_rule
+from eventbridge.pipeline.operate.rule_history import rule_versions as versions_of
+from eventbridge.pipeline.operate.status import status as status_of
+from eventbridge.pipeline.operate.status import status_fields
+from eventbridge.pipeline.operate.why import why_between
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.settle.dead_letter_files import Damaged
+from eventbridge.rules.content import content_of
 
 #: Dead letters that one call returns at most.
 MOST_DEAD_LETTERS = 500

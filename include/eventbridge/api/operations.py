@@ -12,12 +12,12 @@ from eventbridge.api.json_call import JsonCall
 from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
 from eventbridge.api.payloads import can_see_payloads
 from eventbridge.errors import UserError
-from eventbridge.stages.dead_letters.selection import Selection, WrittenSelection
-from eventbridge.stages.operate.overrides import Action, operate
-from eventbridge.stages.redrive.account import find_redrive, redrive_document, survey_document
-from eventbridge.stages.redrive.marks import Marks
-from eventbridge.stages.redrive.plan import begin_redrive, survey
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.dead_letters.selection import Selection, WrittenSelection
+from eventbridge.pipeline.operate.overrides import Action, operate
+from eventbridge.pipeline.redrive.account import find_redrive, redrive_document, survey_document
+from eventbridge.pipeline.redrive.marks import Marks
+from eventbridge.pipeline.redrive.plan import begin_redrive, survey
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 

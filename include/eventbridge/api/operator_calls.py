@@ -21,8 +21,8 @@ from eventbridge.api.refusal import PROBLEM, CallRefused, refusal_of
 from eventbridge.errors import EventBridgeError, EventError
 from eventbridge.event.json_document import parse_document
 from eventbridge.model.api_token import OPERATE, ApiToken
-from eventbridge.stages.operate.actions import note_action
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.operate.actions import note_action
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

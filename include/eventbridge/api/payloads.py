@@ -18,11 +18,11 @@ from eventbridge.model.expectation_hold import EXPECTATION_FAILED
 from eventbridge.model.quality import Measure, QualityRecord
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.why import EventResult, Step, Why
+from eventbridge.pipeline.dead_letters.groups import DeadLetterGroup, dead_letter_groups
+from eventbridge.pipeline.dead_letters.selection import QUOTING_REASONS
+from eventbridge.pipeline.operate.actions import ActionPage
 from eventbridge.policy.ordering import delivery_on_hold_at
 from eventbridge.policy.quality import VALUE_MEASURES
-from eventbridge.stages.dead_letters.groups import DeadLetterGroup, dead_letter_groups
-from eventbridge.stages.dead_letters.selection import QUOTING_REASONS
-from eventbridge.stages.operate.actions import ActionPage
 
 NEEDED = "the scope payloads or, in Airflow, the permission to read task logs"
 #: Shown in place of a payload.

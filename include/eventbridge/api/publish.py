@@ -21,8 +21,8 @@ from eventbridge.api.owners import check_publishes
 from eventbridge.api.refusal import PROBLEM, CallRefused
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.model.api_token import PUBLISH, ApiToken
-from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.operate.submissions import PublishResult, Submission, read_submissions, results_of
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 router = APIRouter(route_class=TokenFirst)
 

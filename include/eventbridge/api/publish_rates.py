@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 
 @dataclass

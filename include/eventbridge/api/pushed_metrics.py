@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from eventbridge.errors import EventBridgeError, SettingsError
-from eventbridge.stages.operate.metrics import metrics
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.operate.metrics import metrics
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.telemetry.selection import is_exported
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, res
 from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
-from eventbridge.stages.operate.check_rules import checked_file
-from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.operate.event_body import body_of_event
-from eventbridge.stages.operate.find import find_rule, find_target
-from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.operate.shadow import shadow_reports
-from eventbridge.stages.operate.target_status import target_lines
-from eventbridge.stages.operate.try_pattern import try_pattern
-from eventbridge.stages.operate.try_target import check_target, response_document, send_event
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.operate.check_rules import checked_file
+from eventbridge.pipeline.operate.enable import enable_target
+from eventbridge.pipeline.operate.event_body import body_of_event
+from eventbridge.pipeline.operate.find import find_rule, find_target
+from eventbridge.pipeline.operate.release import release_rule
+from eventbridge.pipeline.operate.shadow import shadow_reports
+from eventbridge.pipeline.operate.target_status import target_lines
+from eventbridge.pipeline.operate.try_pattern import try_pattern
+from eventbridge.pipeline.operate.try_target import check_target, response_document, send_event
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 

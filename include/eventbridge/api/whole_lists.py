@@ -12,13 +12,13 @@ from eventbridge.api.paging import MOST, Limit, page_of, page_response
 from eventbridge.api.payloads import visible_selection
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.event.json_document import parse_document
-from eventbridge.stages.operate.quality import checked_hour_page
-from eventbridge.stages.operate.rule_history import rule_change_page
-from eventbridge.stages.operate.stats import stats_page
-from eventbridge.stages.operate.target_status import target_list
-from eventbridge.stages.redrive.account import redrive_document, seen_redrives
-from eventbridge.stages.redrive.marks import Marks
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.operate.quality import checked_hour_page
+from eventbridge.pipeline.operate.rule_history import rule_change_page
+from eventbridge.pipeline.operate.stats import stats_page
+from eventbridge.pipeline.operate.target_status import target_list
+from eventbridge.pipeline.redrive.account import redrive_document, seen_redrives
+from eventbridge.pipeline.redrive.marks import Marks
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 router = APIRouter(
     route_class=TokenFirst,

@@ -33,9 +33,9 @@ def repair(
     from its other files. Otherwise the batch is settled again: a delivery whose response is lost is tried again, under
     the same id. Nothing is dropped; a record in the store lists the files that were set aside.
     """
+    from eventbridge.pipeline.operate.audit import find_batch
+    from eventbridge.pipeline.operate.repair import repair_batch
     from eventbridge.routing.in_process import InProcessRouter
-    from eventbridge.stages.operate.audit import find_batch
-    from eventbridge.stages.operate.repair import repair_batch
 
     with open_runtime(expects_ledger=True, is_action=not dry_run) as runtime:
         found = repair_batch(runtime, find_batch(runtime, batch), InProcessRouter(runtime.store), dry_run=dry_run)

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SparkError
+from eventbridge.pipeline.ingest.compiled_check import check_compiled
+from eventbridge.pipeline.ingest.sharing import LandedFiles, LandingResult, LandJob, LandJobParts, Part, land_part
 from eventbridge.sources.open import open_log
 from eventbridge.spark.channel import without_token
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import worker_connection
 from eventbridge.spark.retried import retried, rows_of
 from eventbridge.spark.session import forget
-from eventbridge.stages.ingest.compiled_check import check_compiled
-from eventbridge.stages.ingest.sharing import LandedFiles, LandingResult, LandJob, LandJobParts, Part, land_part
 from eventbridge.store.open import open_store
 from eventbridge.store.rule_sets import frozen_rules
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from eventbridge.pipeline.operate.audit import Audit, audit
 from stages.delivering import RunningClock, Sending
 
 from eventbridge import fault_points
-from eventbridge.stages.operate.audit import Audit, audit
 
 #: Audits of a story, each with one batch more: what is committed is looked at, so that later ones look more often.
 _MOST = 20

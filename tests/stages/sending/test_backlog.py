@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.enable import enable_target
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.delivering import RUNNER, Sending, http
 
 from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.retry.plan import plan_retries
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.retry.plan import plan_retries
-from eventbridge.stages.runtime.runtime import Runtime
 
 HEALTHY = "/healthy/crm"
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.delivering import RunningClock, Sending, http, segment_rows, verdicts
 from stages.dying import DIED, DONE, push_that_dies
 
 from eventbridge.delivery.stage import push
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.commit.stage import commit
 
 #: Retried at once, so that one push shows everything.
 AT_ONCE = "{policy: custom, max_retries: 3, initial_delay: 0s, max_delay: 0s}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from eventbridge.pipeline.operate.curl import as_curl, curl_call
 from stages.delivering import Sending, http
 
 from eventbridge.event.bindings import of_binary
-from eventbridge.stages.operate.curl import as_curl, curl_call
 from eventbridge.testing.receiver import Receiver
 
 TYPED = "text/plain; charset=iso-8859-1"

@@ -7,15 +7,15 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.rule_history import rule_history, rule_versions, rules_at
+from eventbridge.pipeline.operate.status import status
 from stages.delivering import RUNNER, Sending, routed
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, NotFoundError, RuleFileError
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.rule_history import rule_history, rule_versions, rules_at
-from eventbridge.stages.operate.status import status
 from eventbridge.testing.messages import messages_of
 
 BROKEN = "rules: ["

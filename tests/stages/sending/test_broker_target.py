@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
 from services.brokers import Broker, messages
 from stages.broker_shop import connect, connection_name, delivered, example_of, shop_on
 from stages.broker_shop import publish as publish_to_broker
@@ -20,9 +22,7 @@ from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge.delivery.stage import push
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
+from eventbridge.pipeline.commit.stage import commit
 
 Order = Callable[..., bytes]
 

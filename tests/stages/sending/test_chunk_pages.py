@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from eventbridge.pipeline.operate import chunk_account
 from stages.delivering import Sending
 from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge import fault_points
 from eventbridge.delivery.segments import is_of_streaming_task, segments
-from eventbridge.stages.operate import chunk_account
 
 
 @contextmanager

@@ -9,14 +9,14 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.delivering import RUNNER, RunningClock, Sending, http, verdicts
 from stages.modes import deliver_all, deliver_one_batch
 from stages.streaming_tasks import a_streaming_task, crm_requests, until
 
 from eventbridge.airflow.connections import CachedConnections
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.runtime.runtime import Runtime
 
 NAME = "EVENTBRIDGE_CONN_CRM"
 #: Longer than a test: what was remembered is only looked up again because it was refused.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import Sending
 
 from eventbridge.errors import StoreFileDamaged
-from eventbridge.stages.operate.audit import audit
 from eventbridge.store import layout, rule_sets
 
 

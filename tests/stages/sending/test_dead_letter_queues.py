@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.enable import enable_target
 from stages.delivering import REFUSED, Sending, http
 
 from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.errors import ReconciliationError
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 
 NO_RETRY = "{policy: custom, max_retries: 0}"
 QUEUE = "crm/dead_letter_queue"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from eventbridge.pipeline.dead_letters.reader import dead_letters, find_dead_letters
+from eventbridge.pipeline.dead_letters.selection import name_of
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.delivering import Sending
 
 from eventbridge import fault_points
-from eventbridge.stages.dead_letters.reader import dead_letters, find_dead_letters
-from eventbridge.stages.dead_letters.selection import name_of
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 def questions(runtime: Runtime, name: str) -> int:

@@ -6,17 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.operate.overrides import operate
+from eventbridge.pipeline.redrive.plan import begin_redrive
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.delivering import REFUSED, RunningClock, Sending, events_on_operations_bus, http, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.overrides import operate
-from eventbridge.stages.redrive.plan import begin_redrive
-from eventbridge.stages.runtime.runtime import Runtime
 
 #: Where what is late is not ended, it is due over and over and delivering never ends: that fails, and soon.
 pytestmark = pytest.mark.timeout(60)

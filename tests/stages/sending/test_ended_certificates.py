@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 import certificates
 import pytest
+from eventbridge.pipeline.operate.try_target import check_target
 from stages.delivering import Sending, http
 
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.errors import BusError, EventBridgeError
 from eventbridge.ledger import Ledger
 from eventbridge.sources.sqs.queue import SqsQueue
-from eventbridge.stages.operate.try_target import check_target
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
 #: What a PostgreSQL client says before it speaks TLS, and what response it got.

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.upkeep.maintain import maintain
+from eventbridge.pipeline.why.explain import why
 from stages.delivering import Sending
 
 from eventbridge.errors import NotFoundError
 from eventbridge.model.why import Why
-from eventbridge.stages.upkeep.maintain import maintain
-from eventbridge.stages.why.explain import why
 
 DAY = timedelta(days=1).total_seconds()
 

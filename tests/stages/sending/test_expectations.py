@@ -4,13 +4,12 @@ released.
 
 from __future__ import annotations
 
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.overrides import operate
+from eventbridge.pipeline.operate.release import release_rule
+from eventbridge.pipeline.operate.status import status
 from stages.delivering import REFUSED, RunningClock, Sending, events_on_operations_bus, http, rules
 from stages.ordering import Recorder, keyed, ordered, publish
-
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.overrides import operate
-from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.operate.status import status
 
 TWO_RULES = (
     rules({"crm": http("/healthy/crm")}, expect="{matches: {at_most: 5}}")

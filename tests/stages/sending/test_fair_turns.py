@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import RUNNER, Sending, http, routed
 from stages.ordering import Recorder, keyed
 
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.retry.plan import plan_retries
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.retry.plan import plan_retries
 
 _TARGET = "{type: http, url: https://shop.example/hook}"
 #: Fewer than half of the targets; 64 by default.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import RUNNER, Sending, rules
 
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
 
 HEALTHY = "/healthy/crm"
 SETTINGS = {"chunk_max_deliveries": 5}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import RunningClock, Sending, http, verdicts
 
 from eventbridge import fault_points
 from eventbridge.delivery.stage import push
+from eventbridge.pipeline.commit.stage import commit
 from eventbridge.rules.lines import RuleLines
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.audit import audit
 from eventbridge.store import rule_sets
 
 

@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.stalled_runners import StalledRunner
+from eventbridge.pipeline.operate.status import status
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
+from eventbridge.pipeline.upkeep.maintain import maintain
 from stages.conftest import Site
 from stages.delivering import RunningClock, Sending, http, rules
 
 from eventbridge.errors import RuleMovedError
 from eventbridge.model.batch import Batch
+from eventbridge.pipeline.deliver import deliver_until_idle, push_and_settle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle, push_and_settle
-from eventbridge.stages.operate.stalled_runners import StalledRunner
-from eventbridge.stages.operate.status import status
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.upkeep.maintain import maintain
 
 CRM = {"crm": "/healthy/crm"}
 OTHER = (

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.streaming import deliver_streaming
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.delivering import Sending, http, rules
 from stages.streaming_tasks import until
 
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.operate.streaming import deliver_streaming
-from eventbridge.stages.runtime.stop import Stop
 
 _RUNNERS = ("one", "two")
 _OTHERS = """\

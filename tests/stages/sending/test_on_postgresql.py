@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 from services.cut_proxy import CutProxy
 from services.postgresql import Postgresql, postgresql
 from stages.crowd import Crowd
@@ -19,18 +22,15 @@ from eventbridge import fault_points
 from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.database_bus import DatabaseBus
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 
 #: Orders that are published in each test.
 ORDERS = 40

@@ -6,9 +6,8 @@ from collections import Counter
 from uuid import UUID
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import Sending, http, segment_rows
-
-from eventbridge.stages.operate.audit import audit
 
 RESPONDED, LEFT = 24, 6
 CLOSED = "the target closed the connection before a response came"

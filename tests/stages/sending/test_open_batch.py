@@ -7,6 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.repair import repair_batch
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.delivering import RUNNER, RunningClock, Sending, rules
 
 from eventbridge.delivery.rows import OutcomeRow, outcome_table
@@ -16,14 +19,11 @@ from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.ids import delivery_id, new_batch_id
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.deliver import push_and_settle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import push_and_settle
-from eventbridge.stages.operate.repair import repair_batch
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.rule_sets import freeze_rules
 
 Q0, Q1 = Partition("placed", "", 0), Partition("placed", "", 1)

@@ -6,16 +6,16 @@ import threading
 import time
 from collections.abc import Callable
 
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.enable import enable_target
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, segment_rows, verdicts
 
 from eventbridge.delivery.stage import push
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import next_due_at
+from eventbridge.pipeline.retry.plan import plan_retries
 from eventbridge.policy.breaker import Count, Tally
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import next_due_at
-from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.retry.plan import plan_retries
 
 #: Tried again for a long time, an hour apart.
 PATIENT = "{policy: custom, max_retries: 1000, initial_delay: 1h, multiplier: 1, max_delay: 1h}"

@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.metrics import metrics
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from stages.delivering import RunningClock, Sending, http
 
 from eventbridge.errors import SettingsError
-from eventbridge.stages.operate.metrics import metrics
 from eventbridge.telemetry.ids import trace_of
 from eventbridge.telemetry.otlp_metrics import MetricsSender
 from eventbridge.telemetry.protocol import NO_TELEMETRY, Telemetry
@@ -172,7 +172,7 @@ def test_opentelemetry_is_not_imported_without_an_endpoint() -> None:
     assert telemetry_from_environment({}) is NO_TELEMETRY
     code = (
         "import sys; from eventbridge.telemetry.selection import telemetry_from_environment as chosen;"
-        "import eventbridge.stages.commit.stage; import eventbridge.api.serve;"
+        "import eventbridge.pipeline.commit.stage; import eventbridge.api.serve;"
         "chosen({}); print([m for m in sys.modules if 'opentelemetry' in m])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,20 +9,20 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.enable import enable_target
+from eventbridge.pipeline.operate.release_on_hold import deliveries_on_hold
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, events_on_operations_bus, http, rules
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
 from eventbridge.event.ids import delivery_id_text
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.settle.deliveries import batch_deliveries
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.operate.release_on_hold import deliveries_on_hold
-from eventbridge.stages.settle.deliveries import batch_deliveries
 
 ALERTS = """
   alerts:

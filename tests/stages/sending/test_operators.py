@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.overrides import operate
+from eventbridge.pipeline.operate.status import status
+from eventbridge.pipeline.operate.target_status import target_list
 from stages.delivering import RunningClock, Sending
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.hold_reasons import POOL_CLOSED, TARGET_PAUSED
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.overrides import operate
-from eventbridge.stages.operate.status import status
-from eventbridge.stages.operate.target_status import target_list
 
 
 def paths(sending: Sending) -> dict[str, int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from hypothesis import HealthCheck, example, given, settings
 from stages.conftest import Killed, Site
 from stages.delivering import RUNNER, RunningClock, rules
@@ -20,16 +21,15 @@ from stages.ordering import Recorder, keyed, ordered
 from eventbridge import fault_points
 from eventbridge.delivery.stage import push
 from eventbridge.model.batch import Batch
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.retry.plan import plan_retries, settle_stale
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.retry.plan import plan_retries, settle_stale
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 
 KEYS = "abc"
 #: Short, so that two pushes of one chunk do not wait for one another for long.

@@ -8,6 +8,17 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_replay import deliver_replay
+from eventbridge.pipeline.operate.enable import enable_target
+from eventbridge.pipeline.operate.release import release_rule
+from eventbridge.pipeline.operate.release_on_hold import deliveries_on_hold
+from eventbridge.pipeline.operate.status import status
+from eventbridge.pipeline.replay.plan import begin_replay
+from eventbridge.pipeline.replay.request import WrittenReplayRequest
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from msgspec import structs
 from stages.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
 from stages.ordering import RETRY, Recorder, keyed, ordered, publish
@@ -15,24 +26,13 @@ from stages.ordering import RETRY, Recorder, keyed, ordered, publish
 from eventbridge.errors import NotFoundError, SparkError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.response import Response
+from eventbridge.pipeline.deliver import push_and_settle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.stage import route
 from eventbridge.policy.ordering import shard_of
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import push_and_settle
-from eventbridge.stages.operate.deliver_replay import deliver_replay
-from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.operate.release_on_hold import deliveries_on_hold
-from eventbridge.stages.operate.status import status
-from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.request import WrittenReplayRequest
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import RUNNER, RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.delivery.ordered_backlog import open_deliveries
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.place import Place, Span
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.policy.ordering import DEFERRED_MATCH_FIRST, shard_of
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
 
 #: A transform that is budgeted, and gives what the recorder reads.
 _COSTLY = "transform: {form: JSONATA, value: $}, "

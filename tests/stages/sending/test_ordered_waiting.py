@@ -8,14 +8,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.release import release_rule
+from eventbridge.pipeline.operate.release_on_hold import deliveries_on_hold
 from stages.delivering import RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.operate.release_on_hold import deliveries_on_hold
+from eventbridge.pipeline.commit.stage import commit
 
 #: Ahead of the machine's clock, by which targets see that a push is over.
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from stages.delivering import RUNNER, Sending
 
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.ingest.pace import events_in_time
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.ingest.pace import events_in_time
 
 
 def taken(sending: Sending) -> int:

@@ -7,19 +7,19 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.enable import enable_target
+from eventbridge.pipeline.operate.metrics import metrics
+from eventbridge.pipeline.operate.status import status
+from eventbridge.pipeline.operate.target_status import target_list, target_page
 from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
 from eventbridge.delivery.stage import push
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import next_due_at
+from eventbridge.pipeline.retry.plan import plan_retries
 from eventbridge.policy.breaker import Tally
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import next_due_at
-from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.operate.metrics import metrics
-from eventbridge.stages.operate.status import status
-from eventbridge.stages.operate.target_status import target_list, target_page
-from eventbridge.stages.retry.plan import plan_retries
 
 #: Deliveries that are deferred for a short time are retried by the same push.
 SOON = "{policy: custom, max_retries: 20, initial_delay: 100ms, multiplier: 1, max_delay: 100ms}"

@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.overrides import operate
+from eventbridge.pipeline.operate.status import status
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
+from eventbridge.pipeline.deliver import deliver_deferred_matches, deliver_retries
+from eventbridge.pipeline.retry.deferred import plan_deferred_matches
+from eventbridge.pipeline.route.budgeted_rules import BEHIND, PENDING_MAX
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_deferred_matches, deliver_retries
-from eventbridge.stages.operate.overrides import operate
-from eventbridge.stages.operate.status import status
-from eventbridge.stages.retry.deferred import plan_deferred_matches
-from eventbridge.stages.route.budgeted_rules import BEHIND, PENDING_MAX
-from eventbridge.stages.runtime.stop import Stop
 
 
 def write(sending: Sending, log: Path, crm: str) -> None:

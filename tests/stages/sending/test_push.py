@@ -10,6 +10,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.chunk_status import chunk_failures, chunk_statuses
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
 from eventbridge import fault_points
@@ -18,11 +21,8 @@ from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError, StoreError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.response import Response
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
-from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.settlement import read_verdicts
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.targets.http_engine import HttpEngine
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept

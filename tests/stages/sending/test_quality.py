@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.quality import check_hour, checked_hour_page, checked_hours, found_in_hour
+from eventbridge.pipeline.operate.release import release_rule
+from eventbridge.pipeline.quality.check import check_quality
+from eventbridge.pipeline.quality.hour import hour_of
 from stages.delivering import RunningClock, Sending, events_on_operations_bus, http, rules
 
 from eventbridge import fault_points
 from eventbridge.errors import UserError
 from eventbridge.model.quality import QualityRecord
 from eventbridge.policy.quality import failure_message
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.quality import check_hour, checked_hour_page, checked_hours, found_in_hour
-from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.quality.check import check_quality
-from eventbridge.stages.quality.hour import hour_of
 
 #: Great Expectations imports what Python 3.11 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import REFUSED, RunningClock, Sending, http, keeps, routed, segment_rows, verdicts
 
 from eventbridge.delivery.stage import push
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.audit import audit
+from eventbridge.pipeline.commit.stage import commit
 
 
 def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:

@@ -8,23 +8,23 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters, letters
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.operate.release import release_rule
+from eventbridge.pipeline.redrive.marks import Marks
+from eventbridge.pipeline.redrive.plan import begin_redrive, plan_redrive, survey
+from eventbridge.pipeline.redrive.search import NO_REQUEST, REDRIVEN_BEFORE
 from stages.delivering import REFUSED, Sending, http, rules
 
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.redrive import Redrive
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.settle.dead_letter_files import dead_letter_files
+from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.files import dead_letter_files
-from eventbridge.stages.dead_letters.reader import dead_letters, letters
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.redrive.marks import Marks
-from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive, survey
-from eventbridge.stages.redrive.search import NO_REQUEST, REDRIVEN_BEFORE
-from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.store.protocol import Store
 
 NO_RETRY = "{policy: custom, max_retries: 0}"

@@ -6,15 +6,15 @@ import threading
 from datetime import datetime
 from typing import Any
 
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.redrive.plan import begin_redrive, plan_redrive
 from stages.delivering import REFUSED, Sending, http, keeps, segment_rows
 
 from eventbridge.delivery.stage import push
+from eventbridge.pipeline.commit.stage import commit
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 
 NO_RETRY = "{policy: custom, max_retries: 0}"
 

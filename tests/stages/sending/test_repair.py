@@ -8,6 +8,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.operate.repair import repair_batch
+from eventbridge.pipeline.redrive.plan import begin_redrive, plan_redrive
 from pyarrow import parquet
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 from stages.repairing import repair, settled
@@ -15,18 +20,13 @@ from stages.verdict_rows import table_of
 
 from eventbridge.errors import ReconciliationError
 from eventbridge.model.batch import BatchFile
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.retry.plan import plan_retries, settle_stale
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.settlement import publish_settlement, read_verdicts
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.repair import repair_batch
-from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
-from eventbridge.stages.retry.plan import plan_retries, settle_stale
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.settlement import publish_settlement, read_verdicts
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, read_table, write_table
 

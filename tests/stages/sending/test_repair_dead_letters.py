@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.redrive.plan import begin_redrive, plan_redrive
 from stages.delivering import REFUSED, Sending
 from stages.repairing import repair, settled
 
 from eventbridge.errors import ReconciliationError
 from eventbridge.model.batch import FileKind
+from eventbridge.pipeline.settle.dead_letter_files import dead_letter_files
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.dead_letters.files import dead_letter_files
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, read_table, write_table
 

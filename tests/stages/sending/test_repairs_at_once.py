@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.repair import repair_batch
 from stages.delivering import REFUSED, Sending
 
 from eventbridge import fault_points
 from eventbridge.errors import ReconciliationError, SettledAgainError
 from eventbridge.model.batch import Batch
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.repair import repair_batch
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
-from eventbridge.stages.settle.settlement import read_verdicts
 
 
 class _Died(BaseException):

@@ -10,24 +10,24 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_replay import (
+    cancel_replay,
+    deliver_replay,
+    pause_replay,
+    resume_replay,
+)
+from eventbridge.pipeline.operate.repair import repair_batch
+from eventbridge.pipeline.replay.account import account_of
+from eventbridge.pipeline.replay.plan import begin_replay, plan_replay
+from eventbridge.pipeline.replay.request import WrittenReplayRequest
+from eventbridge.pipeline.replay.survey import survey
 from stages.delivering import REFUSED, Sending, http, keeps, rules
 
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model.replay import Replay
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver_replay import (
-    cancel_replay,
-    deliver_replay,
-    pause_replay,
-    resume_replay,
-)
-from eventbridge.stages.operate.repair import repair_batch
-from eventbridge.stages.replay.account import account_of
-from eventbridge.stages.replay.plan import begin_replay, plan_replay
-from eventbridge.stages.replay.request import WrittenReplayRequest
-from eventbridge.stages.replay.survey import survey
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.store import CountingStore

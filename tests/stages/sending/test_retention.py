@@ -6,28 +6,28 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters, letters
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.guards.ledger_identity import refuse_lost_ledger
+from eventbridge.pipeline.operate.audit import Audit, audit
+from eventbridge.pipeline.operate.backtest import BacktestRequest, backtest_rules
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.operate.deliver_replay import cancel_replay, deliver_replay
+from eventbridge.pipeline.operate.repair import repair_batch
+from eventbridge.pipeline.redrive.marks import Marks
+from eventbridge.pipeline.redrive.plan import begin_redrive
+from eventbridge.pipeline.replay.account import account_of
+from eventbridge.pipeline.replay.plan import begin_replay, made_of, plan_replay
+from eventbridge.pipeline.replay.pruned import record_replay
+from eventbridge.pipeline.replay.request import WrittenReplayRequest
+from eventbridge.pipeline.upkeep.maintain import maintain
+from eventbridge.pipeline.upkeep.run import Maintained
 from stages.delivering import REFUSED, Sending, http
 
 from eventbridge.errors import LedgerLostError, NotFoundError, UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.dead_letters.reader import dead_letters, letters
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
-from eventbridge.stages.operate.audit import Audit, audit
-from eventbridge.stages.operate.backtest import BacktestRequest, backtest_rules
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.deliver_replay import cancel_replay, deliver_replay
-from eventbridge.stages.operate.repair import repair_batch
-from eventbridge.stages.redrive.marks import Marks
-from eventbridge.stages.redrive.plan import begin_redrive
-from eventbridge.stages.replay.account import account_of
-from eventbridge.stages.replay.plan import begin_replay, made_of, plan_replay
-from eventbridge.stages.replay.pruned import record_replay
-from eventbridge.stages.replay.request import WrittenReplayRequest
-from eventbridge.stages.upkeep.maintain import maintain
-from eventbridge.stages.upkeep.run import Maintained
 from eventbridge.store import layout
 
 NO_RETRY = "{policy: custom, max_retries: 0}"

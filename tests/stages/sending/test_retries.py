@@ -6,14 +6,14 @@ import threading
 import time
 from typing import Any
 
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.enable import enable_target
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.retry.plan import RetryPlan, plan_retries, settle_stale
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.retry.plan import RetryPlan, plan_retries, settle_stale
 
 
 def test_pending_deliveries_come_back_when_they_are_due(sending: Sending, clock: RunningClock) -> None:

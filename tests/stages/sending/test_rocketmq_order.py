@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from services.rocketmq import RocketMQ, make_topics
 from stages.delivering import RunningClock
 from stages.modes import deliver_all
@@ -17,7 +18,6 @@ from eventbridge import fault_points
 from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.sources.rocketmq.log import RocketmqLog
-from eventbridge.stages.operate.audit import audit
 from eventbridge.testing.messages import messages_of
 
 RULES = """

@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from stages.modes import deliver_all
 
 from eventbridge import fault_points
 from eventbridge.config.settings import Settings
 from eventbridge.delivery.stage import push
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.pipeline.ingest import checking
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route import stage as route_module
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.rules.types import SMALL_CHUNK
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.ingest import checking
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.route import stage as route_module
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.s3 import S3Request, S3Server
 
 #: What the product promises of 50,000 events and 12 rules.

@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from services.fault_proxy import Fault, FaultProxy
 from stages.modes import deliver_all
 
-from eventbridge.stages.operate.audit import audit
 from eventbridge.testing.s3 import S3Server
 
 #: A request of so many is disturbed, the first of them among the first that are made.

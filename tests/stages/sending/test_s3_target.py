@@ -17,6 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.runtime.runtime import Runtime
 from stages.conftest import Killed, dying_at
 from stages.delivering import RunningClock, Sending, routed, segment_rows
 
@@ -25,12 +28,9 @@ from eventbridge.clients.s3.upload import PART_BYTES
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.delivery.stage import push
 from eventbridge.model.pending import PendingDeliveries
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.s3 import S3Store
 from eventbridge.testing.s3 import S3Request, S3Server, connection_uri
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from eventbridge.pipeline.operate.try_target import send_event
 from stages.delivering import Sending, http
 
-from eventbridge.stages.operate.try_target import send_event
 from eventbridge.testing.receiver import Receiver
 
 Order = Callable[..., bytes]

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import Sending, http, segment_rows
 
 from eventbridge import fault_points
-from eventbridge.stages.operate.audit import audit
 
 #: Most requests get a response at once, one of sixteen after 1.5 seconds of the ten that it may take.
 SOME_LATE = http("/some-late/1500/16/crm", timeout="10s")

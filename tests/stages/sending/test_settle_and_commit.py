@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, verdicts
 from stages.verdict_rows import table_of
 
@@ -17,14 +19,12 @@ from eventbridge.errors import BusError, ReconciliationError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.verdict import Verdict
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
-from eventbridge.stages.settle.settlement import records
-from eventbridge.stages.settle.verdicts import verdicts_of
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.pipeline.settle.settlement import records
+from eventbridge.pipeline.settle.verdicts import verdicts_of
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table
 

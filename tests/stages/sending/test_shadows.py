@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from eventbridge.pipeline.dead_letters.reader import dead_letters
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.shadow import shadow_reports
 from stages.delivering import REFUSED, RunningClock, Sending, events_on_operations_bus, http
 
 from eventbridge.errors import UserError
-from eventbridge.stages.dead_letters.reader import dead_letters
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.shadow import shadow_reports
 
 
 def shadow(url: str, **fields: object) -> str:

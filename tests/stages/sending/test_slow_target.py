@@ -6,12 +6,12 @@ import time
 from collections import Counter
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import RunningClock, Sending, http, verdicts
 
 from eventbridge.delivery import run
 from eventbridge.delivery.stage import push
 from eventbridge.model.target_state import TargetStatus
-from eventbridge.stages.operate.audit import audit
 
 #: Responses after two seconds: a fifth of its time-out.
 LATE = http("/delay/2000", timeout="10s", max_in_flight=4)

@@ -10,21 +10,21 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.operate.stats import daily_stats
+from eventbridge.pipeline.redrive.plan import begin_redrive
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.upkeep import stats as upkeep
+from eventbridge.pipeline.upkeep.maintain import maintain
+from eventbridge.pipeline.upkeep.run import Run
 from stages.delivering import RunningClock, Sending, http
 
 from eventbridge.model.spent import Spent
 from eventbridge.model.stat import BOUNDS_MS, Scope
+from eventbridge.pipeline.commit.stage import commit
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.stats import daily_stats
-from eventbridge.stages.redrive.plan import begin_redrive
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.upkeep import stats as upkeep
-from eventbridge.stages.upkeep.maintain import maintain
-from eventbridge.stages.upkeep.run import Run
 
 OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "pending": "pending"}
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.status import status
+from eventbridge.pipeline.redrive.plan import begin_redrive, plan_redrive
+from eventbridge.pipeline.replay.plan import begin_replay, plan_replay
+from eventbridge.pipeline.replay.request import WrittenReplayRequest
+from eventbridge.pipeline.runtime.owner_quota import storage_refusal
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.upkeep.maintain import maintain
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, operational_events, rules
 from stages.modes import deliver_all
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import Area
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.status import status
-from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
-from eventbridge.stages.replay.plan import begin_replay, plan_replay
-from eventbridge.stages.replay.request import WrittenReplayRequest
-from eventbridge.stages.runtime.owner_quota import storage_refusal
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.upkeep.maintain import maintain
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.store import layout
 
 TARGETS = {"crm": "/healthy/crm", "dead": http(REFUSED, retry="{policy: custom, max_retries: 0}")}

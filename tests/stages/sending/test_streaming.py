@@ -13,21 +13,21 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.bus_pressure import BusWatch
+from eventbridge.pipeline.operate.streaming import deliver_streaming
+from eventbridge.pipeline.operate.streaming_lease import Bounds
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, rules, segment_rows
 from stages.streaming_tasks import a_process, a_streaming_task, crm_requests, ids, until
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, InfrastructureError, UserError
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.route.budgeted_rules import PENDING_MAX
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.sources.embedded import bus
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.bus_pressure import BusWatch
-from eventbridge.stages.operate.streaming import deliver_streaming
-from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.route.budgeted_rules import PENDING_MAX
-from eventbridge.stages.runtime.stop import Stop
 
 
 def test_events_are_delivered_as_they_come(sending: Sending) -> None:

@@ -13,6 +13,11 @@ from itertools import pairwise
 
 import psutil
 import pytest
+from eventbridge.pipeline.operate import committer, streaming_batch
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.committer import Committer
+from eventbridge.pipeline.operate.streaming_lease import Bounds
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.delivering import RUNNER, Sending, http, rules, segment_rows
 from stages.streaming_tasks import (
     a_close_that_waits,
@@ -27,11 +32,6 @@ from stages.streaming_tasks import (
 from eventbridge import fault_points
 from eventbridge.errors import BusError, StoreError
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.stages.operate import committer, streaming_batch
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.committer import Committer
-from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.runtime.stop import Stop
 
 #: Run first in a process, it never ends a close.
 _CLOSES_FOR_EVER = """

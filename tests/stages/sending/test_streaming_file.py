@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.streaming_lease import Bounds
 from stages.delivering import RunningClock, Sending, segment_rows
 from stages.streaming_tasks import a_streaming_task, until
-
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.streaming_lease import Bounds
 
 
 def test_a_file_is_kept_open_while_events_come(sending: Sending, tmp_path: Path) -> None:

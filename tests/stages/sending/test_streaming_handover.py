@@ -16,17 +16,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from eventbridge.pipeline.operate import streaming_lease
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.streaming import StreamingSummary, deliver_streaming
+from eventbridge.pipeline.operate.streaming_lease import Bounds
+from eventbridge.pipeline.operate.streaming_waiting import anything_waits, in_stages
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.delivering import RUNNER, Sending, http, segment_rows
 from stages.streaming_tasks import a_close_that_waits, a_process, a_streaming_task, crm_requests, ids, until
 
 from eventbridge.errors import StreamingLeaseTakenError
-from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate import streaming_lease
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.streaming import StreamingSummary, deliver_streaming
-from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.operate.streaming_waiting import anything_waits, in_stages
-from eventbridge.stages.runtime.stop import Stop
+from eventbridge.pipeline.ingest.listen import listen
 
 _AS_STANDBY = Bounds(idle_seconds=120, is_standby=True, patience_seconds=30)
 

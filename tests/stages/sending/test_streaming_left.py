@@ -9,13 +9,13 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.streaming_fit import left_to_close
 from stages.delivering import RUNNER, Sending, rules, segment_rows
 from stages.ordering import keyed, publish
 from stages.sending.test_s3_target import Bucket
 from stages.streaming_tasks import a_streaming_task, crm_requests, ids, until
 
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.streaming_fit import left_to_close
 from eventbridge.testing.s3 import S3Server
 
 #: Batches so short that a test sees the next one.

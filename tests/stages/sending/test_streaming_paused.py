@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import Sending
 from stages.streaming_tasks import a_streaming_task, ids, until
 
 from eventbridge.policy.breaker import Tally
-from eventbridge.stages.operate.audit import audit
 
 _PAUSE = timedelta(seconds=10)
 #: A push reports to the ledger and reads it each second, later on a busy machine; requests in flight are not taken

@@ -10,20 +10,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.operate import streaming
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.deliver_replay import deliver_replay
+from eventbridge.pipeline.operate.streaming import StreamingSummary, deliver_streaming
+from eventbridge.pipeline.operate.streaming_lease import Bounds
+from eventbridge.pipeline.replay.plan import begin_replay
+from eventbridge.pipeline.replay.request import WrittenReplayRequest
+from eventbridge.pipeline.runtime.stop import Stop
 from stages.delivering import RUNNER, RunningClock, Sending, http, rules
 from stages.streaming_tasks import a_streaming_task, ids, until
 
 from eventbridge.errors import InfrastructureError
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate import streaming
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver_replay import deliver_replay
-from eventbridge.stages.operate.streaming import StreamingSummary, deliver_streaming
-from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.request import WrittenReplayRequest
-from eventbridge.stages.runtime.stop import Stop
 
 #: Batches so short that a test sees the next one.
 SHORT = "runners: {orders: {mode: streaming, streaming: {batch_interval: 1s}}}\n"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from eventbridge.pipeline.operate.streaming_routing import StreamingRouting
+from eventbridge.pipeline.operate.streaming_targets import TargetQueues, http_loop
+from eventbridge.pipeline.operate.streaming_turns import PoolTurns
 from stages.delivering import RunningClock, Sending
 from stages.sending.test_open_batch import Q0, opened
 from stages.streaming_tasks import until
 
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.stages.operate.streaming_routing import StreamingRouting
-from eventbridge.stages.operate.streaming_targets import TargetQueues, http_loop
-from eventbridge.stages.operate.streaming_turns import PoolTurns
 
 
 def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: RunningClock) -> None:

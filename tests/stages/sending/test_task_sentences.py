@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.operate.streaming import StreamingSummary
 from stages.delivering import RunningClock, Sending, http
 
 from eventbridge.airflow import batch_sentences
 from eventbridge.airflow.batch_sentences import TaskReport
 from eventbridge.delivery.stage import push
-from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.streaming import StreamingSummary
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from stages.delivering import RunningClock, Sending
-
-from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
-from eventbridge.stages.operate.stats import daily_stats, rule_days
-from eventbridge.stages.operate.timeline import (
+from eventbridge.pipeline.operate.stats import daily_stats, rule_days
+from eventbridge.pipeline.operate.timeline import (
     RuleHour,
     Span,
     Step,
@@ -19,6 +16,9 @@ from eventbridge.stages.operate.timeline import (
     rule_timeline,
     timeline,
 )
+from stages.delivering import RunningClock, Sending
+
+from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 
 
 @pytest.mark.parametrize(("span", "minutes"), [("hour", 1), ("day", 30)])

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from eventbridge.pipeline.operate.audit import audit
+from eventbridge.pipeline.operate.try_target import check_target, send_event
 from services.kafka import Kafka, make_topics
 from services.rocketmq import RocketMQ
 from services.rocketmq import make_topics as make_rocketmq_topics
 from stages.delivering import REFUSED, Sending, http
 
 from eventbridge.errors import EventError, NotFoundError
-from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.try_target import check_target, send_event
 from eventbridge.testing.s3 import S3Server, connection_uri
 
 Order = Callable[..., bytes]

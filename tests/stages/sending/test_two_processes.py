@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from eventbridge.pipeline.operate.audit import audit
 from stages.delivering import RUNNER, Sending, http, segment_rows
 from stages.streaming_tasks import ids, until
 
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.stages.operate.audit import audit
 
 #: Delivers in stages until idle, as the command does with a Spark of its own.
 _IN_STAGES = f"""
@@ -24,8 +24,8 @@ from datetime import UTC, datetime
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 logging.basicConfig(level=logging.WARNING)
 runtime = Runtime.open(

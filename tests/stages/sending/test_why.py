@@ -8,22 +8,22 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
+from eventbridge.pipeline.operate.sent_request import sent_request
+from eventbridge.pipeline.operate.why import why_between
+from eventbridge.pipeline.redrive.plan import begin_redrive
+from eventbridge.pipeline.upkeep.maintain import maintain
+from eventbridge.pipeline.why.explain import why
 from stages.delivering import REFUSED, Sending, http, routed, rules
 from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge.errors import NotFoundError, PartlySearched
 from eventbridge.model.why import EventResult
+from eventbridge.pipeline.settle.dead_letter_files import read_dead_letters
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.dead_letters.files import read_dead_letters
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.sent_request import sent_request
-from eventbridge.stages.operate.why import why_between
-from eventbridge.stages.redrive.plan import begin_redrive
-from eventbridge.stages.settle.dead_letters import write_dead_letters
-from eventbridge.stages.settle.pending import schedule_retries
-from eventbridge.stages.upkeep.maintain import maintain
-from eventbridge.stages.why.explain import why
 
 NO_RETRY = "{policy: custom, max_retries: 0}"
 

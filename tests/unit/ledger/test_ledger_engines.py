@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import pytest
 from contracts.ledger_samples import START, a_retry_batch, settle
+from eventbridge.pipeline.runtime.runtime import Runtime
 from sqlalchemy import URL
 
 import eventbridge.ledger
@@ -20,9 +21,8 @@ from eventbridge.ledger.engines import registry
 from eventbridge.ledger.engines.postgresql import PostgresqlEngine
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.sqlite import SqliteEngine
+from eventbridge.pipeline.retry.plan import settle_stale
 from eventbridge.rules import RuleSet
-from eventbridge.stages.retry.plan import settle_stale
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 
 LEDGER = Path(str(eventbridge.ledger.__file__)).parent

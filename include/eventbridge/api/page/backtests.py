@@ -16,11 +16,11 @@ from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import require_payloads
 from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import RuleFileError, UserError
-from eventbridge.stages.operate.backtest_reports import find_report, report_page
-from eventbridge.stages.operate.candidates import read_candidate
-from eventbridge.stages.operate.find import find_rule
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.time_range import time_range
+from eventbridge.pipeline.operate.backtest_reports import find_report, report_page
+from eventbridge.pipeline.operate.candidates import read_candidate
+from eventbridge.pipeline.operate.find import find_rule
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.time_range import time_range
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

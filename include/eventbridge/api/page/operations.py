@@ -23,18 +23,18 @@ from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import require_payloads
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
-from eventbridge.stages.operate.curl import curl_call
-from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.operate.event_body import newest_body
-from eventbridge.stages.operate.event_search import EventQuery, event_page
-from eventbridge.stages.operate.find import find_rule, find_target
-from eventbridge.stages.operate.overrides import operate
-from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.operate.rule_text import rule_text
-from eventbridge.stages.operate.sent_request import sent_request
-from eventbridge.stages.operate.try_pattern import try_pattern
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.why.explain import why
+from eventbridge.pipeline.operate.curl import curl_call
+from eventbridge.pipeline.operate.enable import enable_target
+from eventbridge.pipeline.operate.event_body import newest_body
+from eventbridge.pipeline.operate.event_search import EventQuery, event_page
+from eventbridge.pipeline.operate.find import find_rule, find_target
+from eventbridge.pipeline.operate.overrides import operate
+from eventbridge.pipeline.operate.release import release_rule
+from eventbridge.pipeline.operate.rule_text import rule_text
+from eventbridge.pipeline.operate.sent_request import sent_request
+from eventbridge.pipeline.operate.try_pattern import try_pattern
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.why.explain import why
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

@@ -18,11 +18,11 @@ from eventbridge.api.paging import page_of
 from eventbridge.api.payloads import can_see_payloads, visible_selection
 from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import UserError
-from eventbridge.stages.dead_letters.selection import Selection, WrittenSelection
-from eventbridge.stages.redrive.account import find_redrive, redrive_document, seen_redrives, survey_document
-from eventbridge.stages.redrive.marks import Marks
-from eventbridge.stages.redrive.plan import begin_redrive, survey
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.dead_letters.selection import Selection, WrittenSelection
+from eventbridge.pipeline.redrive.account import find_redrive, redrive_document, seen_redrives, survey_document
+from eventbridge.pipeline.redrive.marks import Marks
+from eventbridge.pipeline.redrive.plan import begin_redrive, survey
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

@@ -20,12 +20,12 @@ from eventbridge.api.paging import page_of
 from eventbridge.api.payloads import visible_selection
 from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import UserError
-from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
-from eventbridge.stages.operate.replay_progress import find_replay, replay_document, replay_progress, seen_replays
-from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.request import WrittenReplayRequest
-from eventbridge.stages.replay.survey import PREVIEW_FILES, survey
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
+from eventbridge.pipeline.operate.replay_progress import find_replay, replay_document, replay_progress, seen_replays
+from eventbridge.pipeline.replay.plan import begin_replay
+from eventbridge.pipeline.replay.request import WrittenReplayRequest
+from eventbridge.pipeline.replay.survey import PREVIEW_FILES, survey
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

@@ -26,20 +26,20 @@ from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
 from eventbridge.model.why import EventResult
-from eventbridge.stages.dead_letters.reader import DeadLetter, dead_letter_page, read_dead_letter
-from eventbridge.stages.dead_letters.selection import REASONS, Selection
-from eventbridge.stages.operate.event_body import archived_body
-from eventbridge.stages.operate.find import find_target
-from eventbridge.stages.operate.recent_responses import recent_responses
-from eventbridge.stages.operate.rule_history import rule_versions
-from eventbridge.stages.operate.rule_text import rule_text
-from eventbridge.stages.operate.stats import rule_days
-from eventbridge.stages.operate.status import Status, rules_on_hold, status
-from eventbridge.stages.operate.target_status import target_lines, target_page
-from eventbridge.stages.operate.timeline import Span, reconciliation_today, rule_hours, rule_timeline, timeline
-from eventbridge.stages.redrive.marks import Marks
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.why.explain import why
+from eventbridge.pipeline.dead_letters.reader import DeadLetter, dead_letter_page, read_dead_letter
+from eventbridge.pipeline.dead_letters.selection import REASONS, Selection
+from eventbridge.pipeline.operate.event_body import archived_body
+from eventbridge.pipeline.operate.find import find_target
+from eventbridge.pipeline.operate.recent_responses import recent_responses
+from eventbridge.pipeline.operate.rule_history import rule_versions
+from eventbridge.pipeline.operate.rule_text import rule_text
+from eventbridge.pipeline.operate.stats import rule_days
+from eventbridge.pipeline.operate.status import Status, rules_on_hold, status
+from eventbridge.pipeline.operate.target_status import target_lines, target_page
+from eventbridge.pipeline.operate.timeline import Span, reconciliation_today, rule_hours, rule_timeline, timeline
+from eventbridge.pipeline.redrive.marks import Marks
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.why.explain import why
 
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport, PairReport, RuleReport
+
 from eventbridge.model.backtested import Change, EventSample, Output, OutputSample
-from eventbridge.stages.backtest.report import BacktestReport, DiffReport, PairReport, RuleReport
 
 
 def as_markdown(report: BacktestReport | DiffReport) -> str:

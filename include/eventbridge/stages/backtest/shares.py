@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from eventbridge.pipeline.backtest.tally import minutes_of
+
 from eventbridge.model import rowset
 from eventbridge.model.backtested import (
     CandidateCounts,
@@ -24,7 +26,6 @@ from eventbridge.routing.job import SliceResult
 from eventbridge.routing.outputs import COLUMNS, output_of, sample_of
 from eventbridge.routing.share_turns import CROWDED
 from eventbridge.rules import Rule
-from eventbridge.stages.backtest.tally import minutes_of
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
+from eventbridge.pipeline.backtest.report import Hour, PairReport, Peak, RuleReport, TargetDifference, TargetReport
+
 from eventbridge.model.backtested import (
     CandidateCounts,
     Change,
@@ -18,7 +20,6 @@ from eventbridge.model.backtested import (
     PairCounts,
 )
 from eventbridge.rules import Rule, Target
-from eventbridge.stages.backtest.report import Hour, PairReport, Peak, RuleReport, TargetDifference, TargetReport
 
 #: Distinct failure texts of one target in a report; the rest is counted together under "".
 _TEXTS: Final = 20

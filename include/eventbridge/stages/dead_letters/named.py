@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from eventbridge.pipeline.dead_letters.reader import letters
+from eventbridge.pipeline.dead_letters.selection import Selection
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import NotFoundError, RuleFileError
 from eventbridge.rules.suggestions import suggest
-from eventbridge.stages.dead_letters.reader import letters
-from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None) -> None:

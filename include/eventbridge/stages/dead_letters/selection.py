@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from eventbridge.pipeline.runtime.time_range import read_time
+
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.rules.fields import nearest
-from eventbridge.stages.runtime.time_range import read_time
 
 #: The reasons for which a delivery, or an event without deliveries, is dead-lettered.
 REASONS = (

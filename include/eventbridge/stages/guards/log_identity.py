@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.consumer_offset import ConsumerOffset
@@ -16,7 +17,6 @@ from eventbridge.model.last_message import last_message_of
 from eventbridge.model.partition import Partition
 from eventbridge.rules import Bus
 from eventbridge.sources.protocol import InboxLog, LogSource
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource) -> None:

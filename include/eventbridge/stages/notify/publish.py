@@ -14,6 +14,8 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import BusError, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
@@ -22,7 +24,6 @@ from eventbridge.policy.operational_event import OperationalEvent, of_dead_lette
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import TrimmableLog
-from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eventbridge.stages.operate import streaming_lease
-from eventbridge.stages.runtime.processes import is_gone
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.operate import streaming_lease
+from eventbridge.pipeline.runtime.processes import is_gone
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 
 def streaming_process(runtime: Runtime, runner: str) -> str | None:

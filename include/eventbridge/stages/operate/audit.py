@@ -9,6 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from eventbridge.pipeline.operate.manifest import manifest_differences, reconciliation_of_manifest
+from eventbridge.pipeline.replay.account import coverage_differences
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import NewerFormatError, NotFoundError, ReconciliationError, StoreError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
@@ -16,12 +20,9 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
+from eventbridge.pipeline.commit.reconciliation import reconciliation_of
+from eventbridge.pipeline.commit.stage import FILE_KINDS
 from eventbridge.policy.reconciliation import Reconciliation, differences
-from eventbridge.stages.commit.reconciliation import reconciliation_of
-from eventbridge.stages.commit.stage import FILE_KINDS
-from eventbridge.stages.operate.manifest import manifest_differences, reconciliation_of_manifest
-from eventbridge.stages.replay.account import coverage_differences
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import count_rows, read_table
 
 #: How many batches whose id begins with a name are counted at most.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eventbridge.pipeline.backtest.markdown import as_markdown
+from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport, to_json
+from eventbridge.pipeline.backtest.run import ArchivePart, backtest, diff
+from eventbridge.pipeline.operate.candidates import read_candidate
+from eventbridge.pipeline.runtime.pruned import refuse_pruned
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.time_range import time_range
+
 from eventbridge.errors import UserError
 from eventbridge.routing.job import Router
-from eventbridge.stages.backtest.markdown import as_markdown
-from eventbridge.stages.backtest.report import BacktestReport, DiffReport, to_json
-from eventbridge.stages.backtest.run import ArchivePart, backtest, diff
-from eventbridge.stages.operate.candidates import read_candidate
-from eventbridge.stages.runtime.pruned import refuse_pruned
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.time_range import time_range
 from eventbridge.store import layout
 
 #: Samples of each kind in a report, by default and at most: a report is read into memory as a whole.

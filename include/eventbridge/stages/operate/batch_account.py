@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from eventbridge.pipeline.operate.audit import Audit, audit, find_batch
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.cursor import Place, read_cursor, write_cursor
-from eventbridge.stages.commit.stats import stage_times
-from eventbridge.stages.operate.audit import Audit, audit, find_batch
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.commit.stats import stage_times
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

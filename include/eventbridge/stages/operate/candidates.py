@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from eventbridge.pipeline.backtest.candidate import Candidate
+from eventbridge.pipeline.operate.rule_history import rules_at
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.rules import Bus, Rule, RuleSet
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import load_rule_file
 from eventbridge.rules.suggestions import suggest
-from eventbridge.stages.backtest.candidate import Candidate
-from eventbridge.stages.operate.rule_history import rules_at
-from eventbridge.stages.runtime.runtime import Runtime
 
 #: The name of a rule file that is given as text.
 _PASTED = "pasted-rules.yaml"

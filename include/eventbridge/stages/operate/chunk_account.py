@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from eventbridge.pipeline.operate.audit import find_batch
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.delivery.segments import is_of_streaming_task, segments
 from eventbridge.errors import StoreError
@@ -18,8 +20,6 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.cursor import read_number_cursors, write_name_cursor
 from eventbridge.model.spent import Spent
-from eventbridge.stages.operate.audit import find_batch
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 

@@ -20,21 +20,22 @@ from contextlib import closing, suppress
 from queue import SimpleQueue
 from typing import IO, Any, Final
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
+
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError, UserError
 from eventbridge.model.batch import Batch
+from eventbridge.pipeline.deliver import push_and_settle
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.checked import Check, check_one_by_one
+from eventbridge.pipeline.ingest.compiled_check import check_compiled
+from eventbridge.pipeline.ingest.taken_messages import TakenMessages
+from eventbridge.pipeline.route.stage import route
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
-from eventbridge.stages.ingest.buffer import buffer
-from eventbridge.stages.ingest.checked import Check, check_one_by_one
-from eventbridge.stages.ingest.compiled_check import check_compiled
-from eventbridge.stages.ingest.taken_messages import TakenMessages
-from eventbridge.stages.operate.deliver import push_and_settle
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.telemetry.selection import telemetry_from_environment
 
 log = logging.getLogger(__name__)

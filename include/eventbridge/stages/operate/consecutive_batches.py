@@ -6,12 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
+
+from eventbridge.pipeline.deliver import push_and_settle
+from eventbridge.pipeline.retry.plan import settle_stale
+from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.job import Router
-from eventbridge.stages.operate.deliver import push_and_settle
-from eventbridge.stages.retry.plan import settle_stale
-from eventbridge.stages.route.stage import route
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 
 #: How long to wait at most until it is asked again what is to be done.
 _RECHECK_SECONDS = 1.0

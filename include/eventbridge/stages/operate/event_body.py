@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.why.explain import landed_bodies, why
+
 from eventbridge.errors import StoreError
 from eventbridge.event.plain import text
 from eventbridge.model import rowset
 from eventbridge.model.why import EventResult, Why
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.why.explain import landed_bodies, why
 from eventbridge.store.parquet import read_rows
 
 

@@ -10,6 +10,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 
+from eventbridge.pipeline.operate.owner_metrics import owner_metrics
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.store_size import store_quota
+
 from eventbridge.errors import BusError, StoreError, UserError
 from eventbridge.model.metric import Family, MetricKind, Sample
 from eventbridge.model.moment import Moment
@@ -25,9 +29,6 @@ from eventbridge.model.stat import (
 )
 from eventbridge.policy.breaker import shown_state
 from eventbridge.rules import RuleSet
-from eventbridge.stages.operate.owner_metrics import owner_metrics
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.store_size import store_quota
 from eventbridge.version import __version__
 
 log = logging.getLogger(__name__)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from eventbridge.pipeline.runtime.owner_quota import owner_statuses
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.model.metric import Family, Sample
 from eventbridge.rules import RuleSet
-from eventbridge.stages.runtime.owner_quota import owner_statuses
-from eventbridge.stages.runtime.runtime import Runtime
 
 _TEXTS = {
     "pending": "Deliveries of an owner's rules that wait, where there is a quota.",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
+from eventbridge.pipeline.guards.log_identity import offset_gaps, start_offset
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Partition
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.stages.guards.log_identity import offset_gaps, start_offset
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)

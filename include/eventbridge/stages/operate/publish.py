@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from eventbridge.errors import BusError, UserError, named_lines
-from eventbridge.model.partition import Partition
-from eventbridge.rules import Bus, RuleSet
-from eventbridge.stages.operate.find import find_bus, find_topic
-from eventbridge.stages.operate.submissions import (
+from eventbridge.pipeline.operate.find import find_bus, find_topic
+from eventbridge.pipeline.operate.submissions import (
     PublishResult,
     Submission,
     errors_of,
@@ -21,7 +18,11 @@ from eventbridge.stages.operate.submissions import (
     read_submissions,
     results_of,
 )
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.runtime import Runtime
+
+from eventbridge.errors import BusError, UserError, named_lines
+from eventbridge.model.partition import Partition
+from eventbridge.rules import Bus, RuleSet
 
 #: Events that one transaction of a bus, and one call of the API, may hold.
 PUBLISHED_AT_ONCE = 1_000

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing, UserError
+from eventbridge.pipeline.ingest.reload import put_in_force
 from eventbridge.rules import RuleSet
-from eventbridge.stages.ingest.reload import put_in_force
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 

@@ -11,27 +11,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
+from eventbridge.pipeline.operate.manifest import is_manifest_readable, manifest_differences, write_manifest_again
+from eventbridge.pipeline.operate.rebuild_inputs import begins_batch, rebuild_inputs
+from eventbridge.pipeline.runtime.runtime import Runtime
 from msgspec import structs
 
 from eventbridge.errors import ReconciliationError, StoreFileDamaged, StoreFileMissing, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch, BatchFile, FileKind
 from eventbridge.model.routed import RoutedSlice
+from eventbridge.pipeline.commit.reconciliation import reconciliation_of
+from eventbridge.pipeline.commit.stage import FILE_KINDS, commit
+from eventbridge.pipeline.ingest.open_batch import closed
+from eventbridge.pipeline.route.one_by_one import result_file
+from eventbridge.pipeline.route.stage import job_of
+from eventbridge.pipeline.settle.dead_letters import dead_letters_again, write_dead_letters
+from eventbridge.pipeline.settle.deliveries import batch_deliveries
+from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.pipeline.settle.settlement import create_settlement, first_settlement, settlement_key, settlements
+from eventbridge.pipeline.settle.verdicts import verdicts_of
 from eventbridge.policy.reconciliation import differences
 from eventbridge.routing.job import Router, Slice
-from eventbridge.stages.commit.reconciliation import reconciliation_of
-from eventbridge.stages.commit.stage import FILE_KINDS, commit
-from eventbridge.stages.ingest.open_batch import closed
-from eventbridge.stages.operate.manifest import is_manifest_readable, manifest_differences, write_manifest_again
-from eventbridge.stages.operate.rebuild_inputs import begins_batch, rebuild_inputs
-from eventbridge.stages.route.one_by_one import result_file
-from eventbridge.stages.route.stage import job_of
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.dead_letters import dead_letters_again, write_dead_letters
-from eventbridge.stages.settle.deliveries import batch_deliveries
-from eventbridge.stages.settle.pending import schedule_retries
-from eventbridge.stages.settle.settlement import create_settlement, first_settlement, settlement_key, settlements
-from eventbridge.stages.settle.verdicts import verdicts_of
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table
 

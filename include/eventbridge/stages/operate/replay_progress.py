@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from eventbridge.pipeline.replay.account import ReplayAccount, account_of
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.visibility import visibility_of
+
 from eventbridge.errors import NotFoundError
 from eventbridge.model.replay import Replay
-from eventbridge.stages.replay.account import ReplayAccount, account_of
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.visibility import visibility_of
 
 
 @dataclass(frozen=True)

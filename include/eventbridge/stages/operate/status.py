@@ -8,6 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from eventbridge.pipeline.operate.partition_flow import PartitionFlow, partition_flows
+from eventbridge.pipeline.operate.partition_status import PartitionStatus, events_before_first_run, partition_statuses
+from eventbridge.pipeline.operate.stalled_runners import StalledRunner, stalled_runners
+from eventbridge.pipeline.operate.target_status import TargetStanding, target_standings
+from eventbridge.pipeline.runtime.owner_quota import OwnerStatus, owner_statuses
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.store_size import store_quota
+
 from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.event.plain import plain
 from eventbridge.model.applied_slots import AppliedSlots
@@ -21,13 +29,6 @@ from eventbridge.model.store_size import StoreQuota
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import delivery_on_hold_at
 from eventbridge.rules import RuleSet
-from eventbridge.stages.operate.partition_flow import PartitionFlow, partition_flows
-from eventbridge.stages.operate.partition_status import PartitionStatus, events_before_first_run, partition_statuses
-from eventbridge.stages.operate.stalled_runners import StalledRunner, stalled_runners
-from eventbridge.stages.operate.target_status import TargetStanding, target_standings
-from eventbridge.stages.runtime.owner_quota import OwnerStatus, owner_statuses
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.store_size import store_quota
 
 
 class _OfRule(Protocol):

@@ -17,29 +17,30 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
+from eventbridge.pipeline.operate.committer import STOPPED, Committer, reconcile
+from eventbridge.pipeline.operate.streaming_batch import StreamingBatch
+from eventbridge.pipeline.operate.streaming_bus import StreamingBus
+from eventbridge.pipeline.operate.streaming_close import BatchClose
+from eventbridge.pipeline.operate.streaming_fit import left_to_close, refuse_unfit
+from eventbridge.pipeline.operate.streaming_handover import make_ready, wait_until_closed
+from eventbridge.pipeline.operate.streaming_lease import UNBOUNDED, Bounds, Handoff, LeaseKeeper
+from eventbridge.pipeline.operate.streaming_targets import http_loop
+from eventbridge.pipeline.operate.streaming_turns import Key
+from eventbridge.pipeline.operate.streaming_waiting import in_stages, waiting_events
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
+
 from eventbridge.delivery.garbage_collection import no_garbage_collection
 from eventbridge.errors import EventBridgeError, InfrastructureError, NotFoundError
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.deliver import anything_waits_for_retry, deliver_deferred_matches, deliver_retries
+from eventbridge.pipeline.ingest.listen import listen, repeat_bus_commits
+from eventbridge.pipeline.ingest.open_batch import end_open, open_following
+from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
-from eventbridge.stages.ingest.listen import listen, repeat_bus_commits
-from eventbridge.stages.ingest.open_batch import end_open, open_following
-from eventbridge.stages.ingest.taken_messages import TakenMessages
-from eventbridge.stages.operate.committer import STOPPED, Committer, reconcile
-from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_deferred_matches, deliver_retries
-from eventbridge.stages.operate.streaming_batch import StreamingBatch
-from eventbridge.stages.operate.streaming_bus import StreamingBus
-from eventbridge.stages.operate.streaming_close import BatchClose
-from eventbridge.stages.operate.streaming_fit import left_to_close, refuse_unfit
-from eventbridge.stages.operate.streaming_handover import make_ready, wait_until_closed
-from eventbridge.stages.operate.streaming_lease import UNBOUNDED, Bounds, Handoff, LeaseKeeper
-from eventbridge.stages.operate.streaming_targets import http_loop
-from eventbridge.stages.operate.streaming_turns import Key
-from eventbridge.stages.operate.streaming_waiting import in_stages, waiting_events
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 

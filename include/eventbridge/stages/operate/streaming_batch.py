@@ -7,26 +7,27 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from eventbridge.pipeline.operate.streaming_bus import StreamingBus
+from eventbridge.pipeline.operate.streaming_close import BatchClose
+from eventbridge.pipeline.operate.streaming_fit import refuse_unfit
+from eventbridge.pipeline.operate.streaming_lease import LeaseKeeper
+from eventbridge.pipeline.operate.streaming_polls import BusPolls
+from eventbridge.pipeline.operate.streaming_routing import StreamingRouting
+from eventbridge.pipeline.operate.streaming_targets import TargetQueues
+from eventbridge.pipeline.operate.streaming_turns import PoolTurns
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.segments import write_open_segment
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.ingest.buffer import Landing
+from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.streaming_pace import batch_is_over, segment_is_due
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.ingest.buffer import Landing
-from eventbridge.stages.ingest.taken_messages import TakenMessages
-from eventbridge.stages.operate.streaming_bus import StreamingBus
-from eventbridge.stages.operate.streaming_close import BatchClose
-from eventbridge.stages.operate.streaming_fit import refuse_unfit
-from eventbridge.stages.operate.streaming_lease import LeaseKeeper
-from eventbridge.stages.operate.streaming_polls import BusPolls
-from eventbridge.stages.operate.streaming_routing import StreamingRouting
-from eventbridge.stages.operate.streaming_targets import TargetQueues
-from eventbridge.stages.operate.streaming_turns import PoolTurns
-from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.model.partition import Partition
 from eventbridge.rules import Bus
 from eventbridge.sources.protocol import FollowableLog, LogSource
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 class StreamingBus:

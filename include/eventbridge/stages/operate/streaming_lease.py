@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from eventbridge.pipeline.runtime import processes
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
+
 from eventbridge.errors import EventBridgeError, StreamingLeaseTakenError
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.stages.runtime import processes
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 

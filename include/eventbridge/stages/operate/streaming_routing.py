@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
+from eventbridge.pipeline.operate.streaming_fit import left_to_close
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.delivery.chunk_rows import ReadPiece
 from eventbridge.delivery.outstanding import ITEM_COLUMNS
@@ -15,12 +17,10 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
 from eventbridge.model.fresh_event import FreshEvent
+from eventbridge.pipeline.route.stage import job_of
 from eventbridge.routing.in_memory import DeliveryRow, FreshDeliveries, route_in_memory
 from eventbridge.routing.program import route_program
 from eventbridge.rules import RuleSet
-from eventbridge.stages.operate.streaming_fit import left_to_close
-from eventbridge.stages.route.stage import job_of
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.schemas import DELIVERY
 
 log = logging.getLogger(__name__)

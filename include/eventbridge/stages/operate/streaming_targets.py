@@ -11,6 +11,10 @@ from datetime import timedelta
 from functools import partial
 
 import pyarrow as pa
+from eventbridge.pipeline.notify.publish import publish_operational_events
+from eventbridge.pipeline.operate.streaming_turns import Key, PoolTurns
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.delivery.admission import must_halt
 from eventbridge.delivery.chunk_rows import ReadPiece
@@ -24,10 +28,6 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.policy.breaker import pause_of
 from eventbridge.rules import RuleSet
-from eventbridge.stages.notify.publish import publish_operational_events
-from eventbridge.stages.operate.streaming_turns import Key, PoolTurns
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.multi import HasFileno
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from eventbridge.model.override import OperatorOverrides
+from eventbridge.pipeline.route.stage import overridden_lanes
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.pool_turns import Waits, bounding_slots, closed_pools, may_begin
 from eventbridge.rules import RuleSet
-from eventbridge.stages.route.stage import overridden_lanes
 
 Key = tuple[str, str]
 

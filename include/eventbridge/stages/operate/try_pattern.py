@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from eventbridge.pipeline.operate.find import find_rule
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.cancelling import time_limit
 from eventbridge.errors import EventBridgeError, EventError, PatternError, UserError
 from eventbridge.event.cloudevent import parse_event
@@ -15,8 +18,6 @@ from eventbridge.matching.explain import CheckedCondition, check_each
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.rules.bounds import MOST_SECONDS
 from eventbridge.rules.sent_pattern import parse_sent_pattern
-from eventbridge.stages.operate.find import find_rule
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.transform import Scope, compile_transform
 
 #: The most characters of the result for all conditions: each lists the values at its path, and many may share a path.

@@ -10,13 +10,14 @@ from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Any
 
+from eventbridge.pipeline.operate.find import find_rule, find_target
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.response import Response
 from eventbridge.routing.trace_headers import delivery_headers
 from eventbridge.rules.model import Rule, Target
-from eventbridge.stages.operate.find import find_rule, find_target
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.targets.protocol import Checkable, Request
 from eventbridge.transform import Scope, compile_transform
 

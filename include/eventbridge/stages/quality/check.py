@@ -6,19 +6,20 @@ import logging
 import uuid
 from datetime import datetime
 
+from eventbridge.pipeline.notify.publish import publish_operational_events
+from eventbridge.pipeline.quality.counts import HourCounts, count_hour
+from eventbridge.pipeline.quality.fields import count_expected_fields
+from eventbridge.pipeline.quality.hour import HOUR, hour_of
+from eventbridge.pipeline.quality.record import read_record, volumes_before, write_record
+from eventbridge.pipeline.quality.suite import run_suite
+from eventbridge.pipeline.runtime.instrumented import instrumented
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import UserError
 from eventbridge.model.quality import Measure, QualityCheck, QualityRecord
 from eventbridge.policy.operational_event import of_quality_check
 from eventbridge.policy.quality import QualityLimits, failed_rules, failure_message, measures_of
 from eventbridge.rules import RuleSet
-from eventbridge.stages.notify.publish import publish_operational_events
-from eventbridge.stages.quality.counts import HourCounts, count_hour
-from eventbridge.stages.quality.fields import count_expected_fields
-from eventbridge.stages.quality.hour import HOUR, hour_of
-from eventbridge.stages.quality.record import read_record, volumes_before, write_record
-from eventbridge.stages.quality.suite import run_suite
-from eventbridge.stages.runtime.instrumented import instrumented
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 
 log = logging.getLogger(__name__)

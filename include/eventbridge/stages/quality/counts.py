@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import StoreFileDamaged
 from eventbridge.model.batch import Batch
 from eventbridge.policy.quality import BusCounts, TargetCounts
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.columns import codes_of, flag_column, valid_of
 from eventbridge.store.formats import require_known_format

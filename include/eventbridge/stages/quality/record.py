@@ -8,11 +8,11 @@ from collections import defaultdict
 from datetime import datetime, timedelta
 
 import msgspec
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import StoreError, StoreFileDamaged
 from eventbridge.model.quality import QualityCheck, QualityRecord, Subject
 from eventbridge.policy.quality import VOLUMES, History
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.formats import FORMAT, require_known_format
 
 log = logging.getLogger(__name__)

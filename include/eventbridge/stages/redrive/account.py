@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from eventbridge.pipeline.redrive.plan import Survey
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.visibility import visibility_of
+
 from eventbridge.errors import NotFoundError
 from eventbridge.model.redrive import Redrive
-from eventbridge.stages.redrive.plan import Survey
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.visibility import visibility_of
 
 
 def seen_redrives(runtime: Runtime) -> list[Redrive]:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from eventbridge.pipeline.dead_letters.reader import DeadLetter
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.event.ids import delivery_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.redrive import Redrive, Redriven
-from eventbridge.stages.dead_letters.files import Damaged, read_unless_damaged
-from eventbridge.stages.dead_letters.reader import DeadLetter
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.settlement import settlements
+from eventbridge.pipeline.settle.dead_letter_files import Damaged, read_unless_damaged
+from eventbridge.pipeline.settle.settlement import settlements
 
 UNDER_WAY = "under way"
 PENDING = "pending"

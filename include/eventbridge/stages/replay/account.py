@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from eventbridge.pipeline.replay.archive import files_from
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.model.replay import Replay, Replayed, ReplayPosition
-from eventbridge.stages.replay.archive import files_from
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.settlement import settlements
+from eventbridge.pipeline.settle.settlement import settlements
 
 UNDER_WAY = "under way"
 PENDING = "pending"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from eventbridge.pipeline.replay.plan import begin_replay
+from eventbridge.pipeline.replay.request import ReplayRequest
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.model.replay import Replay
-from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.request import ReplayRequest
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 def asking(run: str, times: int) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import ReconciliationError
 from eventbridge.model.replay import ArchiveFile, Replay, ReplayPart, ReplayPosition
 from eventbridge.policy.archive_cover import Span, take_once
-from eventbridge.stages.runtime.runtime import Runtime
 
 #: Files that are listed at a time for one runner: a year of them is never listed at once.
 _AT_A_TIME = 1_000

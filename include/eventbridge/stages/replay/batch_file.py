@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Sequence
 
 import pyarrow as pa
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.schemas import ROW_GROUP_ROWS

@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from eventbridge.pipeline.replay.archive import Found
+from eventbridge.pipeline.replay.past import DELIVERED, Past, PastOutcome
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.ids import delivery_id
@@ -18,9 +21,6 @@ from eventbridge.matching.pattern import Pattern, parse_pattern
 from eventbridge.matching.reference import matches_leaves
 from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.model.replay import Replay, ReplayPart
-from eventbridge.stages.replay.archive import Found
-from eventbridge.stages.replay.past import DELIVERED, Past, PastOutcome
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.columns import flag_column
 from eventbridge.store.event_sql import COLUMNS, rows_where
 from eventbridge.store.parquet import read_table

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.delivery.segments import segments
 from eventbridge.errors import ReconciliationError
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.settlement import settlements
+from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.store.parquet import read_table
 
 DELIVERED = "delivered"

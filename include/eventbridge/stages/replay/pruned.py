@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from eventbridge.pipeline.replay.request import ReplayRequest
+from eventbridge.pipeline.runtime.pruned import refuse_pruned
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import UserError
 from eventbridge.model.replay import Replay
-from eventbridge.stages.replay.request import ReplayRequest
-from eventbridge.stages.runtime.pruned import refuse_pruned
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 def refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from eventbridge.pipeline.replay.archive import files_from
+from eventbridge.pipeline.replay.choose import Chooser
+from eventbridge.pipeline.replay.plan import made_of, rules_of_part
+from eventbridge.pipeline.replay.request import ReplayRequest
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.model.replay import Replay, ReplayPart, ReplayPosition
 from eventbridge.routing.events import SliceEvents, match_rows
 from eventbridge.routing.program import route_program
-from eventbridge.stages.replay.archive import files_from
-from eventbridge.stages.replay.choose import Chooser
-from eventbridge.stages.replay.plan import made_of, rules_of_part
-from eventbridge.stages.replay.request import ReplayRequest
-from eventbridge.stages.runtime.runtime import Runtime
 
 _SAMPLES = 3
 #: Archive files that are read at most while a caller waits for a page or a response.

@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from eventbridge.pipeline.runtime.held_messages import HeldMessages
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, EventBridgeError, OffsetGapError
@@ -26,7 +27,6 @@ from eventbridge.model.inbox_file import InboxFile
 from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import MESSAGES, RECEIVED, STORED
 from eventbridge.sources.protocol import QueueSource
-from eventbridge.stages.runtime.held_messages import HeldMessages
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table
 from eventbridge.store.protocol import Store

@@ -8,7 +8,8 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.telemetry.protocol import NO_TELEMETRY, StageEnded
 
 log = logging.getLogger(__name__)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.owner import Owner
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import InfrastructureError
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 class PrepareBudget:

@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eventbridge.pipeline.runtime.bucket_rules import load_rule_files
+
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError, RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
@@ -22,7 +24,6 @@ from eventbridge.rules.chunk_sizes import ChunkSizes
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.open import open_log, open_publisher, open_queue
 from eventbridge.sources.protocol import LogSource, Publisher
-from eventbridge.stages.runtime.bucket_rules import load_rule_files
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
@@ -181,7 +182,7 @@ class Runtime:
         """Open the bus to read from; the caller closes it. A bus of queues is read through its inbox."""
         if not bus.source.is_queue:
             return open_log(bus, self.settings, self.connections, self.clock)
-        from eventbridge.stages.runtime.inbox import Inbox  # few buses are queues
+        from eventbridge.pipeline.runtime.inbox import Inbox  # few buses are queues
 
         sources = {
             topic: open_queue(bus, topic, self.settings, self.connections, self.clock) for topic in bus.source.topics

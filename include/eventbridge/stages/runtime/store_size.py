@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import BatchSize, StoreQuota
 from eventbridge.policy.watermarks import Room, quota_room
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 
 log = logging.getLogger(__name__)

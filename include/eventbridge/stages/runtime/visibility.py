@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import UserError
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
+from eventbridge.pipeline.upkeep.retentions import Retentions
+from eventbridge.pipeline.upkeep.run import Run
+
 from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.replay import Replay
 from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept
 from eventbridge.policy.retention import Retention, keeping, needs_of_requests
-from eventbridge.stages.upkeep.retentions import Retentions
-from eventbridge.stages.upkeep.run import Run
 from eventbridge.store import layout
 
 #: With which part of a batch files of each kind are removed.

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 
+from eventbridge.pipeline.upkeep.run import Run
+
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.assignment import LeftAt
 from eventbridge.model.consumer_offset import ConsumerOffset
@@ -15,7 +17,6 @@ from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog
-from eventbridge.stages.upkeep.run import Run
 
 log = logging.getLogger(__name__)
 

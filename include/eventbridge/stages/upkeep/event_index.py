@@ -12,12 +12,13 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
+from eventbridge.pipeline.upkeep.run import Run
+
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing
 from eventbridge.event.ids import batch_time, new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.event_index import IndexFile
 from eventbridge.policy.retention import LEAST_AGE
-from eventbridge.stages.upkeep.run import Run
 from eventbridge.store import layout
 from eventbridge.store.event_index import Index, index_of, merged, read_index, write_index
 

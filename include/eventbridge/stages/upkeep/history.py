@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from eventbridge.stages.upkeep.retentions import Retentions
-from eventbridge.stages.upkeep.run import Run
+from eventbridge.pipeline.upkeep.retentions import Retentions
+from eventbridge.pipeline.upkeep.run import Run
+
 from eventbridge.store import layout
 
 

@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
+from eventbridge.pipeline.upkeep.retentions import Retentions
+from eventbridge.pipeline.upkeep.run import Run
+
 from eventbridge.errors import NotFoundError
 from eventbridge.model.retention import STEPS, SweepName
 from eventbridge.policy.retention import LEAST_AGE
-from eventbridge.stages.upkeep.retentions import Retentions
-from eventbridge.stages.upkeep.run import Run
 from eventbridge.store import layout
 
 _DAY = timedelta(days=1)

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
-from eventbridge.stages.runtime.instrumented import instrumented
-from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.store_size import count_store, is_count_due
-from eventbridge.stages.upkeep.batches import prune_batches
-from eventbridge.stages.upkeep.buses import trim_buses
-from eventbridge.stages.upkeep.event_index import index_events
-from eventbridge.stages.upkeep.history import prune_history
-from eventbridge.stages.upkeep.lost_files import sweep_expired, sweep_lost
-from eventbridge.stages.upkeep.retentions import Retentions
-from eventbridge.stages.upkeep.run import Maintained, Run
-from eventbridge.stages.upkeep.stats import fold_stats
+from eventbridge.pipeline.guards.ledger_identity import claim_runner, refuse_lost_ledger
+from eventbridge.pipeline.runtime.instrumented import instrumented
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.store_size import count_store, is_count_due
+from eventbridge.pipeline.upkeep.batches import prune_batches
+from eventbridge.pipeline.upkeep.buses import trim_buses
+from eventbridge.pipeline.upkeep.event_index import index_events
+from eventbridge.pipeline.upkeep.history import prune_history
+from eventbridge.pipeline.upkeep.lost_files import sweep_expired, sweep_lost
+from eventbridge.pipeline.upkeep.retentions import Retentions
+from eventbridge.pipeline.upkeep.run import Maintained, Run
+from eventbridge.pipeline.upkeep.stats import fold_stats
 
 
 @instrumented("maintain", of="")

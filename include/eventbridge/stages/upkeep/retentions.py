@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.errors import StoreError
 from eventbridge.model.retention import BatchGroup, Kept
 from eventbridge.policy.retention import LEAST_AGE, Retention
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from eventbridge.pipeline.runtime.runtime import Runtime
+
 from eventbridge.model.retention import Kept
-from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+from eventbridge.pipeline.upkeep.run import Run
+
 from eventbridge.model.stat import Grain, Scope
-from eventbridge.stages.upkeep.run import Run
 
 #: How long stats are kept before they are folded, by scope: a bus has few, rules' targets may be thousands.
 KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from eventbridge.stages.commit.stage import as_text
+from eventbridge.pipeline.commit.stage import as_text
 
 
 def test_a_manifest_is_written_as_earlier_versions_wrote_it() -> None:

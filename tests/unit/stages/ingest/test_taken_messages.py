@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventbridge.model.partition import Partition
-from eventbridge.stages.ingest.taken_messages import TakenMessages
+from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 
 PARTITION = Partition("orders", "", 0)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from eventbridge.pipeline.operate.streaming_turns import PoolTurns
+
 from eventbridge.model.override import OperatorOverrides
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import Rule, RuleSet
-from eventbridge.stages.operate.streaming_turns import PoolTurns
 from eventbridge.targets.file.fields import FileFields
 
 SHUT = {"eventbridge.low": PoolSlots(slots=0, free=0), "crm": PoolSlots(slots=1, free=1)}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.delivery.blocks import Block, blocks_of
 from eventbridge.delivery.breaker import RunBreaker
@@ -23,7 +24,6 @@ from eventbridge.model.chunk import Piece
 from eventbridge.model.response import Response
 from eventbridge.policy.token_bucket import Lease
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store import schemas
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.targets import InMemoryBlockTarget, InMemoryTarget, accept

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.delivery.breaker import RunBreaker
 from eventbridge.delivery.chunk_rows import ReadPiece
@@ -19,7 +20,6 @@ from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
 from eventbridge.policy.token_bucket import Lease
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.access import Access
 from eventbridge.targets.credentials import Credentials
 from eventbridge.targets.endpoint import Endpoint

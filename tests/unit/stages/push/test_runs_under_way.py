@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime, timedelta
 
+from eventbridge.pipeline.runtime.stop import Stop
 from unit.stages.push.test_unjudged_deliveries import items
 
 from eventbridge.delivery.breaker import RunBreaker
@@ -15,7 +16,6 @@ from eventbridge.delivery.runs_under_way import BegunRuns, RunsUnderWay
 from eventbridge.delivery.threads import Threads
 from eventbridge.delivery.token_lease import Pace
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.testing.targets import InMemoryTarget, accept
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

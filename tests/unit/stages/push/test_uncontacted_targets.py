@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from eventbridge.pipeline.runtime.stop import Stop
 from unit.stages.push.test_unjudged_deliveries import items
 
 from eventbridge.delivery.breaker import RunBreaker
@@ -16,7 +17,6 @@ from eventbridge.model.target_state import TargetStatus
 from eventbridge.policy.breaker import Count, Ended, Tally, after
 from eventbridge.policy.token_bucket import Lease
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import pytest
+from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.delivery.breaker import RunBreaker
 from eventbridge.delivery.outstanding import Item
@@ -18,7 +19,6 @@ from eventbridge.delivery.token_lease import Pace
 from eventbridge.model.response import Response
 from eventbridge.policy.token_bucket import Bucket, Lease
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 

@@ -1,0 +1,203 @@
+"""Computes the reconciliation of a batch from its files, without relying on any counter."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.delivery.queue_copies import COPY, copy_fingerprints
+from eventbridge.delivery.segments import segments
+from eventbridge.event.fingerprints import Ids, fingerprint
+from eventbridge.event.ids import Fingerprint
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
+from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, UnroutableEvent
+from eventbridge.pipeline.commit.fingerprints import ID_COLUMNS, add, by_target, of_pending
+from eventbridge.pipeline.redrive_inputs import taken_ids
+from eventbridge.pipeline.route.budgeted_rules import candidate_events
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.settle.deliveries import batch_deliveries
+from eventbridge.pipeline.settle.settlement import settlements
+from eventbridge.policy.reconciliation import Fingerprints, Reconciliation
+from eventbridge.store.columns import codes_of, flag_column, ids_of, valid_of
+from eventbridge.store.parquet import read_table
+
+
+def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
+    """Return the reconciliation of a settled or committed batch.
+
+    Raises StoreError if a file cannot be read, and ReconciliationError for an unreadable file of dead letters that it
+    took from another batch.
+    """
+    numbers = _event_numbers(runtime, batch)
+    verdicts, delivered = _verdicts(runtime, batch)
+    dead, records, transform_failures = _dead_letters(runtime, batch)
+    pending = runtime.ledger.pending_of(batch.batch_id)
+    shares = _shares(runtime, batch)
+    return Reconciliation(
+        **numbers,
+        malformed_records=records["malformed"],
+        unroutable_records=records["route_failed"],
+        unproven=_unproven(runtime, batch, delivered),
+        matched=_matched(runtime, batch),
+        recorded=_recorded(runtime, batch),
+        candidate_events={rule: _of_events(files) for rule, files in candidate_events(runtime, batch).items()},
+        routed=add({share.rule: _of_events(share.done)} for share in shares),
+        rejected=add({share.rule: _of_events(share.rejected)} for share in shares),
+        admitted=_admitted(runtime, batch),
+        deferred=add({row.rule: _of_events(row.files)} for row in runtime.ledger.deferred_matches_of(batch.batch_id)),
+        delivered=verdicts["delivered"],
+        pending_by_settlement=add([verdicts["retry_scheduled"], verdicts["unknown"]]),
+        pending=of_pending(runtime, (row for row in pending if row.reason != COPY)),
+        copies_due=copy_fingerprints(runtime, batch),
+        copies=of_pending(runtime, (row for row in pending if row.reason == COPY)),
+        dead_by_settlement=verdicts["dead_lettered"],
+        dead=dead,
+        transform_failures=transform_failures,
+    )
+
+
+def _event_numbers(runtime: Runtime, batch: Batch) -> dict[str, int]:
+    statuses: Counter[str] = Counter()
+    gaps = 0
+    routed = runtime.ledger.files(batch.batch_id, "delivery")
+    for file in runtime.ledger.files(batch.batch_id, "buffer"):
+        if isinstance(file.detail, LandedRange):
+            gaps += sum(end - start for start, end in file.detail.gaps)
+        if file.path is not None:
+            table = read_table(runtime.store, file.path, columns=["status"], coded=["status"])
+            codes, names = codes_of(table["status"])
+            statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
+    taken = sum(ids.count for ids in taken_ids(runtime, batch).values()) if batch.routes else 0
+    taken += sum(each.count for each in runtime.ledger.replayed_by(batch.batch_id)) if batch.kind == "replay" else 0
+    return {
+        "range_total": sum(part.end - part.start for part in runtime.ledger.ranges(batch.batch_id)) + taken,
+        "gaps": gaps,
+        "read": statuses.total(),
+        "malformed": statuses["malformed"],
+        "duplicate": statuses["duplicate"],
+        "tombstone": statuses["tombstone"],
+        "valid": statuses["valid"],
+        "rows_in": sum(file.detail.rows_in for file in routed if isinstance(file.detail, RoutedSlice)),
+        "unroutable": sum(isinstance(file.detail, UnroutableEvent) for file in routed),
+    }
+
+
+def _matched(runtime: Runtime, batch: Batch) -> Fingerprints:
+    if not batch.routes:
+        return add([of_pending(runtime, runtime.ledger.pending_taken_by(batch.batch_id)), taken_ids(runtime, batch)])
+    return _named(runtime, batch)
+
+
+def _recorded(runtime: Runtime, batch: Batch) -> Fingerprints:
+    if not batch.routes:
+        return _named(runtime, batch)
+    files = runtime.ledger.files(batch.batch_id, "delivery")
+    return add(file.detail.matched for file in files if isinstance(file.detail, Routed))
+
+
+def _named(runtime: Runtime, batch: Batch) -> Fingerprints:
+    return add(by_target(table) for _, _, table in batch_deliveries(runtime, batch, ID_COLUMNS))
+
+
+def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
+    files = runtime.ledger.files(batch.batch_id, "delivery")
+    return [file.detail for file in files if isinstance(file.detail, RoutedShare)]
+
+
+def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
+    """Return the events for which budgeted rules have deliveries, from their delivery files."""
+    found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    for file in runtime.ledger.files(batch.batch_id, "delivery"):
+        if isinstance(file.detail, RoutedShare) and file.path is not None:
+            table = read_table(runtime.store, file.path, columns=["event_file", "event_row"])
+            places = zip(table["event_file"].to_pylist(), table["event_row"].to_pylist(), strict=True)
+            found[file.detail.rule].update(places)
+    return {rule: _of_places(places) for rule, places in found.items()}
+
+
+def _of_events(files: Iterable[Sequence[str]]) -> Fingerprint:
+    """Return the fingerprint of events by their places: pairs of buffer file and row set."""
+    return _of_places((file, row) for file, rows in files for row in rowset.decode(rows))
+
+
+def _of_places(places: Iterable[tuple[str, int]]) -> Fingerprint:
+    names = (f"{file}#{row}" for file, row in places)
+    return Fingerprint.of(hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names)
+
+
+def _verdicts(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
+    """Return the fingerprints of each verdict, and the ids of the delivered ones."""
+    parts: dict[str, list[Fingerprints]] = {name: [] for name in STATUS_RANK}
+    delivered = []
+    for _, table in settlements(runtime, batch.batch_id, [*ID_COLUMNS, "verdict", "reason"]):
+        codes, names = codes_of(table["verdict"])
+        for number, name in enumerate(names):
+            chosen = codes == number
+            rows = table if chosen.all() else table.filter(flag_column(chosen))
+            parts[name].append(by_target(rows))
+            if name == "delivered":
+                delivered.append(ids_of(rows["delivery_id"])[~_unsent_of_shadows(rows)])
+    return {name: add(found) for name, found in parts.items()}, delivered
+
+
+def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return which rows are for shadows and settled without sending: no outcome proves these."""
+    codes, names = codes_of(table["reason"])
+    flags: npt.NDArray[np.bool_] = np.array([name in (SHADOW_FAILED, SHADOW_NOT_SENT) for name in [*names, ""]])[codes]
+    return flags
+
+
+def _unproven(runtime: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
+    """Return how many deliveries settled as delivered no outcome proves; looks nothing up if all are proven once."""
+    proofs = []
+    for file in segments(runtime, batch.batch_id):
+        if file.path is not None:
+            table = read_table(runtime.store, file.path, columns=["delivery_id", "outcome"], coded=["outcome"])
+            codes, names = codes_of(table["outcome"])
+            proven = np.array([name == "delivered" for name in [*names, ""]])[codes]
+            proofs.append(ids_of(table["delivery_id"])[proven])
+    if _sum(proofs) == _sum(delivered):
+        return 0
+    known = {raw.tobytes() for ids in proofs for raw in ids}
+    return sum(raw.tobytes() not in known for ids in delivered for raw in ids)
+
+
+def _sum(parts: Iterable[Ids]) -> Fingerprint:
+    return sum(map(fingerprint, parts), start=Fingerprint())
+
+
+def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str], Counter[str]]:
+    """Return the fingerprints of dead deliveries, and counts.
+
+    The counts are those of events that never became a delivery, by reason, and of failed transforms, by target.
+    """
+    found = []
+    others: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    for file in runtime.ledger.files(batch.batch_id, "dead_letter"):
+        if file.path is not None:
+            table = read_table(
+                runtime.store, file.path, columns=[*ID_COLUMNS, "reason"], coded=["rule", "target", "reason"]
+            )
+            is_delivery = valid_of(table["delivery_id"])
+            found.append(by_target(table.filter(flag_column(is_delivery))))
+            others.update(table.filter(flag_column(~is_delivery))["reason"].to_pylist())
+            failed.update(_transform_failures(table))
+    return add(found), others, failed
+
+
+def _transform_failures(table: pa.Table) -> dict[str, int]:
+    """Return how many dead letters of a file have the reason `transform_failed`, by `<rule>/<target>`."""
+    codes, reasons = codes_of(table["reason"])
+    if "transform_failed" not in reasons:
+        return {}
+    failed = table.filter(flag_column(codes == reasons.index("transform_failed")))
+    return {target: each.count for target, each in by_target(failed).items()}

@@ -1,0 +1,231 @@
+"""Stage commit: reconciles the batch, writes the manifest, moves the offsets, and then commits them on the bus."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from eventbridge.errors import BusError, OffsetGapError, ReconciliationError
+from eventbridge.event.ids import Fingerprint
+from eventbridge.model.batch import Batch, BatchFile, FileKind, ReadRange
+from eventbridge.model.deferred_match import DeferredMatch
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.last_message import LastMessage
+from eventbridge.model.partition import Partition
+from eventbridge.model.routed import RoutedSlice
+from eventbridge.pipeline.commit.deficit import close_deficit
+from eventbridge.pipeline.commit.reconciliation import reconciliation_of
+from eventbridge.pipeline.commit.stats import stats_of
+from eventbridge.pipeline.commit.traces import report_traces
+from eventbridge.pipeline.guards.log_identity import refuse_other_log
+from eventbridge.pipeline.notify.publish import publish_operational_events
+from eventbridge.pipeline.runtime.damaged_files import naming_the_repair
+from eventbridge.pipeline.runtime.instrumented import instrumented
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.store_size import count_batch
+from eventbridge.pipeline.settle.settlement import first_settlement
+from eventbridge.policy.expectation import failed_expectations
+from eventbridge.policy.reconciliation import Fingerprints, Reconciliation, differences, settles_all
+from eventbridge.store import layout
+from eventbridge.store.formats import FORMAT, require_known_format
+from eventbridge.telemetry.protocol import NO_TELEMETRY
+
+log = logging.getLogger(__name__)
+
+#: The kinds of files of a batch, in the order in which they are made.
+FILE_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
+_Files = Mapping[FileKind, list[BatchFile]]
+
+
+@instrumented("commit")
+def commit(runtime: Runtime, batch_id: str) -> bool:
+    """Commit a settled batch and return whether it is committed now; before that stage it does nothing.
+
+    Raises ReconciliationError, and moves nothing, when the reconciliation has a difference or a file cannot be read. If
+    the bus does not take the offsets, that is an alarm and no failure: the ledger is the source of truth, and the next
+    listen tries again.
+    """
+    batch = runtime.ledger.batch(batch_id)
+    if batch.state == "settling":
+        _prove_and_commit(runtime, batch)
+        batch = runtime.ledger.batch(batch_id)
+        if runtime.telemetry is not NO_TELEMETRY and batch.state == "committed":
+            report_traces(runtime, batch)
+    publish_operational_events(runtime)
+    if batch.state != "committed":
+        return False
+    if batch.kind == "normal" and batch.bus_committed_at is None:
+        commit_to_bus(runtime, batch)
+    return True
+
+
+def commit_to_bus(runtime: Runtime, batch: Batch) -> bool:
+    """Commit the ledger's offsets of a batch's runner on the bus; False and an alarm if the bus refuses."""
+    bus = runtime.rules_of(batch).buses[batch.bus]
+    try:
+        source = runtime.open_source(bus)
+        try:
+            refuse_other_log(runtime, batch.runner, bus, source)
+            source.commit(batch.runner, runtime.ledger.committed_offsets(batch.runner))
+        finally:
+            source.close()
+    except (BusError, OffsetGapError) as error:
+        log.error("ALARM the bus %s did not take the offsets of batch %s: %s", batch.bus, batch.batch_id, error)
+        return False
+    runtime.ledger.mark_bus_committed(batch.batch_id)
+    return True
+
+
+def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
+    first = first_settlement(runtime, batch)
+    with naming_the_repair(batch.batch_id, "committed"):
+        reconciliation = reconciliation_of(runtime, batch)
+        if not settles_all(reconciliation) and close_deficit(runtime, batch, first):
+            reconciliation = reconciliation_of(runtime, batch)
+    wrong = differences(reconciliation)
+    if wrong:
+        runtime.ledger.prove_settled_by(batch.batch_id, first)  # else the files are of two settlements
+        raise ReconciliationError(
+            f"batch {batch.batch_id} cannot be committed, it is not reconciled: "
+            + "; ".join(map(str, wrong))
+            + ". Nothing was committed; clear the tasks write_dead_letters and schedule_retries of this run, "
+            + f"and if it stays, run `eventbridge audit --batch {batch.batch_id}`"
+        )
+    files = _files(runtime, batch)
+    _write_manifest(runtime, batch, reconciliation, first, files)
+    failed = failed_expectations(runtime.rules_of(batch), reconciliation) if batch.kind == "normal" else {}
+    for rule, detail in failed.items():
+        log.error("ALARM the rule %s is on hold since batch %s: %s", rule, batch.batch_id, detail)
+    ranges = _ranges(runtime, batch)
+    now = runtime.clock()
+    stats = stats_of(runtime, batch, now, files["outcome"])
+    count_batch(runtime, batch)
+    runtime.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, stats)
+
+
+def _ranges(runtime: Runtime, batch: Batch) -> list[ReadRange]:
+    """Return the ranges of a batch, with the last message that was read from each partition."""
+    landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
+    last: dict[Partition, LastMessage] = {}
+    for each in landed:
+        if isinstance(each, LandedRange) and each.last is not None:
+            last[each.partition] = max(each.last, last.get(each.partition, each.last))
+    ranges = runtime.ledger.ranges(batch.batch_id)
+    return [ReadRange(span.partition, span.start, span.end, last.get(span.partition)) for span in ranges]
+
+
+def _write_manifest(runtime: Runtime, batch: Batch, reconciliation: Reconciliation, first: str, files: _Files) -> None:
+    path = layout.manifest(batch.planned_at, batch.batch_id)
+    manifest = manifest_of(runtime, batch, reconciliation, files)
+    text = as_text(manifest)
+    if runtime.store.create(path, text) or (written := runtime.store.get(path)) == text:
+        return
+    runtime.ledger.prove_settled_by(batch.batch_id, first)
+    if _settlements(path, written)[:1] != manifest["files"]["settlement"][:1]:
+        runtime.store.put(path, text)  # from a commit that ran, or died, before the batch was settled again
+        return
+    raise ReconciliationError(
+        f"{path} exists and contradicts the reconciliation of batch {batch.batch_id}: "
+        "two ledgers write into one store. Stop the other one before this runner continues"
+    )
+
+
+def _settlements(path: str, manifest: bytes) -> list[str]:
+    """Return the settlements that a manifest names, none if it is damaged; raises NewerFormatError."""
+    try:
+        fields = dict(json.loads(manifest))
+        require_known_format(path, fields.get("format"))
+        return list(fields["files"]["settlement"])
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _files(runtime: Runtime, batch: Batch) -> _Files:
+    return {kind: runtime.ledger.files(batch.batch_id, kind) for kind in FILE_KINDS}
+
+
+def manifest_of(
+    runtime: Runtime, batch: Batch, reconciliation: Reconciliation, files: _Files | None = None
+) -> dict[str, Any]:
+    """Return the manifest of a batch as JSON: what it took, from where, and its result.
+
+    `files`: those of the batch by kind, if they are known.
+    """
+    taken = runtime.ledger.pending_taken_by(batch.batch_id)
+    taken_deferred_matches = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
+    files = files or _files(runtime, batch)
+    manifest = {
+        "format": FORMAT,
+        "batch_id": batch.batch_id,
+        "kind": batch.kind,
+        "runner": batch.runner,
+        "bus": batch.bus,
+        "rule_set": batch.rule_set,
+        "planned_at": batch.planned_at.isoformat(),
+        "parents": sorted({row.batch_id for row in taken} | {row.batch_id for row in taken_deferred_matches}),
+        "taken": sorted(
+            [row.batch_id, row.chunk_id, row.rule, row.target, row.attempts, list(map(list, row.files))]
+            for row in taken
+        ),
+        "ranges": [[*part.partition, part.start, part.end] for part in runtime.ledger.ranges(batch.batch_id)],
+        "gaps": [
+            [*file.detail.partition, start, end]
+            for file in files["buffer"]
+            if isinstance(file.detail, LandedRange)
+            for start, end in file.detail.gaps
+        ],
+        "files": {kind: [file.path for file in found if file.path] for kind, found in files.items()},
+        "counts": _counts(reconciliation),
+        "fingerprints": {
+            name: _as_json(getattr(reconciliation, name)) for name in ("matched", "delivered", "pending", "dead")
+        },
+    }
+    # Included only if non-empty, so that older manifests without these keys still equal what the audit computes.
+    if_any = {
+        "matching": _matching(files["delivery"]),
+        "taken_deferred_matches": _deferred_matches(taken_deferred_matches),
+        "taken_dead_letters": [[each.file, each.rows] for each in runtime.ledger.redriven_by(batch.batch_id)],
+        "replay_id": batch.replay_id if batch.kind == "replay" else "",
+        "taken_events": _events(runtime, batch) if batch.kind == "replay" else [],
+        "deferred_matches": _deferred_matches(runtime.ledger.deferred_matches_of(batch.batch_id)),
+        "rejected": _as_json(reconciliation.rejected),
+    }
+    return manifest | {name: value for name, value in if_any.items() if value}
+
+
+def _counts(reconciliation: Reconciliation) -> dict[str, int]:
+    names = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
+    if_any = {"tombstone": reconciliation.tombstone} if reconciliation.tombstone else {}
+    return {name: getattr(reconciliation, name) for name in names} | if_any
+
+
+def as_text(manifest: Mapping[str, Any]) -> bytes:
+    """Return a manifest as it is written: keys sorted, a line for each value; every version writes the same bytes."""
+    return msgspec.json.format(json.dumps(manifest, sort_keys=True), indent=1).encode()
+
+
+def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
+    """Return counts of what compiled code did not do alone in a batch, or not at once; see `RoutedSlice`."""
+    slices = [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
+    counts = {
+        "reference_matched": sum(each.reference_matched for each in slices),
+        "reference_rendered": sum(each.reference_rendered for each in slices),
+        "clears": sum(each.clears for each in slices),
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _events(runtime: Runtime, batch: Batch) -> list[list[str]]:
+    return [[each.file, each.rows] for each in runtime.ledger.replayed_by(batch.batch_id)]
+
+
+def _deferred_matches(found: Iterable[DeferredMatch]) -> list[list[Any]]:
+    return sorted([row.batch_id, row.rule, row.reason, list(map(list, row.files))] for row in found)
+
+
+def _as_json(fingerprints: Fingerprints) -> dict[str, list[int]]:
+    return {key: value.as_list() for key, value in sorted(fingerprints.items()) if value != Fingerprint()}

@@ -1,0 +1,260 @@
+"""The stats that commit adds for a batch, counted from the files of its reconciliation."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from eventbridge.delivery.queue_copies import COPY
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.chunk import Chunk
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.routed import Routed
+from eventbridge.model.row_vectors import Rows
+from eventbridge.model.spent import Spent
+from eventbridge.model.stat import AGAIN, BOUNDS_MS, BUCKETS, EVENT_OUTCOMES, Scope, Stat, StatKey
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.settle.settlement import settlements
+from eventbridge.rules import RuleSet
+from eventbridge.store.columns import NO_TIME, codes_of, times_of
+
+_COLUMNS = ("rule", "target", "verdict", "published_at", "settled_at")
+_OUTCOMES: Mapping[str, str] = {
+    "delivered": "delivered",
+    "dead_lettered": "dead_lettered",
+    "retry_scheduled": "pending",
+    "unknown": "pending",
+}
+_BOUNDS = np.array(BOUNDS_MS, np.int64) * 1_000
+_MICROSECOND = timedelta(microseconds=1)
+
+_Of = tuple[str, str]  # rule, target
+_Outcome = tuple[str, str, str]  # and what became of it
+
+
+class _Sums:
+    """Sums of one key as plain numbers: the values of `Stat` without its key."""
+
+    __slots__ = ("buckets", "count", "cpu", "latency", "matched", "size")
+
+    def __init__(self) -> None:
+        self.count = self.matched = self.size = self.cpu = self.latency = 0
+        self.buckets = [0] * BUCKETS
+
+    def add(self, other: _Sums) -> None:
+        self.count += other.count
+        self.matched += other.matched
+        self.size += other.size
+        self.cpu += other.cpu
+        self.latency += other.latency
+        self.buckets = [one + two for one, two in zip(self.buckets, other.buckets, strict=True)]
+
+    def observe(self, passed: timedelta) -> None:
+        """Count a time."""
+        micros = max(0, passed // _MICROSECOND)
+        self.count += 1
+        self.latency += micros
+        self.buckets[int(np.searchsorted(_BOUNDS, micros))] += 1
+
+    def stat(self, scope: Scope, bus: str, named: _Outcome) -> Stat:
+        key = StatKey(scope, bus, *named)
+        return Stat(key, self.count, self.matched, self.size, self.cpu, self.latency, tuple(self.buckets))
+
+
+def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Stat]:
+    """Return the stats of a settled batch that is committed at `now` and has these segments.
+
+    There is one for each target and outcome, and sums for the bus, events included. Raises StoreError.
+    """
+    chunks = runtime.ledger.chunks(batch.batch_id)
+    by_outcome = _deliveries(runtime, batch)
+    routing, unmatched = _routing_cpu(runtime, batch)
+    _share_out(by_outcome, _sizes(chunks), _cpu(chunks, segments, routing))
+    rules = runtime.rules_of(batch)
+    buses: dict[tuple[str, str], _Sums] = defaultdict(_Sums)
+    found = []
+    for named, sums in by_outcome.items():
+        bus = batch.bus if batch.kind == "normal" else _bus_of(rules, named[0], batch.bus)  # of its runner: one bus
+        found.append(sums.stat("target", bus, named))
+        buses[bus, named[2]].add(sums)
+    for bus, sums in _again(runtime, batch, found, rules):
+        buses[bus, AGAIN].add(sums)
+    for outcome, sums in [*_events(runtime, batch, unmatched), *_stages(runtime, batch, chunks, now)]:
+        buses[batch.bus, outcome].add(sums)
+    return found + [sums.stat("bus", bus, ("", "", outcome)) for (bus, outcome), sums in buses.items()]
+
+
+def _bus_of(rules: RuleSet, rule: str, otherwise: str) -> str:
+    found = rules.rules.get(rule)
+    return found.bus if found is not None else otherwise
+
+
+def _deliveries(runtime: Runtime, batch: Batch) -> dict[_Outcome, _Sums]:
+    found: dict[_Outcome, _Sums] = defaultdict(_Sums)
+    for _, table in settlements(runtime, batch.batch_id, _COLUMNS):
+        _count(table, found)
+    if batch.routes:
+        for sums in found.values():
+            sums.matched = sums.count
+    return found
+
+
+def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
+    """Add the rows of a settlement: their number, and how long after publishing they were settled."""
+    rule_of, rules = codes_of(table["rule"])
+    target_of, targets = codes_of(table["target"])
+    verdict_of, verdicts = codes_of(table["verdict"])
+    codes = (rule_of * len(targets) + target_of) * len(verdicts) + verdict_of
+    groups, group_of = _groups(codes, len(rules) * len(targets) * len(verdicts))
+    settled, published = times_of(table["settled_at"]), times_of(table["published_at"])
+    timed = (settled != NO_TIME) & np.array([name == "delivered" for name in [*verdicts, ""]])[verdict_of]
+    passed = np.maximum(settled[timed] - published[timed], 0)
+    counts = np.bincount(group_of, minlength=len(groups))
+    latencies = np.bincount(group_of[timed], weights=passed, minlength=len(groups))
+    places = group_of[timed] * BUCKETS + np.searchsorted(_BOUNDS, passed)
+    buckets = np.bincount(places, minlength=len(groups) * BUCKETS).reshape(-1, BUCKETS)
+    for number, code in enumerate(groups.tolist()):
+        pair, verdict = divmod(code, len(verdicts))
+        rule, target = divmod(pair, len(targets))
+        sums = _Sums()
+        sums.count, sums.latency = int(counts[number]), round(latencies[number])
+        sums.buckets = buckets[number].tolist()
+        found[rules[rule], targets[target], _OUTCOMES[verdicts[verdict]]].add(sums)
+
+
+def _groups(codes: Rows, most: int) -> tuple[Rows, Rows]:
+    """Return the distinct codes, and the index of each row's code; without sorting if there are few possible codes."""
+    if most > 4 * len(codes) + 1_000:
+        groups, group_of = np.unique(codes, return_inverse=True)
+        return groups, group_of
+    groups = np.flatnonzero(np.bincount(codes, minlength=most))
+    place = np.zeros(most + 1, np.int64)
+    place[groups] = np.arange(len(groups))
+    return groups, place[codes]
+
+
+def _sizes(chunks: Iterable[Chunk]) -> dict[_Of, int]:
+    sizes: Counter[_Of] = Counter()
+    for chunk in chunks:
+        for piece in chunk.pieces:
+            sizes[piece.rule, piece.target] += piece.size
+    return sizes
+
+
+def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
+    """Return the CPU time of routing by target, by its share of a task's matches, and that of tasks without matches."""
+    found: Counter[_Of] = Counter()
+    unmatched = 0
+    for file in runtime.ledger.files(batch.batch_id, "delivery"):
+        if not isinstance(file.detail, Routed):
+            continue
+        matched = {key: ids.count for key, ids in file.detail.matched.items() if ids.count}
+        if not matched:
+            unmatched += file.detail.cpu
+        for key, part in zip(matched, _parts(file.detail.cpu, list(matched.values())), strict=False):
+            rule, _, target = key.partition("/")
+            found[rule, target] += part
+    return found, unmatched
+
+
+def _cpu(chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mapping[_Of, int]) -> dict[_Of, int]:
+    """Return the CPU time of routing, pushes and the streaming task, by target."""
+    found = Counter(routing)
+    for file in segments:
+        if isinstance(spent := file.detail, Spent):
+            for key, part in zip(spent.outcomes, _parts(spent.cpu, list(spent.outcomes.values())), strict=True):
+                rule, _, target = key.partition("/")
+                found[rule, target] += part
+    for chunk in chunks:
+        if chunk.cpu:
+            parts = _parts(chunk.cpu, [piece.count for piece in chunk.pieces])
+            for piece, part in zip(chunk.pieces, parts, strict=False):
+                found[piece.rule, piece.target] += part
+    return found
+
+
+def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], cpu: Mapping[_Of, int]) -> None:
+    """Share sizes and CPU time of targets among their outcomes, by number of deliveries."""
+    outcomes: dict[_Of, list[_Sums]] = defaultdict(list)
+    for (rule, target, _), sums in by_outcome.items():
+        outcomes[rule, target].append(sums)
+    for of, shares in outcomes.items():
+        counts = [each.count for each in shares]
+        for each, size, took in zip(
+            shares, _parts(sizes.get(of, 0), counts), _parts(cpu.get(of, 0), counts), strict=True
+        ):
+            each.size, each.cpu = size, took
+
+
+def _again(runtime: Runtime, batch: Batch, found: Iterable[Stat], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
+    """Yield deliveries that the batch did not match: redriven ones, and copies for dead letter queues."""
+    if batch.kind == "redrive" and not batch.routes:
+        for stat in found:
+            yield stat.key.bus, _counted(stat.count)
+    for row in runtime.ledger.pending_of(batch.batch_id):
+        if row.reason == COPY:
+            yield _bus_of(rules, row.rule, batch.bus), _counted(row.count)
+
+
+def _counted(count: int) -> _Sums:
+    sums = _Sums()
+    sums.count = count
+    return sums
+
+
+def _parts(total: int, weights: Sequence[int]) -> list[int]:
+    """Split a number by weights without losing anything; all zero without weights."""
+    whole = sum(weights)
+    if len(weights) < 2 or not whole:
+        return [total] * len(weights[:1]) + [0] * len(weights[1:])
+    ends = [total * part // whole for part in accumulate(weights)]
+    return [end - start for start, end in pairwise([0, *ends])]
+
+
+def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str, _Sums]]:
+    """Yield the landed events of a batch; the valid ones with the CPU time of routing without matches."""
+    counts: Counter[str] = Counter()
+    size = 0
+    if batch.kind == "normal":
+        for file in runtime.ledger.files(batch.batch_id, "buffer"):
+            if isinstance(landed := file.detail, LandedRange):
+                counts["valid"] += landed.valid
+                counts["duplicate"] += landed.duplicate
+                counts["malformed"] += landed.malformed
+                counts["tombstone"] += landed.tombstone
+                counts["gap"] += sum(end - start for start, end in landed.gaps)
+                size += landed.size
+    for outcome in EVENT_OUTCOMES:
+        sums = _Sums()
+        sums.count = counts[outcome]
+        if outcome == "valid":
+            sums.size, sums.cpu = size, routing_cpu
+        if sums.count or sums.size or sums.cpu:
+            yield outcome, sums
+
+
+def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: datetime) -> Iterator[tuple[str, _Sums]]:
+    """Yield the duration of each part of a batch."""
+    for outcome, (begin, end) in stage_times(runtime, batch, chunks, now).items():
+        sums = _Sums()
+        sums.observe(end - begin)
+        yield outcome, sums
+
+
+def stage_times(
+    runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
+) -> dict[str, tuple[datetime, datetime]]:
+    """Return begin and end of the parts of a batch: from planned to routed, to the last push, to committed."""
+    budget = timedelta(seconds=runtime.settings.batch_timeout)
+    routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
+    pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)
+    return {
+        "stage_prepare": (batch.planned_at, routed),
+        "stage_push": (routed, max(routed, pushed)),
+        "stage_settle": (max(routed, pushed), committed),
+    }

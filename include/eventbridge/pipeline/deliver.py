@@ -1,0 +1,174 @@
+"""Runs all stages in a row in this process, as runs of `eventbridge_deliver_<runner>` and
+`eventbridge_retry_deliveries` do in Airflow.
+
+Called by `eventbridge deliver` and by tests; the DAGs call the same stages one by one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventbridge.delivery.segments import is_of_streaming_task, responses_in, segments
+from eventbridge.delivery.stage import push
+from eventbridge.errors import EventBridgeError
+from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.guards.claims import OtherClaims
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.pipeline.retry.deferred import due_deferred_matches, plan_deferred_matches
+from eventbridge.pipeline.retry.plan import plan_retries, settle_stale, stale_batches
+from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.routing.job import Router
+
+log = logging.getLogger(__name__)
+
+#: Chunks pushed at the same time: a chunk whose target hangs must not stop the others.
+_PUSHES_AT_ONCE = 4
+#: The slow lane, as wide as this process makes it.
+_LANES = {SLOW_LANE_POOL: PoolSlots(_PUSHES_AT_ONCE, _PUSHES_AT_ONCE)}
+#: How often to check whether a batch of another process is done.
+_RECHECK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Idle:
+    """The result of `deliver_until_idle`: batches committed of each kind, pending deliveries, and the next due time."""
+
+    batches: int
+    retry_batches: int
+    next_due_at: datetime | None
+    pending: int
+    held: int
+
+
+def deliver_batch(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
+    """Move one batch of a runner through all stages and return its id; None = nothing is available."""
+    batch_id = listen(runtime, runner)
+    if batch_id is None:
+        return None
+    buffer(runtime, batch_id)
+    push_and_settle(runtime, batch_id, route(runtime, batch_id, router), stop)
+    return batch_id
+
+
+def deliver_retries(runtime: Runtime, runner: str, stop: Stop) -> str | None:
+    """Move one retry batch of a runner through its stages and return its id; None = nothing is due."""
+    settle_stale(runtime, runner)
+    plan = plan_retries(runtime, runner, _LANES)
+    if plan.batch_id is not None:
+        push_and_settle(runtime, plan.batch_id, plan.chunk_ids, stop)
+    return plan.batch_id
+
+
+def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
+    """Return whether the slow lane may have work: three queries, a tenth of those of planning."""
+    ledger = runtime.ledger
+    return bool(
+        ledger.waiting_targets(runner) or ledger.waiting_deferred_matches(runner) or stale_batches(runtime, runner)
+    )
+
+
+def deliver_deferred_matches(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
+    """Move one batch of deferred matches of a runner through its stages and return its id; None = none is due."""
+    batch_id = plan_deferred_matches(runtime, runner)
+    if batch_id is not None:
+        push_and_settle(runtime, batch_id, route(runtime, batch_id, router), stop)
+    return batch_id
+
+
+def deliver_until_idle(
+    runtime: Runtime,
+    runner: str,
+    router: Router,
+    *,
+    wait_seconds: float = 0.0,
+    stop: Stop | None = None,
+) -> Idle:
+    """Deliver until no event is available and nothing pending is due, or falls due within `wait_seconds`."""
+    stop = stop or Stop()
+    batches = retry_batches = 0
+    is_reported = False
+    while not stop.is_set():
+        normal = deliver_batch(runtime, runner, router, stop)
+        retried = deliver_retries(runtime, runner, stop)
+        deferred = deliver_deferred_matches(runtime, runner, router, stop)
+        batches += normal is not None
+        retry_batches += (retried is not None) + (deferred is not None)
+        if normal is None and retried is None and deferred is None:
+            due_at = next_due_at(runtime, runner)
+            if due_at is None:
+                break
+            wait = (due_at - runtime.clock()).total_seconds()
+            if wait > wait_seconds:
+                break
+            if wait <= 0 and not is_reported:
+                # a batch whose process died is settled a minute and a half after it was planned, by settle_stale
+                log.warning("due deliveries are in a batch that is not finished: waiting for it")
+                is_reported = True
+            stop.wait(max(_RECHECK_SECONDS, wait))
+    pending, held = pending_deliveries(runtime, runner)
+    return Idle(batches, retry_batches, next_due_at(runtime, runner), pending, held)
+
+
+def pending_deliveries(runtime: Runtime, runner: str) -> tuple[int, int]:
+    """Return how many deliveries of a runner are pending, and how many of those are on hold."""
+    counts = runtime.ledger.pending_counts(runner=runner)
+    return sum(row.count for row in counts), sum(row.count for row in counts if row.state == "on_hold")
+
+
+def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
+    """Return when the next pending delivery or deferred match of a runner is due; None = none is scheduled."""
+    statuses = runtime.ledger.target_statuses()
+    due = []
+    for row in runtime.ledger.pending_counts(runner=runner):
+        if row.state == "scheduled" and row.next_due_at is not None:
+            status = statuses.get((row.rule, row.target))
+            wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
+            pause = status.paused_until if status is not None else None
+            # an open breaker or a pause lets nothing through before
+            due.append(max(row.next_due_at, wait or row.next_due_at, pause or row.next_due_at))
+    deferred_match = due_deferred_matches(runtime, runner)
+    return min([*due, deferred_match] if deferred_match is not None else due, default=None)
+
+
+def push_and_settle(
+    runtime: Runtime,
+    batch_id: str,
+    chunk_ids: Sequence[int],
+    stop: Stop,
+    only: Collection[tuple[str, str]] | None = None,
+) -> None:
+    """Push chunks of a batch, or `only` the deliveries of some targets, then settle, schedule retries and commit it.
+
+    It waits for a chunk that another process is sending; once `stop` is set, that process finishes the batch.
+    """
+    written = [
+        file for file in segments(runtime, batch_id) if is_of_streaming_task(file)
+    ]  # read once, and not for each chunk
+    of_streaming_task = responses_in(runtime, written) if written else None
+    with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
+        pushes = [
+            pool.submit(push, runtime, batch_id, chunk_id, stop, only, of_streaming_task) for chunk_id in chunk_ids
+        ]
+    for chunk_id, done in zip(chunk_ids, pushes, strict=True):
+        error = done.exception()
+        if isinstance(error, EventBridgeError):
+            # usual: deliveries without an outcome are settled as unknown and become pending
+            log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
+        elif error is not None:
+            raise error
+    if stop.is_set() and OtherClaims(runtime, batch_id).live():
+        return  # the process that is sending it finishes it
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    commit(runtime, batch_id)

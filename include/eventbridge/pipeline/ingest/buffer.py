@@ -1,0 +1,235 @@
+"""Stage buffer: reads the ranges of a batch, checks each message and lands it in the archive of the store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from eventbridge.delivery.segments import is_of_streaming_task, segments
+from eventbridge.errors import EventBridgeError
+from eventbridge.model.batch import Batch, BatchFile, Range
+from eventbridge.model.event_schema import TypeSample
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.partition import Partition
+from eventbridge.pipeline.guards.log_identity import refuse_other_log
+from eventbridge.pipeline.ingest.checked import Check, check_one_by_one
+from eventbridge.pipeline.ingest.checking import CheckedFile, Checking, Limits, valid_identities, write_file
+from eventbridge.pipeline.ingest.deleted_range import passes_over
+from eventbridge.pipeline.ingest.fresh import FreshRange, FreshReading
+from eventbridge.pipeline.ingest.learning import MOST_TYPES, learned_schemas
+from eventbridge.pipeline.ingest.sharing import LandedFile, Lander, LandingResult, LandJob, Part, log_of, parts_of
+from eventbridge.pipeline.ingest.taken_messages import TakenMessages
+from eventbridge.pipeline.runtime.instrumented import instrumented
+from eventbridge.pipeline.runtime.prepare_budget import PrepareBudget
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.policy.schema_sample import merged
+from eventbridge.rules import Bus
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.sources.protocol import LogSource
+
+log = logging.getLogger(__name__)
+
+
+@instrumented("buffer")
+def buffer(
+    runtime: Runtime,
+    batch_id: str,
+    open_lander: Callable[[Bus], Lander | None] | None = None,
+    check: Check = check_one_by_one,
+    taken: TakenMessages | None = None,
+) -> None:
+    """Land the rest of a planned batch and move it to `buffered`; does nothing in any other state.
+
+    Each finished sub-range is recorded, so a run that dies loses one sub-range at most. A message that is not a
+    CloudEvent is kept as `malformed` with the reason, one without a body as `tombstone`, and an id that the batch
+    already has as `duplicate`. An offset that the log no longer holds is recorded as a gap. For a large batch,
+    `open_lander` returns what lands parts of it in parallel; the stage lands the remaining parts itself, checked by
+    `check`. Messages that an open batch has `taken` are not read from the bus again: they are landed even if the bus
+    has dropped them.
+
+    Raises InfrastructureError when the prepare budget is spent (run it again), and OffsetGapError if the bus is not the
+    one that the batch was planned on.
+    """
+    batch = runtime.ledger.batch(batch_id)
+    if batch.state != "planned" or batch.kind != "normal":
+        return
+    bus = runtime.rules_of(batch).buses[batch.bus]
+    with closing(runtime.open_source(bus)) as source:
+        refuse_other_log(runtime, batch.runner, bus, source)
+        landing = Landing(runtime, batch, bus, source, check, taken or TakenMessages())
+        landed = landing.run(open_lander)
+    if landed:
+        runtime.ledger.end_landing(batch_id, learned_schemas(runtime, batch, landing.samples))
+
+
+@dataclass
+class Landing:
+    """One attempt to land a batch; sub-ranges are recorded one after the other, because each must know the ids before
+    it.
+    """
+
+    runtime: Runtime
+    batch: Batch
+    bus: Bus
+    source: LogSource
+    check: Check = check_one_by_one
+    taken: TakenMessages = field(default_factory=TakenMessages)
+    seen: set[bytes] = field(default_factory=set)
+    recorded: dict[str, BatchFile] = field(default_factory=dict)
+    samples: dict[str, TypeSample] = field(default_factory=dict)  # of what this attempt landed
+
+    def __post_init__(self) -> None:
+        """Set up how messages are read and checked."""
+        settings = self.runtime.settings
+        sampled = settings.schema_sample_events if self.bus.name != OPERATIONS_BUS.name else 0
+        self._limits = Limits(
+            settings.buffer_range_events, settings.event_max_size, sampled, settings.schema_example_max_size
+        )
+        limits = self._limits if self.batch.state == "planned" else self._limits._replace(sample_events=0)
+        mapping = self.bus.source.mapping
+        self._checking = Checking(self.source, mapping, limits, self.runtime.clock, self.check)
+        self._fresh = FreshReading(self.source, mapping, limits.event_max_size, self.taken)
+
+    def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
+        """Land every range; return False if the batch is no longer `planned`, because another process was faster."""
+        budget = PrepareBudget(self.runtime, "buffer", self.batch.batch_id)
+        self._learn()
+        if open_lander is not None:
+            self._land_shared(open_lander, budget)
+        for span in self.runtime.ledger.ranges(self.batch.batch_id):
+            position = self._landed_until(span, span.start)
+            while position < span.end:
+                budget.check()
+                if not self._land(span.partition, position, span.end):
+                    return False
+                budget.progressed()
+                position = self._landed_until(span, position)
+        return True
+
+    @property
+    def bus_today(self) -> Bus:
+        """The bus as today's rule file has it: `offset_reset` may have been changed to resolve a deleted range."""
+        if self.bus.source.offset_reset == "earliest":
+            return self.bus
+        return self.runtime.rule_set().buses.get(self.bus.name, self.bus)
+
+    def _land_shared(self, open_lander: Callable[[Bus], Lander | None], budget: PrepareBudget) -> None:
+        """Land a large batch in parallel parts and record them, up to the first part that must be landed here."""
+        spans = [
+            Part(span.partition, self._landed_until(span, span.start), span.end)
+            for span in self.runtime.ledger.ranges(self.batch.batch_id)
+        ]
+        batch, settings = self.batch, self.runtime.settings
+        job = LandJob(
+            batch_id=batch.batch_id,
+            runner=batch.runner,
+            bus=batch.bus,
+            rule_set=batch.rule_set,
+            planned_at=batch.planned_at,
+            at=self.runtime.clock(),
+            log=log_of(self.source),
+            store_uri=settings.store_uri,
+            **self._limits._asdict(),
+        )
+        parts = parts_of(spans, job)
+        lander = open_lander(self.bus) if parts else None
+        if lander is None:
+            return
+        with closing(_responses(lander, job, parts)) as responses:
+            for part, response in zip(parts, responses, strict=False):
+                if not self._take_over(part, response, budget):
+                    return
+
+    def _take_over(self, part: Part, response: LandingResult, budget: PrepareBudget) -> bool:
+        """Record the files that a worker landed for a part; return False if the rest must be landed here."""
+        position = part.start
+        for file, identities in response.by_file():
+            budget.check()
+            detail = file.detail
+            if self.seen.isdisjoint(identities):
+                taken = self._record(file, identities)
+            else:  # another part of the batch has some of these ids, and this file marks them as new
+                taken = self._land(detail.partition, detail.start, detail.end)
+            if not taken or (position := self._landed_until(part, position)) != detail.end:
+                return False
+            budget.progressed()
+        return position == part.end
+
+    def _land(self, partition: Partition, start: int, limit: int) -> bool:
+        """Land and record the next sub-range of a partition, or read what another process recorded there.
+
+        Returns False if it is too late.
+        """
+        found = self._checked(partition, start, limit)
+        batch = self.batch
+        path = write_file(self.runtime.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
+        return self._record(LandedFile(path, found.detail, found.samples), found.identities)
+
+    def _record(self, landed: LandedFile, identities: set[bytes]) -> bool:
+        detail = landed.detail
+        key = _key(detail.partition, detail.start)
+        file = BatchFile(self.batch.batch_id, "buffer", key, landed.path, detail.read, detail)
+        if self.runtime.ledger.record_file(file, while_state="planned"):
+            self.seen |= identities
+            self.recorded[file.key] = file
+            self._sampled(landed.samples)
+            return True
+        self._learn()
+        return file.key in self.recorded and self.runtime.ledger.batch(self.batch.batch_id).state == "planned"
+
+    def _sampled(self, samples: Mapping[str, TypeSample]) -> None:
+        for name, sample in samples.items():
+            if (before := self.samples.get(name)) is not None:
+                self.samples[name] = merged(before, sample)
+            elif len(self.samples) < MOST_TYPES:
+                self.samples[name] = sample
+
+    def take(self, partition: Partition, start: int, limit: int) -> FreshRange | None:
+        """Return the next events of a partition without landing them.
+
+        None if the bus dropped the first of them: then listen plans the rest.
+        """
+        if passes_over(self.bus_today, self.source, partition, start):
+            return None
+        return self._fresh.next_events(partition, start, limit, self.seen)
+
+    def _checked(self, partition: Partition, start: int, limit: int) -> CheckedFile:
+        if self.taken.covers(partition, start, limit):
+            return self._checking.taken_file(self.taken, partition, start, limit, self.seen)
+        passed_over = passes_over(self.bus_today, self.source, partition, start) and not self._has_response
+        return self._checking.next_file(partition, start, limit, self.seen, is_gap=passed_over)
+
+    @property
+    def _has_response(self) -> bool:
+        """Whether a streaming task that has since died sent some of the batch: then none of it is passed over."""
+        return any(map(is_of_streaming_task, segments(self.runtime, self.batch.batch_id)))
+
+    def _learn(self) -> None:
+        """Read what is recorded: the position in each partition, and the ids of its valid events."""
+        for file in self.runtime.ledger.files(self.batch.batch_id, "buffer"):
+            if file.key in self.recorded:
+                continue
+            self.recorded[file.key] = file
+            if file.path is not None:
+                self.seen |= valid_identities(self.runtime.store, file.path)
+
+    def _landed_until(self, span: Range | Part, position: int) -> int:
+        """Return the end of the contiguous recorded sub-ranges from `position` on."""
+        while (file := self.recorded.get(_key(span.partition, position))) is not None:
+            assert isinstance(file.detail, LandedRange)  # only buffer records under such a key
+            position = file.detail.end
+        return position
+
+
+def _responses(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[LandingResult, None, None]:
+    """Yield what a lander returns until its workers fail; the stage then meets the error itself, with more detail."""
+    try:
+        yield from lander.land(job, parts)
+    except EventBridgeError as error:
+        log.warning("batch %s is landed by its own task, because its workers failed: %s", job.batch_id, error)
+
+
+def _key(partition: Partition, start: int) -> str:
+    return f"{partition.topic}/{partition.broker}/{partition.partition_id:06d}/{start:020d}"

@@ -1,0 +1,106 @@
+"""Checks messages with compiled code; messages that it cannot decide are checked one by one.
+
+For processes that have the compiled code loaded, such as Spark's workers: loading it takes as long as checking some
+hundred thousand messages one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.matching.scan.attributes import ID, SOURCE, TYPE
+from eventbridge.matching.scan.memory import PADDING
+from eventbridge.matching.scan.recognised import recognise_texts
+from eventbridge.matching.scan.side_by_side import side_by_side
+from eventbridge.matching.scan.texts import TextBuffer, Texts, texts_of
+from eventbridge.pipeline.ingest.checked import IDENTITY_BYTES, CheckedRows, CheckResult
+from eventbridge.store.columns import same
+from eventbridge.transform.kernel.identities import identities_of
+
+
+def check_compiled(
+    bodies: pa.ChunkedArray, refused: Mapping[int, str], seen: AbstractSet[bytes], max_bytes: int
+) -> CheckResult:
+    """Return what `check_one_by_one` returns."""
+    if not len(bodies):
+        return CheckedRows(seen).checked()
+    names = _Names.of(bodies, max_bytes)
+    identities = set(names.identities)
+    if refused or not names.sure.all() or len(identities) < len(bodies) or not identities.isdisjoint(seen):
+        return _mixed(bodies, refused, names, CheckedRows(seen), max_bytes)
+    count = len(bodies)
+    types = names.types.dictionary_encode()
+    columns = {
+        "status": same("valid", count),
+        "reason": same(None, count),
+        "event_id": names.event_ids,
+        "source": names.sources.dictionary_encode(),
+        "type": types,
+    }
+    # not `to_pylist`, which makes a scalar of each row
+    named = np.array(types.dictionary.to_pylist(), object)[types.indices.to_numpy()].tolist()
+    return CheckResult(columns, named, {"valid": count}, identities)
+
+
+class _Names(NamedTuple):
+    """For each message: whether it is surely an event, its identity, id, source and type; undefined values if it is
+    not.
+    """
+
+    sure: npt.NDArray[np.bool_]
+    identities: list[bytes]
+    event_ids: pa.StringArray
+    sources: pa.StringArray
+    types: pa.StringArray
+
+    @classmethod
+    def of(cls, bodies: pa.ChunkedArray, max_bytes: int) -> _Names:
+        parts = [_names(texts, max_bytes) for chunk in bodies.chunks for texts in _readable(texts_of(chunk))]
+        sure, identities, *columns = zip(*parts, strict=True)
+        raw = b"".join(identities)
+        return cls(
+            np.concatenate(sure),
+            [raw[at : at + IDENTITY_BYTES] for at in range(0, len(raw), IDENTITY_BYTES)],
+            *(pa.concat_arrays(each) for each in columns),
+        )
+
+
+def _readable(texts: Texts) -> Iterator[Texts]:
+    """Yield the texts in two parts: in place, and copies of the last ones, which no readable memory follows."""
+    copied = int(np.searchsorted(texts.end, len(texts.buffer) - PADDING, side="right"))
+    if copied:
+        yield Texts(texts.buffer, texts.start[:copied], texts.end[:copied])
+    if copied < len(texts.start):
+        yield TextBuffer().take(texts, copied, len(texts.start))
+
+
+def _names(
+    texts: Texts, max_bytes: int
+) -> tuple[npt.NDArray[np.bool_], bytes, pa.StringArray, pa.StringArray, pa.StringArray]:
+    found = recognise_texts(texts, max_bytes)
+    columns = [side_by_side(texts.buffer, found.begin[:, name], found.length[:, name]) for name in (ID, SOURCE, TYPE)]
+    return found.sure, identities_of(texts.buffer, found).tobytes(), columns[0], columns[1], columns[2]
+
+
+def _mixed(
+    bodies: pa.ChunkedArray, refused: Mapping[int, str], names: _Names, rows: CheckedRows, max_bytes: int
+) -> CheckResult:
+    """Add each message in order; messages that are not surely events are checked one by one."""
+    unsure = iter(bodies.filter(pa.array(~names.sure)).to_pylist())
+    columns = [column.to_pylist() for column in (names.event_ids, names.sources, names.types)]
+    rows_of_names = zip(names.sure.tolist(), names.identities, *columns, strict=True)
+    for row, (is_sure, identity, event_id, source, type_) in enumerate(rows_of_names):
+        body = None if is_sure else next(unsure)
+        if row in refused:
+            rows.add_malformed(refused[row])
+        elif is_sure:
+            rows.add_event(event_id, source, type_, identity)
+        else:
+            rows.add_message(body, max_bytes)
+    return rows.checked()

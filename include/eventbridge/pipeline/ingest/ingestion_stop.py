@@ -1,0 +1,67 @@
+"""Stops and resumes ingestion, replays and redrives by the free space on the store's disk and in its quota."""
+
+from __future__ import annotations
+
+import logging
+
+from eventbridge.config.quantities import write_size
+from eventbridge.model.ingestion_stop import IngestionStop
+from eventbridge.pipeline.notify.publish import publish_operational_events
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.store_size import room_in_quota
+from eventbridge.policy.watermarks import Room, Watermarks, short_of
+
+log = logging.getLogger(__name__)
+
+
+#: How long a replay or redrive waits before it checks again whether there is space.
+RECHECK_SECONDS = 5.0
+
+
+def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:
+    """Return whether nothing new may be taken now; records and publishes each change.
+
+    `again` is the log level if ingestion is still stopped for the same reason.
+    """
+    stop = runtime.ledger.ingestion_stop()
+    short = short_of(_rooms(runtime), stop.cause if stop is not None else None)
+    changed = False
+    if stop is not None and (short is None or short.cause != stop.cause):
+        changed = runtime.ledger.resume_ingestion()
+        if changed:
+            log.warning("there is free space again; no new batches were planned since %s: %s", stop.since, stop.reason)
+        stop = None
+    if short is not None:
+        changed = _stopped(runtime, stop, short, again) or changed
+    if changed:
+        publish_operational_events(runtime)
+    return short is not None
+
+
+def _rooms(runtime: Runtime) -> list[Room]:
+    watermarks = Watermarks(runtime.settings.disk_min_free_size, runtime.settings.disk_resume_free_size)
+    disk = Room("disk", runtime.store.free_bytes(), watermarks)
+    quota = room_in_quota(runtime)
+    return [disk] if quota is None else [disk, quota]
+
+
+def _stopped(runtime: Runtime, stop: IngestionStop | None, short: Room, again: int) -> bool:
+    reason = stop.reason if stop is not None else _reason(runtime, short)
+    log.log(again if stop is not None else logging.WARNING, "no new batch is planned: %s", reason)
+    return stop is None and runtime.ledger.stop_ingestion(reason, short.cause)
+
+
+def _reason(runtime: Runtime, short: Room) -> str:
+    settings, free = runtime.settings, short.free or 0
+    if short.cause == "disk":
+        return (
+            f"the store {runtime.store.uri} has {free:,} bytes free, less than EVENTBRIDGE_DISK_MIN_FREE_SIZE "
+            f"({write_size(short.watermarks.low)}); ingestion resumes at EVENTBRIDGE_DISK_RESUME_FREE_SIZE "
+            f"({write_size(short.watermarks.high)}): free some space, or lower both settings"
+        )
+    quota, resume = settings.store_max_size or 0, settings.store_resume_size or 0
+    return (
+        f"the store {runtime.store.uri} holds {quota - free:,} bytes, EVENTBRIDGE_STORE_MAX_SIZE is "
+        f"{write_size(quota)}; ingestion resumes at EVENTBRIDGE_STORE_RESUME_SIZE ({write_size(resume)}): "
+        "shorten a retention and run `eventbridge maintain`, or raise both settings"
+    )

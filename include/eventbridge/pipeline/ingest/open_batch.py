@@ -1,0 +1,89 @@
+"""Batches that a streaming task has open, or opens behind another batch.
+
+If the streaming task ends, the stages finish its batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from eventbridge.errors import UserError
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model.batch import Batch
+from eventbridge.model.partition import Partition
+from eventbridge.pipeline.guards.log_identity import refuse_other_log
+from eventbridge.pipeline.ingest.deleted_range import any_passed_over
+from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
+from eventbridge.pipeline.ingest.reload import take_up_rules
+from eventbridge.pipeline.runtime.owner_quota import storage_refusal
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.sources.protocol import LogSource
+
+log = logging.getLogger(__name__)
+
+
+def open_following(
+    runtime: Runtime, former: Batch, ends: Mapping[Partition, int], source: LogSource, holder: str
+) -> Batch | None:
+    """Open a batch behind one that its streaming task has read up to `ends` and that is not committed yet.
+
+    Both have the same rules. None if a listen must plan the next batch after the former is committed: rules or the
+    partitions of the bus have changed, messages must be passed over, ingestion is stopped, or `holder` no longer has
+    the lease.
+    """
+    taken = take_up_rules(runtime)
+    rules = taken.rules.for_runner(former.runner)
+    if rules.hash != former.rule_set:
+        return None
+    bus = rules.buses[former.bus]
+    if {partition for partition in source.partitions() if partition.topic in bus.source.topics} != ends.keys():
+        return None
+    refuse_other_log(runtime, former.runner, bus, source)
+    if any_passed_over(bus, source, ends):
+        return None
+    if storage_refusal(runtime, taken.rules, bus) or is_ingestion_stopped(runtime):
+        return None
+    now = runtime.ledger.now()
+    batch = Batch(
+        new_batch_id(now),
+        "normal",
+        former.runner,
+        former.bus,
+        "open",
+        former.rule_set,
+        planned_at=now,
+        follows=former.batch_id,
+    )
+    return batch if runtime.ledger.open_following(batch, ends, holder, taken.rule_set) else None
+
+
+def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
+    """Move an open batch to `planned`; return False if it stays open.
+
+    It stays open while another than `holder` has the runner's lease, or while it follows another batch. Once it is
+    planned, the streaming task can record nothing for it: its ranges end where the last segment says, and deliveries
+    that the segments show are not sent again. Does nothing to a batch that is not open.
+    """
+    if batch.state != "open":
+        return True
+    if (lease := runtime.ledger.streaming_lease(batch.runner)) is not None and lease.holder != holder:
+        return False
+    if batch.follows is not None:
+        return False
+    if runtime.ledger.move_batch(batch.batch_id, "open", "planned"):
+        log.warning("runner %s: its streaming task ended in the middle of batch %s", batch.runner, batch.batch_id)
+    return True
+
+
+def closed(runtime: Runtime, batch: Batch) -> Batch:
+    """Return a batch once no streaming task has it open; raises UserError while one has."""
+    if batch.state != "open":
+        return batch
+    if not end_open(runtime, batch):
+        first = f" behind batch {batch.follows}, which is to be committed first" if batch.follows else ""
+        raise UserError(
+            f"batch {batch.batch_id} is open: a streaming task of runner {batch.runner!r} delivers its events{first}. "
+            "Run this again once `eventbridge status` shows it in another state"
+        )
+    return runtime.ledger.batch(batch.batch_id)

@@ -1,0 +1,91 @@
+"""Takes up changed rule files for a new batch; while they have errors, the last valid rules stay in force."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from eventbridge.errors import RuleFileError, StoreFileDamaged, StoreFileMissing
+from eventbridge.model.rules_in_force import RulesInForce
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.policy.operational_event import of_rule_errors
+from eventbridge.rules import RuleSet
+from eventbridge.store.rule_sets import freeze_rules, frozen_rules
+
+log = logging.getLogger(__name__)
+
+#: Maximum number of rule changes, the newest ones, that are read if the file of the previous rules is lost.
+_MOST_CHANGES = 1_000_000
+
+
+class TakenRules(NamedTuple):
+    """The rules of all runners that a new batch takes, and the hash of the rule set that they come from."""
+
+    rules: RuleSet
+    rule_set: str
+
+
+def take_up_rules(runtime: Runtime) -> TakenRules:
+    """Return the rules that a new batch takes: today's, put in force if they are new, else the last valid ones.
+
+    Errors are recorded and published once, as an operational event. Raises RuleFileError if no rule files were ever
+    valid.
+    """
+    if runtime.settings.rules_from == "published":
+        known = runtime.ledger.rules_in_force()
+        return TakenRules(runtime.rule_set(), "") if known is None else _of(runtime, known)
+    try:
+        today = runtime.rule_files()
+    except RuleFileError as error:
+        _note(runtime, error)
+        known = runtime.ledger.rules_in_force()
+        if known is None:
+            raise
+        return _of(runtime, known)
+    known = runtime.ledger.rules_in_force()
+    if known is None or known.rule_set != today.hash:
+        put_in_force(runtime, today, known)
+    elif known.errors:
+        runtime.ledger.note_errors([])
+    return TakenRules(runtime.in_force(today), today.hash)
+
+
+def _of(runtime: Runtime, known: RulesInForce) -> TakenRules:
+    return TakenRules(runtime.in_force(frozen_rules(runtime.store, known.rule_set)), known.rule_set)
+
+
+def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
+    """Freeze today's rules, then put them in force; of two processes that do so at once, one succeeds.
+
+    Returns the version of each rule that changed ("" if it was removed), or None if another set is in force by now.
+    """
+    rule_set = freeze_rules(runtime.store, today)
+    before = _versions(runtime, known) if known is not None else {}
+    changes = {name: rule.version for name, rule in today.rules.items() if before.get(name) != rule.version}
+    changes |= dict.fromkeys(before.keys() - today.rules.keys(), "")
+    of = rule_set, today.runners(), known.rule_set if known else None, changes
+    if runtime.ledger.put_rules_in_force(*of, streaming_task_seconds=today.streaming_task_seconds()):
+        log.info("rule set %s is in force: %d rules changed", rule_set, len(changes))
+        return changes
+    return None
+
+
+def _versions(runtime: Runtime, known: RulesInForce) -> dict[str, str]:
+    """Return the versions of the rules in force; if their file cannot be read, from the changes in the ledger."""
+    try:
+        return {name: rule.version for name, rule in frozen_rules(runtime.store, known.rule_set).rules.items()}
+    except (StoreFileMissing, StoreFileDamaged) as error:
+        log.warning("the previous rule set is lost, so rule changes are read from the ledger: %s", error)
+    newest: dict[str, str] = {}
+    for change in runtime.ledger.rule_changes(limit=_MOST_CHANGES):
+        newest.setdefault(change.rule, change.version)
+    return {name: version for name, version in newest.items() if version}
+
+
+def _note(runtime: Runtime, error: RuleFileError) -> None:
+    known = runtime.ledger.rules_in_force()
+    if known is None:
+        return
+    log.error("ALARM: batches continue with the rules of %s: %s", known.since.isoformat(), error)
+    errors = [str(each) for each in error.errors]
+    runtime.ledger.note_errors(errors, [of_rule_errors(errors, known.rule_set, runtime.ledger.now())])

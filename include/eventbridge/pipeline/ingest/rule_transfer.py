@@ -1,0 +1,214 @@
+"""Rules that moved from one runner to another: no event is missed, delivered twice, or delivered out of order.
+
+A runner that no longer has a rule records its position before it plans its first batch without the rule. The new runner
+takes the rule from there on, but not while the old runner's last batch with it is in progress, whose deliveries come
+first. A new runner that is behind continues without the rule up to that position. If it is ahead, the old runner
+catches up first: `eventbridge.pipeline.ingest.catching_up`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from eventbridge.errors import RuleMovedError
+from eventbridge.model.assignment import Deliverers, LeftAt
+from eventbridge.model.batch import Batch
+from eventbridge.model.consumer_offset import ConsumerOffset
+from eventbridge.model.partition import Partition
+from eventbridge.pipeline.guards.log_identity import standing_offset
+from eventbridge.pipeline.ingest.reload import TakenRules
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.sources.protocol import LogSource
+
+log = logging.getLogger(__name__)
+
+
+class Arrival(NamedTuple):
+    """Rules that come from an old runner: up to which offsets it delivers for them, and its last batch with them, if
+    open.
+
+    `is_over`: it no longer delivers for them, because it has continued without them, or because its offsets count on
+    another log.
+    """
+
+    old: str
+    rules: tuple[str, ...]
+    line: Mapping[Partition, int]
+    batch: Batch | None
+    is_over: bool
+
+
+class CatchUp(NamedTuple):
+    """Rules whose old runner must deliver `events` more before the new runner, which is ahead, takes them.
+
+    `is_at_work`: the old runner has an open batch, which may end later.
+    """
+
+    old: str
+    rules: tuple[str, ...]
+    events: int
+    is_at_work: bool
+
+    def __str__(self) -> str:
+        """Return what the runner waits for, as a message."""
+        return (
+            f"The {_named(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, which "
+            f"has {self.events:,} more events to deliver for {'it' if len(self.rules) == 1 else 'them'} first: "
+            "this runner waits until then"
+        )
+
+
+@dataclass(frozen=True)
+class RuleTransfer:
+    """What a runner must not take yet: the `waiting` rules, and partitions beyond `until` while they wait.
+
+    `behind` are the waiting rules for which an old runner must catch up.
+    """
+
+    waiting: frozenset[str] = frozenset()
+    until: Mapping[Partition, int] = field(default_factory=dict)
+    behind: tuple[CatchUp, ...] = ()
+
+
+def arrivals(runtime: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
+    """Return rules that come to a runner from others on the same bus, or return to it after a batch without them."""
+    # Read at one moment, after today's rules came into force: from then on the old runner plans without them.
+    known = runtime.ledger.deliverers()
+    groups = {row.group for row in known.offsets if row.bus == bus.name}
+    found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
+    for rule in rules.rules.values():
+        for target in rule.targets:
+            was = known.assignments.get((rule.name, target))
+            if was is None or was.runner not in groups or (was.runner == runner and not was.left):
+                continue
+            if rule.name not in found[was.runner, was.left]:
+                found[was.runner, was.left].append(rule.name)
+    partitions = (
+        {partition for partition in source.partitions() if partition.topic in bus.source.topics} if found else set()
+    )
+    return [
+        Arrival(old, tuple(names), *_line(runtime, bus, source, partitions, known, old, left))
+        for (old, left), names in found.items()
+    ]
+
+
+def _line(
+    runtime: Runtime,
+    bus: Bus,
+    source: LogSource,
+    partitions: Collection[Partition],
+    known: Deliverers,
+    old: str,
+    left: tuple[LeftAt, ...],
+) -> tuple[Mapping[Partition, int], Batch | None, bool]:
+    if left:
+        rows = [ConsumerOffset(old, bus.name, *each[:2], "", runtime.clock(), each.bus_identity) for each in left]
+    else:
+        rows = [row for row in known.offsets if row.group == old]
+    line = {row.partition: standing_offset(row, bus, source) for row in rows if row.partition in partitions}
+    is_over = bool(left) or any(line.get(row.partition, row.offset) != row.offset for row in rows)
+    # An unreachable broker cannot be asked; messages that the rule has not seen are still there when it comes back.
+    line |= {
+        row.partition: row.offset for row in rows if row.partition not in partitions and _is_away(row.partition, bus)
+    }
+    at_work = None if left else known.open.get(old)
+    if at_work is None:
+        return line, None, is_over
+    ends = {taken.partition: taken.end for taken in at_work.ranges}
+    return line | {partition: ends[partition] for partition in line.keys() & ends.keys()}, at_work.batch, is_over
+
+
+def _is_away(partition: Partition, bus: Bus) -> bool:
+    return bool(partition.broker) and partition.topic in bus.source.topics
+
+
+def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
+    """Return where a new group that takes over rules starts: by partition, at the earliest offset of them."""
+    start: dict[Partition, int] = {}
+    for each in arriving:
+        for partition, offset in each.line.items():
+            start[partition] = min(offset, start.get(partition, offset))
+    return start
+
+
+def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> RuleTransfer:
+    """Return which arriving rules a group at the offsets `known` must leave out of its next batch.
+
+    Raises RuleMovedError if it is ahead of a rule whose old runner no longer delivers for it: the events between would
+    be missed.
+    """
+    behind: list[CatchUp] = []
+    waiting: set[str] = set()
+    until: dict[Partition, int] = {}
+    for each in arriving:
+        line = {partition: offset for partition, offset in each.line.items() if partition in known}
+        further = sum(max(0, known[partition] - offset) for partition, offset in line.items())
+        if further and each.is_over:
+            raise RuleMovedError(_error_message(runner, each, further))
+        if further:
+            behind.append(CatchUp(each.old, each.rules, further, each.batch is not None))
+        if each.batch is not None or any(known[partition] != offset for partition, offset in line.items()):
+            waiting.update(each.rules)
+            for partition, offset in line.items():
+                place = max(offset, known[partition])
+                until[partition] = min(place, until.get(partition, place))
+    if waiting:
+        log.info(
+            "runner %s: rules wait until it reaches the offsets of their old runner: %s",
+            runner,
+            ", ".join(sorted(waiting)),
+        )
+    for each_behind in behind:
+        log.info("runner %s: %s", runner, each_behind)
+    return RuleTransfer(frozenset(waiting), until, tuple(behind))
+
+
+def _named(rules: Sequence[str]) -> str:
+    return f"rule {rules[0]}" if len(rules) == 1 else f"rules {', '.join(rules)}"
+
+
+def _error_message(runner: str, arrival: Arrival, further: int) -> str:
+    rules, them = _named(arrival.rules), "it" if len(arrival.rules) == 1 else "them"
+    if arrival.old == runner:
+        return (
+            f"The {rules} came back to runner {runner!r}, which took {further:,} events without {them}: these would be "
+            f"missed. Give {them} a runner with a new name, which starts where this one left {them}"
+        )
+    return (
+        f"The {rules} moved from runner {arrival.old!r}, which no longer delivers for {them}, to {runner!r}, which is "
+        f"{further:,} events ahead: these would be missed. Give {them} a runner with a new name, which misses none"
+    )
+
+
+def to_catch_up(behind: Iterable[CatchUp], runners: Collection[str]) -> str | None:
+    """Return an old runner that has no rules any more and must catch up: no other run would plan its batch."""
+    return next((each.old for each in behind if not each.is_at_work and each.old not in runners), None)
+
+
+def orphaned_batch(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str | None:
+    """Return the open batch of an old runner that has no rules any more: no other run would finish it."""
+    return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
+
+
+def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[str, str]], runner: str) -> bool:
+    """Record the position of a runner that plans without rules that today's files give to another runner.
+
+    False if rule files have changed since, or another process has planned a batch: then there is nothing to plan.
+    """
+    return runtime.ledger.leave_targets(runner, gone, taken.rule_set)
+
+
+def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> bool:
+    """Record that a runner delivers for its rules from now on; writes only changes.
+
+    False if rule files have changed since: another runner may have the rules by now, and there is nothing to plan.
+    """
+    assigned = runtime.ledger.assignments()
+    pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}
+    changed = [pair for pair in pairs if pair not in assigned or assigned[pair].runner != runner or assigned[pair].left]
+    return runtime.ledger.assign_targets(runner, changed, taken.rule_set)

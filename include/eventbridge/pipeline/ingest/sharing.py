@@ -1,0 +1,165 @@
+"""Landing of one batch by several workers, each a part of a partition: their jobs and their results.
+
+The stage records the results part by part in the order of the batch, as it records what it lands itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct, json
+
+from eventbridge.model.event_schema import TypeSample
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.partition import Partition
+from eventbridge.pipeline.ingest.checked import IDENTITY_BYTES, Check, check_one_by_one
+from eventbridge.pipeline.ingest.checking import Checking, Limits, write_file
+from eventbridge.rules import Bus
+from eventbridge.sources.protocol import LogSource
+from eventbridge.store.protocol import Store
+
+#: Batches of at least so many offsets are shared: with fewer, the round trip to the workers takes as long as it saves.
+LARGE_EVENTS: Final = 150_000
+
+#: Files in a part: the result of a worker, which the stage records at once.
+_FILES_PER_PART: Final = 2
+
+
+class LandJob(Struct, frozen=True, kw_only=True):
+    """The settings that all parts of one batch share; `at` is the arrival time of its messages, by the ledger's clock.
+
+    `log` is the identity of the log by topic, as the stage sees it: a worker whose connection leads to another log
+    lands nothing.
+    """
+
+    batch_id: str
+    runner: str
+    bus: str
+    rule_set: str  # hash
+    planned_at: datetime
+    at: datetime
+    log: dict[str, str]
+    store_uri: str
+    file_events: int
+    event_max_size: int
+    sample_events: int = 0
+    example_bytes: int = 0
+    old: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """Return what bounds a file."""
+        return Limits(self.file_events, self.event_max_size, self.sample_events, self.example_bytes)
+
+
+class Part(Struct, frozen=True):
+    """Offsets `start` (included) to `end` (excluded) of a partition, for one worker."""
+
+    partition: Partition
+    start: int
+    end: int
+
+
+class LandJobParts(Struct, frozen=True):
+    """A job and its parts, as they are sent to the workers."""
+
+    job: LandJob
+    parts: tuple[Part, ...]
+
+    def to_json(self) -> bytes:
+        """Return both as JSON."""
+        return json.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> LandJobParts:
+        """Read what `to_json` wrote; raises msgspec.DecodeError for anything else."""
+        return json.decode(text, type=cls)
+
+
+class LandedFile(Struct, frozen=True):
+    """A file that a worker wrote (None for a gap), its record, and a sample of its events by type."""
+
+    path: str | None
+    detail: LandedRange
+    samples: dict[str, TypeSample] = {}
+
+
+class LandedFiles(Struct, frozen=True):
+    """The files of a part in order of their offsets, up to the end of the part or to where the stage must continue."""
+
+    files: tuple[LandedFile, ...]
+
+    def to_json(self) -> bytes:
+        """Return them as JSON."""
+        return json.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> LandedFiles:
+        """Read what `to_json` wrote; raises msgspec.DecodeError for anything else."""
+        return json.decode(text, type=cls)
+
+
+class LandingResult(NamedTuple):
+    """The files that a worker landed for a part, and the identities of their valid events, file by file."""
+
+    landed: LandedFiles
+    identities: bytes
+
+    def by_file(self) -> Iterator[tuple[LandedFile, set[bytes]]]:
+        """Yield each file with the identities of its valid events."""
+        place = 0
+        for file in self.landed.files:
+            end = place + file.detail.valid * IDENTITY_BYTES
+            yield file, {self.identities[at : at + IDENTITY_BYTES] for at in range(place, end, IDENTITY_BYTES)}
+            place = end
+
+
+class Lander(Protocol):
+    """Lands several parts of a batch at a time."""
+
+    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
+        """Yield a result for each part, in order; raises EventBridgeError if workers fail."""
+
+
+def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
+    """Return the parts for workers, of ranges that are not landed yet; nothing if the ranges are small."""
+    if sum(span.end - span.start for span in spans) < LARGE_EVENTS:
+        return []
+    size = job.file_events * _FILES_PER_PART
+    return [
+        Part(span.partition, start, min(start + size, span.end))
+        for span in spans
+        for start in range(span.start, span.end, size)
+    ]
+
+
+def log_of(source: LogSource) -> dict[str, str]:
+    """Return what identifies a log: the identities of its topics, else its URI."""
+    return dict(source.identities()) or {"": source.uri}
+
+
+def land_part(
+    store: Store, source: LogSource, bus: Bus, job: LandJob, part: Part, check: Check = check_one_by_one
+) -> LandingResult:
+    """Land a part file by file, up to the first deleted message, which only the stage may decide about.
+
+    Events that other parts of the batch have too are valid here; the stage, which knows all parts, finds the
+    duplicates.
+    """
+    checking = Checking(source, bus.source.mapping, job.limits, lambda: job.at, check)
+    seen: set[bytes] = set()
+    files: list[LandedFile] = []
+    identities: list[bytes] = []
+    position = part.start if log_of(source).items() <= job.log.items() else part.end
+    while position < part.end:
+        if bus.source.offset_reset != "earliest" and source.earliest(part.partition) > position:
+            break
+        found = checking.next_file(part.partition, position, part.end, seen)
+        path = write_file(store, job.bus, job.planned_at, job.batch_id, found.rows)
+        files.append(LandedFile(path, found.detail, found.samples))
+        identities += found.identities
+        seen |= found.identities
+        position = found.detail.end
+    return LandingResult(LandedFiles(tuple(files)), b"".join(identities))

@@ -1,0 +1,176 @@
+"""Which pending rows a retry batch takes: a chunk for each target with due rows, and more for a target with capacity.
+
+Called by `plan_retries`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from eventbridge.model.override import OperatorOverrides
+from eventbridge.model.pending import PendingDeliveries
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.pipeline.retry.ordered import is_ordered, ordered_due
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.policy.breaker import GOOD_PROBES, admits
+from eventbridge.policy.chunking import PoolSlots, chunks_for
+from eventbridge.policy.fair_turns import fair_shares, round_robin
+from eventbridge.policy.token_bucket import second_of, tokens_within
+from eventbridge.rules import RuleSet, Target
+from eventbridge.rules.types import ChunkSize
+
+#: Maximum rows of the ledger that are read for one target; each holds up to a chunk of deliveries.
+_MOST_ROWS = 5_000
+
+Chunk = list[PendingDeliveries]
+
+
+@dataclass(frozen=True)
+class _DueTarget:
+    """A target with due deliveries, their first chunk, and how many more chunks it might take (0 for none)."""
+
+    rule: str
+    target: str
+    first: Chunk
+    size: ChunkSize
+    most: int  # deliveries
+    wants: int = 0
+
+
+@dataclass(frozen=True)
+class RetryChunks:
+    """Takes what is due at one moment.
+
+    `slots` are those of the slow lane; None: unknown, as many as a batch has chunks.
+    """
+
+    runtime: Runtime
+    rules: RuleSet
+    runner: str | None
+    slots: PoolSlots | None
+
+    def take(self) -> list[Chunk]:
+        """Return the rows of each chunk: first one chunk for each target, then the additional ones.
+
+        If more targets have due rows than a batch has chunks, they take turns. The capacity that the first chunks leave
+        is shared fairly by the targets that are ok, have more due than a chunk, and are in no other batch.
+        """
+        settings = self.runtime.settings
+        due = []
+        for rule, target in self._round_robin():
+            if found := self._first(rule, target):
+                due.append(found)
+            if len(due) == settings.batch_max_chunks:
+                break
+        chunks = [each.first for each in due]
+        room = chunks_for(self.slots, settings.batch_max_chunks) - len(chunks)
+        left = settings.batch_max_deliveries - sum(map(_count, chunks))
+        shares = fair_shares(max(0, room), [each.wants for each in due])
+        for each, share in zip(due, shares, strict=True):
+            more = self._more(each, share, left) if share and left > 0 else []
+            left -= sum(map(_count, more))
+            chunks += more
+        return chunks
+
+    @cached_property
+    def _now(self) -> datetime:
+        return self.runtime.clock()
+
+    @cached_property
+    def _busy(self) -> set[tuple[str, str]]:
+        return self.runtime.ledger.taken_targets()
+
+    @cached_property
+    def _statuses(self) -> dict[tuple[str, str], TargetStatus]:
+        return dict(self.runtime.ledger.target_statuses())
+
+    @cached_property
+    def _overrides(self) -> OperatorOverrides:
+        return self.runtime.ledger.overrides()
+
+    def _round_robin(self) -> list[tuple[str, str]]:
+        """Return the targets with due deliveries, longest waiting first; if they are too many, in turn."""
+        due = {
+            (each.rule, each.target): each.first_due_at
+            for each in self.runtime.ledger.due_targets(self._now, self.runner)
+        }
+        most = self.runtime.settings.batch_max_chunks
+        return list(due) if len(due) <= most else round_robin(due, self.runtime.ledger.last_taken(len(due) // most + 1))
+
+    def _first(self, rule: str, target: str) -> _DueTarget | None:
+        """Return the first chunk of a target; None if none of its rows may be tried now."""
+        status = self._statuses.get((rule, target))
+        ordered = is_ordered(self.rules, rule, target)
+        admitted = "all" if ordered else admits(status, self._now)  # an ordered target has no breaker
+        busy = (rule, target) in self._busy
+        if admitted in ("probes", "apart") and busy:
+            return None  # a degraded target gets one chunk at a time
+        probes = admitted == "probes"  # they need few deliveries, and the unsent rest of a chunk becomes pending again
+        spec = self._spec(rule, target)
+        size = self.runtime.chunk_sizes.of(spec) if admitted == "all" else self.runtime.chunk_sizes.small
+        rows = self._rows(rule, target, smallest=probes)
+        read = len(rows)
+        if ordered and (status is None or status.state != "disabled"):
+            rows = [row for row in rows if row.order_shard is None]
+            rows += ordered_due(self.runtime, rule, target, self._now, self.runner)
+        most = self._most(rule, spec, status)
+        given_up = any(row.held for row in rows)
+        if probes and not given_up:  # dead-lettering needs no probe
+            most = min(most, GOOD_PROBES)
+        first = _within(rows, min(size.deliveries, most), size.size)
+        if not first:
+            return None
+        all_of_it = len(first) == read < _MOST_ROWS
+        well = admitted == "all" and not (ordered or busy or given_up or spec is None or all_of_it)
+        wants = math.ceil((most - _count(first)) / size.deliveries) if well else 0
+        return _DueTarget(rule, target, first, size, most, wants)
+
+    def _more(self, due: _DueTarget, share: int, left: int) -> list[Chunk]:
+        """Return up to `share` chunks that follow a target's first, with `left` deliveries in total."""
+        taken = {row.pending_id for row in due.first}
+        rows = [row for row in self._rows(due.rule, due.target) if row.pending_id not in taken]
+        left = min(left, due.most - _count(due.first))
+        chunks: list[Chunk] = []
+        while rows and len(chunks) < share and rows[0].count <= left:
+            chunk = _within(rows, min(due.size.deliveries, left), due.size.size)
+            chunks.append(chunk)
+            rows = rows[len(chunk) :]
+            left -= _count(chunk)
+        return chunks
+
+    def _rows(self, rule: str, target: str, *, smallest: bool = False) -> list[PendingDeliveries]:
+        most = min(self.runtime.settings.retry_max_per_target, _MOST_ROWS)  # a row holds at least one delivery
+        return self.runtime.ledger.due_pending(self._now, rule, target, most, self.runner, smallest=smallest)
+
+    def _most(self, rule: str, spec: Target | None, status: TargetStatus | None) -> int:
+        """Return how many deliveries of a target fit a run; those beyond its rate stay pending."""
+        most = self.runtime.settings.retry_max_per_target
+        ramp_until = status.until if status is not None and status.state == "ok" else None
+        rate = self._overrides.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
+        tokens = tokens_within(rate, ramp_until, self._now, self.runtime.settings.push_timeout)
+        return most if tokens is None else min(most, second_of(tokens))
+
+    def _spec(self, rule: str, target: str) -> Target | None:
+        found = self.rules.rules.get(rule)
+        return found.destinations.get(target) if found is not None else None
+
+
+def _count(rows: Sequence[PendingDeliveries]) -> int:
+    return sum(row.count for row in rows)
+
+
+def _within(rows: Sequence[PendingDeliveries], max_deliveries: int, max_bytes: int) -> Chunk:
+    """Return the first rows that fit a chunk; one row always does, because it was part of a chunk before."""
+    kept: list[PendingDeliveries] = []
+    count = size = 0
+    for row in rows:
+        count += row.count
+        size += row.size
+        if kept and (count > max_deliveries or size > max_bytes):
+            break
+        kept.append(row)
+    return kept

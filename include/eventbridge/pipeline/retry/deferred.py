@@ -1,0 +1,148 @@
+"""Plans the batches that take up deferred matches: those of one rule, oldest first, in the slow lane.
+
+Called by the DAG `eventbridge_retry_deliveries` and by `eventbridge deliver`; route and the later stages then run as
+for any batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model.batch import Batch
+from eventbridge.model.deferred_match import DeferredMatch
+from eventbridge.pipeline.retry.plan import REMOVED_RULE_GRACE, plan_retries
+from eventbridge.pipeline.route.budgeted_rules import full_rules
+from eventbridge.pipeline.runtime.instrumented import instrumented
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.policy.hold_reason import deferred_match_hold_reason
+from eventbridge.rules import RuleSet
+from eventbridge.store.rule_sets import freeze_rules
+
+#: Maximum events of deferred matches that are taken up together: of a budgeted rule, which takes a millisecond and more
+#: for each, and of other rules, as many as their budget allows.
+_MOST_EVENTS = 5_000
+_MOST_CHEAP_EVENTS = 20_000
+#: How long a full rule waits before it is checked again.
+_FULL_FOR = timedelta(seconds=15)
+
+
+@instrumented("plan_deferred_matches", of="runner")
+def plan_deferred_matches(
+    runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
+) -> str | None:
+    """Take the deferred matches of the rule that has waited longest into a new batch that begins at route.
+
+    Returns its id, or None if none is due. By today's rule files: deferred matches of a rule that is disabled or on
+    hold wait without ageing; those of a removed rule wait for 1 h, then they are dead-lettered under the rule as it
+    was. A rule has at most one such batch at a time.
+    """
+    rules = runtime.rule_set()
+    waiting = runtime.ledger.waiting_deferred_matches(runner)
+    if not waiting:
+        return None
+    _hold_and_release(runtime, rules, waiting, pools or {})
+    now = runtime.ledger.now()
+    full = full_rules(runtime, rules) & {each.rule for each in waiting}
+    for rule in full:
+        runtime.ledger.defer_deferred_matches(rule, now + _FULL_FOR)
+    for share in _due(
+        runtime, rules, _without_deferred(runtime.ledger.waiting_deferred_matches(runner), full, now), now
+    ):
+        first = share[0]
+        of = runtime.ledger.batch(first.batch_id)
+        batch = Batch(
+            batch_id=new_batch_id(now),
+            kind="retry",
+            runner=first.runner,
+            bus=of.bus,
+            state="buffered",
+            # a replay has its own rule set: it may be for one target only
+            rule_set=of.rule_set
+            if of.replay_id or first.rule not in rules.rules
+            else freeze_rules(runtime.store, rules),
+            planned_at=now,
+            # the deadline for routing: after it, the batch counts as orphaned
+            deadline_at=now + timedelta(seconds=runtime.settings.prepare_timeout),
+            replay_id=of.replay_id,
+        )
+        if runtime.ledger.plan_deferred_matches(batch, [each.deferred_match_id or 0 for each in share]):
+            return batch.batch_id
+    return None
+
+
+def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
+    """Plan one batch of pending deliveries or deferred matches, whichever has waited longer; return its id."""
+    pending = min(
+        (each.first_due_at for each in runtime.ledger.due_targets(runtime.ledger.now(), runner)), default=None
+    )
+    deferred_match = due_deferred_matches(runtime, runner)
+    if deferred_match is None or (pending is not None and pending < deferred_match):
+        return plan_retries(runtime, runner, pools).batch_id or plan_deferred_matches(runtime, runner, pools)
+    return plan_deferred_matches(runtime, runner, pools) or plan_retries(runtime, runner, pools).batch_id
+
+
+def due_deferred_matches(runtime: Runtime, runner: str | None = None) -> datetime | None:
+    """Return when the next deferred match that is not taken is due; None if none is scheduled."""
+    waiting = runtime.ledger.waiting_deferred_matches(runner)
+    return min((each.due_at for each in waiting if each.state == "scheduled" and each.taken_by is None), default=None)
+
+
+def _hold_and_release(
+    runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], pools: Mapping[str, PoolSlots]
+) -> None:
+    rules_on_hold, overrides = runtime.ledger.rules_on_hold(), runtime.ledger.overrides()
+    for rule in {each.rule for each in waiting}:
+        states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
+        reason = deferred_match_hold_reason(rules, rules_on_hold, pools, overrides, rule)
+        if reason and "scheduled" in states:
+            runtime.ledger.hold_deferred_matches(rule)
+        elif not reason and "on_hold" in states:
+            runtime.ledger.release_deferred_matches(rule)
+
+
+def _without_deferred(waiting: Sequence[DeferredMatch], full: Collection[str], now: datetime) -> list[DeferredMatch]:
+    """Leave out deferred matches of full rules, except those past their maximum age, which are dead-lettered."""
+    return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
+
+
+def _due(
+    runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], now: datetime
+) -> Iterator[list[DeferredMatch]]:
+    """Yield the deferred matches of each rule that may be taken up together, the longest waiting rule first."""
+    busy = {each.rule for each in waiting if each.taken_by is not None}
+    gone_before = now - REMOVED_RULE_GRACE
+    seen = set()
+    for each in waiting:
+        if each.rule in busy or each.rule in seen:
+            continue
+        removed = each.rule not in rules.rules
+        state = "on_hold" if removed else "scheduled"
+        limit = gone_before if removed else now
+        seen.add(each.rule)
+        ready = [other for other in waiting if other.rule == each.rule and other.state == state]
+        if ready and ready[0].due_at <= limit:
+            yield _first(runtime, ready, removed=removed, most=_most_events(runtime, rules, each.rule))
+
+
+def _most_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
+    is_cheap = name in rules.rules and not rules.rules[name].is_budgeted
+    return min(runtime.settings.retry_max_per_target, _MOST_CHEAP_EVENTS if is_cheap else _MOST_EVENTS)
+
+
+def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, most: int) -> list[DeferredMatch]:
+    """Return the oldest deferred matches with the same bus, runner and replay, within the size of a batch."""
+    taken: list[DeferredMatch] = []
+    count = 0
+    for each in ready:
+        count += each.count
+        one, other = runtime.ledger.batch(ready[0].batch_id), runtime.ledger.batch(each.batch_id)
+        alike = one.replay_id == other.replay_id and one.bus == other.bus and ready[0].runner == each.runner
+        if removed or one.replay_id:
+            alike = alike and one.rule_set == other.rule_set
+        if taken and (count > most or not alike):
+            break
+        taken.append(each)
+    return taken

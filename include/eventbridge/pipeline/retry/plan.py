@@ -1,0 +1,202 @@
+"""Plans the batches of kind retry: due pending deliveries, in the slow lane.
+
+Called by the DAG `eventbridge_retry_deliveries` and by `eventbridge deliver`; the other stages then run as for any
+batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
+from eventbridge.errors import ReconciliationError
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch, BatchKind
+from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.hold_reasons import RULE_REMOVED, TARGET_DISABLED
+from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.model.pending import PendingDeliveries, WaitingTarget
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.guards.ledger_identity import refuse_lost_ledger
+from eventbridge.pipeline.notify.publish import publish_operational_events
+from eventbridge.pipeline.retry.chunks import RetryChunks
+from eventbridge.pipeline.retry.ordered import keeps_waiting, release_ready
+from eventbridge.pipeline.route.budgeted_rules import defer_again
+from eventbridge.pipeline.runtime.instrumented import instrumented
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.policy.deadline import late_reported_before, missed_before
+from eventbridge.policy.hold_reason import delivery_hold_reason
+from eventbridge.policy.operational_event import of_running_late
+from eventbridge.rules import RuleSet
+from eventbridge.store.rule_sets import freeze_rules
+
+log = logging.getLogger(__name__)
+
+#: How long deliveries of a removed rule wait for the rule to come back.
+REMOVED_RULE_GRACE = timedelta(hours=1)
+#: The next planner settles a batch whose push tasks must have ended this long ago.
+_STALE_AFTER_SECONDS = 10.0
+#: Kinds of batches whose runs always plan a new batch.
+_KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
+
+
+@dataclass(frozen=True)
+class RetryPlan:
+    """The planned retry batch and its chunks; `batch_id` None: nothing is due."""
+
+    batch_id: str | None = None
+    chunk_ids: list[int] = field(default_factory=list)
+
+
+@instrumented("plan_retries", of="runner")
+def plan_retries(
+    runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
+) -> RetryPlan:
+    """Take due pending deliveries into a new batch that is already routed.
+
+    It takes one chunk for each target, and more for a target that is ok, as many as the target and the slots of the
+    slow lane allow; see `RetryChunks`. It always plans a new batch; if two processes take the same rows at once, one of
+    them gets nothing. It takes nothing for a target whose breaker is open, and a few deliveries for one that may be
+    probed. `runner` None: all runners; `pools` None: unknown, none counts as closed. By today's rule files: deliveries
+    of a disabled rule go on hold, those of a removed rule go on hold for 1 h and are then dead-lettered, a chunk in
+    each batch.
+    """
+    refuse_lost_ledger(runtime)
+    rules = runtime.rule_set()
+    hold_and_release(runtime, rules, runner, pools or {})
+    publish_operational_events(runtime)
+    release_ready(runtime, rules, runner)
+    chunks = RetryChunks(runtime, rules, runner, (pools or {}).get(SLOW_LANE_POOL)).take()
+    if not chunks:
+        return RetryPlan()
+    now = runtime.clock()
+    batch = Batch(
+        batch_id=new_batch_id(now),
+        kind="retry",
+        runner=runner or "",
+        bus="",
+        state="routed",
+        rule_set=freeze_rules(runtime.store, rules),
+        planned_at=now,
+        deadline_at=now + timedelta(seconds=runtime.settings.batch_timeout),
+    )
+    planned = [_chunk(batch.batch_id, number, rows) for number, rows in enumerate(chunks)]
+    taken = [row.pending_id for rows in chunks for row in rows if row.pending_id is not None]
+    if not runtime.ledger.plan_taken(batch, planned, taken):
+        return RetryPlan()
+    return RetryPlan(batch.batch_id, [chunk.chunk_id for chunk in planned])
+
+
+@instrumented("settle_stale", of="runner")
+def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
+    """Settle, schedule retries and commit the retry, redrive and replay batches whose run died; return their ids.
+
+    Nothing is sent here. Deferred matches that such a batch took up and did not route become deferred matches again. A
+    batch that cannot be settled does not stop the others: the first ReconciliationError is raised at the end.
+    """
+    batches = stale_batches(runtime, runner)
+    wrong: list[ReconciliationError] = []
+    for batch in batches:
+        try:
+            _settle_and_commit(runtime, batch)
+        except ReconciliationError as error:
+            log.error("ALARM %s", error)
+            wrong.append(error)
+    if wrong:
+        raise wrong[0]
+    return [batch.batch_id for batch in batches]
+
+
+def stale_batches(runtime: Runtime, runner: str | None = None) -> list[Batch]:
+    """Return the routed retry, redrive and replay batches whose run died, the longest overdue first."""
+    grace = runtime.settings.push_timeout + _STALE_AFTER_SECONDS
+    return runtime.ledger.stale_taken_batches(runtime.clock(), _KINDS, runner, grace_seconds=grace)
+
+
+def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
+    if batch.state == "buffered":
+        defer_again(runtime, batch)
+    write_dead_letters(runtime, batch.batch_id)
+    schedule_retries(runtime, batch.batch_id)
+    commit(runtime, batch.batch_id)
+
+
+def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
+    """Put on hold what today's rules hold, and release what was on hold for a reason that no longer applies."""
+    now = runtime.clock()
+    statuses, overrides = runtime.ledger.target_statuses(), runtime.ledger.overrides()
+    for waiting in runtime.ledger.waiting_targets(runner):
+        rule, target, held = waiting.rule, waiting.target, waiting.held
+        if held == QUEUE_EXHAUSTED:
+            continue  # until an operator fixes the queue and runs `targets enable`
+        reason = delivery_hold_reason(rules, statuses, pools, overrides, rule, target)
+        if keeps_waiting(rules, rule, target, held):
+            continue
+        if reason == held:
+            if _grace_is_over(waiting, now):
+                runtime.ledger.dead_letter_pending(rule, target, RULE_REMOVED)
+        elif held:
+            # deliveries of a disabled target age while they wait; every other reason stops the clock
+            runtime.ledger.release_pending(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
+        else:
+            runtime.ledger.hold_pending(rule, target, reason)
+    runtime.ledger.release_expired(now)
+    _check_deadlines(runtime, rules)
+
+
+def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
+    """Release deliveries past their deadline, to be dead-lettered, and report those that will soon be."""
+    now = runtime.ledger.now()
+    for rule in rules.with_field("deliver_within"):
+        for target in rule.targets.values():
+            within = target.deliver_within_seconds
+            if within is not None:
+                runtime.ledger.release_missed(rule.name, target.name, missed_before(within, now))
+                event_of = partial(of_running_late, rule.name, target.name, within, time=now)
+                runtime.ledger.report_running_late(rule.name, target.name, late_reported_before(within, now), event_of)
+
+
+def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:
+    if waiting.state != "on_hold" or waiting.held != RULE_REMOVED or waiting.newest_on_hold_since is None:
+        return False
+    return now - waiting.newest_on_hold_since >= REMOVED_RULE_GRACE
+
+
+def _chunk(batch_id: str, number: int, rows: Sequence[PendingDeliveries]) -> Chunk:
+    pieces = tuple(piece for row in rows for piece in _pieces(row))
+    return Chunk(
+        batch_id=batch_id,
+        chunk_id=number,
+        pool=SLOW_LANE_POOL,
+        weight=SLOW_LANE_WEIGHT,
+        pieces=pieces,
+        rows=sum(piece.count for piece in pieces),
+        size=sum(piece.size for piece in pieces),
+        map_index=number,
+    )
+
+
+def _pieces(row: PendingDeliveries) -> list[Piece]:
+    return [
+        Piece(
+            file=file,
+            rows=rows,
+            count=rowset.count(rows),
+            size=row.size * rowset.count(rows) // row.count,
+            rule=row.rule,
+            target=row.target,
+            attempts=row.attempts,
+            on_hold_seconds=row.on_hold_seconds,
+            lineage=row.lineage,
+            pending_id=row.pending_id,
+        )
+        for file, rows in row.files
+    ]

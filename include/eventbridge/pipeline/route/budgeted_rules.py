@@ -1,0 +1,285 @@
+"""Routes the budgeted rules of a batch: events beyond a rule's budget become a deferred match, routed later.
+
+Called by route once a batch's slices are routed; the candidate events of a budgeted rule are its share of the batch. A
+rule with waiting deferred matches is behind: its next shares are deferred unseen, so that it delays the others by one
+budget once, and its deferred matches are taken up oldest first. All rules together have a total budget; see
+`share_turns`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.deferred_match import DeferredMatch
+from eventbridge.model.place import Span
+from eventbridge.model.routed import RoutedShare, RoutedSlice
+from eventbridge.pipeline.route.canary import Canary
+from eventbridge.pipeline.route.one_by_one import result_file
+from eventbridge.pipeline.route.tries import ALL_SHARES, try_alone, try_together
+from eventbridge.pipeline.runtime.owner_quota import full_owners
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.policy.ordering import PLACE_COLUMNS, place_of, spans_of
+from eventbridge.routing.budgeted_share import ROUTE_FAILED
+from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
+from eventbridge.routing.share_turns import CROWDED, TotalBudget, by_lot, deferred
+from eventbridge.rules import Rule, RuleSet
+from eventbridge.store.parquet import read_rows
+
+log = logging.getLogger(__name__)
+
+#: Why a share is deferred: the rule has older deferred matches; its pending deliveries are at their maximum; it is on
+#: hold; a streaming task, which has no Spark, matched it; the run that was to route it died. The other reasons are
+#: route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
+BEHIND = "behind"
+PENDING_MAX = "pending_max"
+ON_HOLD = "on_hold"
+STREAMING = "streaming"
+ABANDONED = "abandoned"
+_HOLDING = (ON_HOLD, ROUTE_FAILED)
+
+#: Maximum wait of a deferred match after a try without progress; before that 2, 4, 8 ... seconds.
+_LONGEST_WAIT_SECONDS = 512
+
+Files = tuple[tuple[str, str], ...]
+
+
+def route_budgeted_rules(
+    runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, defers: bool = False
+) -> bool:
+    """Route, or defer, the unrecorded share of every budgeted rule; False: the batch has moved on.
+
+    `defers`: none is routed. Raises SparkError if Spark is at fault.
+    """
+    recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
+    wanted = {f"rule/{rule}": (rule, files) for rule, files in candidate_events(runtime, batch).items()}
+    missing = [(key, rule, files) for key, (rule, files) in wanted.items() if key not in recorded]
+    if not missing:
+        return True
+    shares = []
+    later = _reasons_to_wait(runtime, batch)
+    if defers:
+        later = dict.fromkeys((rule for _, rule, _ in missing), STREAMING) | later
+    for key, rule, files in missing:
+        share = _share(runtime, batch, key, rule, files)
+        reason = later.get(rule)
+        if reason is None:
+            shares.append(share)
+        elif not _record(runtime, result_file(batch.batch_id, deferred(share, reason))):
+            return False
+    return not shares or _route(runtime, job, router, by_lot(batch.batch_id, shares))
+
+
+def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
+    """Return the events that budgeted rules of a batch must route: rows of buffer files by rule.
+
+    For a batch that took up deferred matches, the events of those; else the events that passed the patterns, as route
+    recorded them.
+    """
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    if batch.kind != "retry":
+        for file in runtime.ledger.files(batch.batch_id, "delivery"):
+            if isinstance(file.detail, RoutedSlice):
+                for rule, rows in file.detail.candidate_events.items():
+                    found[rule][file.detail.file] += rowset.decode(rows)
+    else:
+        taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
+        for each in sorted(
+            taken, key=lambda deferred_match: (deferred_match.made_at, deferred_match.deferred_match_id)
+        ):
+            for path, rows in each.files:
+                found[each.rule][path] += rowset.decode(rows)
+    return {
+        rule: tuple((path, rowset.encode(sorted(rows))) for path, rows in files.items())
+        for rule, files in found.items()
+    }
+
+
+def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[DeferredMatch]:
+    """Return the deferred matches that follow from a batch's recorded shares, to be published with its chunks."""
+    rules = runtime.rules_of(batch).rules
+    taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
+    now = runtime.ledger.now()
+    made = []
+    # Shares that had no turn come first: nothing speaks against them, and of the same age the first is taken up first.
+    shares = [file.detail for file in files if isinstance(file.detail, RoutedShare) and file.detail.left]
+    for share in sorted(shares, key=lambda each: each.reason != CROWDED):
+        age = max(target.retry.maximum_event_age_seconds for target in rules[share.rule].targets.values())
+        tries = _tries(share, taken)
+        wait = min(_LONGEST_WAIT_SECONDS, 2**tries) if tries else 0
+        made.append(
+            DeferredMatch(
+                batch_id=batch.batch_id,
+                runner=batch.runner,
+                rule=share.rule,
+                reason=share.reason,
+                files=share.left,
+                count=sum(rowset.count(rows) for _, rows in share.left),
+                due_at=now + timedelta(seconds=wait),
+                made_at=min((each.made_at for each in taken), default=now),
+                expires_at=max((each.expires_at for each in taken if each.expires_at), default=_later(now, age)),
+                state="on_hold" if share.reason in _HOLDING else "scheduled",
+                tries=tries,
+                on_hold_seconds=max((each.on_hold_seconds for each in taken), default=0.0),
+                order_spans=_spans(runtime, rules[share.rule], share.left),
+            )
+        )
+    return made
+
+
+def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
+    """Return the ranges of the events of a rule with an ordered target: read once here, not by each push."""
+    if not any(target.ordered for target in rule.targets.values()):
+        return ()
+    places = []
+    for file, rows in files:
+        if numbers := list(rowset.decode(rows)):  # a buffer file holds one partition, in its order
+            ends = rowset.encode(sorted({numbers[0], numbers[-1]}))
+            places += [place_of(row) for row in read_rows(runtime.store, file, ends, PLACE_COLUMNS).to_pylist()]
+    return spans_of(places)
+
+
+def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
+    """Return the rules with the maximum of pending deliveries, for the rule or its owner: new matches are deferred."""
+    full = {
+        name
+        for name, waiting in runtime.ledger.pending_by_rule().items()
+        if name in rules.rules and waiting >= rules.rules[name].pending_max
+    }
+    owners = full_owners(runtime, rules)
+    return full | {name for name, rule in rules.rules.items() if owners and rules.owner_of(rule) in owners}
+
+
+def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
+    """Return the rules whose share of a new batch is deferred: full ones, and those that are behind.
+
+    Deliveries of a replay or a redrive do not wait for new events.
+    """
+    if batch.kind != "normal":
+        return ()
+    rules = runtime.rules_of(batch)
+    return tuple(sorted(full_rules(runtime, rules) | _behind(runtime, rules)))
+
+
+def defer_again(runtime: Runtime, batch: Batch) -> None:
+    """Publish a batch whose run died before it was routed: unrouted shares are deferred again, none is pushed."""
+    recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
+    for rule, files in candidate_events(runtime, batch).items():
+        share = RuleShare(f"rule/{rule}", rule, files, 0.0)
+        if share.slice_id not in recorded:
+            _record(runtime, result_file(batch.batch_id, deferred(share, ABANDONED)))
+    routed = runtime.ledger.files(batch.batch_id, "delivery")
+    runtime.ledger.publish_chunks(batch.batch_id, runtime.ledger.now(), [], deferred_matches(runtime, batch, routed))
+
+
+def _later(now: datetime, seconds: float) -> datetime:
+    return now + timedelta(seconds=seconds)
+
+
+def _tries(share: RoutedShare, taken: Iterable[DeferredMatch]) -> int:
+    """Return how often in a row a rule's deferred matches were taken up without progress, including this time."""
+    before = [each.tries for each in taken]
+    return max(before) + 1 if before and share.rendered == 0 else 0
+
+
+def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) -> RuleShare:
+    settings = runtime.settings
+    if batch.kind != "retry":
+        return RuleShare(key, rule, files, settings.route_rule_cpu_budget)
+    taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
+    give_up = None
+    if all(each.state == "on_hold" for each in taken):
+        give_up = ("rule_removed", f"no rule file names {rule} any more")
+    elif all(each.expires_at is not None and each.expires_at <= runtime.ledger.now() for each in taken):
+        give_up = ("maximum_event_age", "it was not routed before its maximum age")
+    return RuleShare(key, rule, files, settings.route_deferred_cpu_budget, last_resort=True, give_up=give_up)
+
+
+def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
+    """Return why shares of rules are deferred unseen, by rule; other shares are routed now."""
+    if batch.kind == "retry":
+        return {}
+    rules = runtime.rules_of(batch)
+    held = {
+        name: ON_HOLD
+        for name, each in runtime.ledger.rules_on_hold().items()
+        if name in rules.rules and each.version == rules.rules[name].version
+    }
+    behind = dict.fromkeys(_behind(runtime, rules), BEHIND)
+    return behind | dict.fromkeys(full_rules(runtime, rules), PENDING_MAX) | held
+
+
+def _behind(runtime: Runtime, rules: RuleSet) -> set[str]:
+    """Return the rules whose new shares come after their waiting deferred matches, from whichever runner.
+
+    These are the budgeted rules, whose backlog so delays the others by one budget once, and the ordered ones. For other
+    rules, new events continue beside the backlog, which drains more slowly than they may come.
+    """
+    waiting = {each.rule for each in runtime.ledger.waiting_deferred_matches() if each.rule in rules.rules}
+    return {name for name in waiting if rules.rules[name].is_budgeted or _is_ordered(rules.rules[name])}
+
+
+def _is_ordered(rule: Rule) -> bool:
+    return any(target.ordered for target in rule.targets.values())
+
+
+def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
+    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is put on hold.
+
+    One at a time they have a total time too, for those that could be routed; the others are on hold.
+    """
+    tries = runtime.ledger.tries(job.batch_id)
+    left = {share.slice_id: share for share in shares}
+    canary = Canary(runtime.store, job, router)
+    together = [share for share in shares if share.slice_id not in tries]
+
+    def record(result: SliceResult) -> bool:
+        return _record_result(runtime, job, left.pop(result.slice_id), result)
+
+    if len(together) > 1:
+        if try_together(runtime, job.another_try(), router, canary, ALL_SHARES, together, record) is False:
+            return False
+    elif len(shares) > 1:
+        canary.require()  # a single share needs no canary: its own tries show whether Spark works
+    total = TotalBudget()
+    for share in left.values():
+        if total.is_over(job):
+            result: SliceResult | str = deferred(share, CROWDED)
+        else:
+            began = time.monotonic()
+            result = try_alone(runtime, job, router, canary, share, _tries_before(runtime, job.batch_id, share))
+            total.charge(job, time.monotonic() - began if isinstance(result, SliceResult) else 0.0)
+        if isinstance(result, str):
+            result = deferred(share, ROUTE_FAILED, result)
+        if not _record_result(runtime, job, share, result):
+            return False
+    return True
+
+
+def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
+    """Return the tries in batches that died with this share, which may be what killed them."""
+    abandoned = [each for each in runtime.ledger.deferred_matches_taken_by(batch_id) if each.reason == ABANDONED]
+    return max((runtime.ledger.tries(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0)
+
+
+def _record_result(runtime: Runtime, job: RouteJob, share: RuleShare, result: SliceResult) -> bool:
+    if isinstance(result.detail, RoutedShare) and result.detail.error:
+        _hold(runtime, job, share, result.detail.error)
+    return _record(runtime, result_file(job.batch_id, result))
+
+
+def _hold(runtime: Runtime, job: RouteJob, share: RuleShare, error: str) -> None:
+    version = runtime.rules_of(runtime.ledger.batch(job.batch_id)).rules[share.rule].version
+    remedy = "its file changes or `eventbridge rules release` is called"
+    log.error("ALARM the rule %s cannot be routed, it is on hold until %s: %s", share.rule, remedy, error)
+    runtime.ledger.hold_rule(share.rule, version, error)
+
+
+def _record(runtime: Runtime, file: BatchFile) -> bool:
+    recorded = runtime.ledger.record_file(file, while_state="buffered")
+    return recorded or runtime.ledger.batch(file.batch_id).state == "buffered"

@@ -1,0 +1,96 @@
+"""Reads and writes the settlement of a batch: the file of its verdicts, and the files of its supplements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.outcome import StatusName
+from eventbridge.model.verdict import Verdict
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.store import layout, schemas
+from eventbridge.store.columns import codes_of, flag_column
+from eventbridge.store.parquet import TableWriter, count_rows, read_table, write_table
+
+#: Rows of a settlement that are buffered while it is written, beside its compressed bytes.
+_GROUP_ROWS = 50_000
+
+_TEXTS = [field.name for field in schemas.SETTLEMENT if pa.types.is_string(field.type)]
+
+
+def settlement_key(number: int) -> str:
+    """Return the key under which settlement `number` of a batch is recorded."""
+    return f"{number:06d}"
+
+
+def first_settlement(runtime: Runtime, batch: Batch) -> str:
+    """Return the key of a batch's first settlement; "" if it has none.
+
+    Read it before anything that follows from a settlement, and pass it to the ledger with the result: a batch that is
+    settled again has another first settlement.
+    """
+    return next((file.key for file in runtime.ledger.files(batch.batch_id, "settlement")), "")
+
+
+def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iterable[pa.Table], first: str) -> None:
+    """Create settlement `number` (0, or a supplement of `first`) unless it exists, and record the existing one.
+
+    The tables have the columns of schema SETTLEMENT, with dictionary-coded texts.
+    """
+    path = layout.settlement(batch.planned_at, batch.batch_id, number)
+    create_settlement(runtime, path, tables)
+    file = BatchFile(batch.batch_id, "settlement", settlement_key(number), path, count_rows(runtime.store, path))
+    runtime.ledger.record_file(file, "settling", first)
+
+
+def create_settlement(runtime: Runtime, path: str, tables: Iterable[pa.Table]) -> bool:
+    """Write tables as one settlement file; return False if the file exists already."""
+    writer = TableWriter(runtime.store, path, _GROUP_ROWS)
+    for table in tables:
+        writer.write(table)
+    if writer.rows:
+        return writer.close(create=True)
+    return write_table(runtime.store, path, schemas.SETTLEMENT.empty_table(), create=True)
+
+
+def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+    """Yield (number, rows) of the settlement (0) and its supplements (1, 2, ...); texts are dictionary-coded."""
+    for file in runtime.ledger.files(batch_id, "settlement"):
+        if file.path is not None:
+            yield int(file.key), read_table(runtime.store, file.path, columns, coded=_coded(columns))
+
+
+def settled_as(
+    runtime: Runtime, batch_id: str, verdicts: Sequence[StatusName], columns: Sequence[str]
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield (number, rows) as `settlements` does, only for these verdicts; of a file without any little is read."""
+    for file in runtime.ledger.files(batch_id, "settlement"):
+        if file.path is None:
+            continue
+        codes, names = codes_of(_verdicts(runtime, file.path))
+        chosen = np.array([name in verdicts for name in [*names, ""]])[codes]
+        if chosen.any():
+            table = read_table(runtime.store, file.path, columns, coded=_coded(columns))
+            yield int(file.key), table.filter(flag_column(chosen))
+
+
+def read_verdicts(runtime: Runtime, batch_id: str) -> Iterator[Verdict]:
+    """Yield every verdict of a batch as a record, those of supplements last."""
+    for _, table in settlements(runtime, batch_id, schemas.SETTLEMENT.names):
+        yield from records(table)
+
+
+def records(table: pa.Table) -> Iterator[Verdict]:
+    """Yield rows with all columns of schema SETTLEMENT as records."""
+    return (Verdict(**row) for row in table.to_pylist())
+
+
+def _verdicts(runtime: Runtime, path: str) -> pa.ChunkedArray:
+    return read_table(runtime.store, path, ["verdict"], coded=["verdict"])["verdict"]
+
+
+def _coded(columns: Sequence[str]) -> list[str]:
+    return [name for name in columns if name in _TEXTS]

@@ -1,0 +1,250 @@
+"""Stage write_dead_letters, first half: settles a batch by giving each of its deliveries one frozen verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED, is_dead_letter
+from eventbridge.delivery.responses import Responses, read_responses
+from eventbridge.delivery.segments import segments
+from eventbridge.model import row_vectors
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import PUSH_LOST, Chunk
+from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
+from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
+from eventbridge.model.routed import RoutedShare
+from eventbridge.model.row_vectors import Rows
+from eventbridge.pipeline.guards.claims import begin_settlement
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.settle.deliveries import ChunkPlaces, batch_deliveries
+from eventbridge.pipeline.settle.ordered_pending import dead_letters_nothing
+from eventbridge.pipeline.settle.settlement import publish_settlement, settlement_key
+from eventbridge.policy.delivery_window import next_opening, windows_of
+from eventbridge.store import schemas
+from eventbridge.store.columns import (
+    NO_CODE,
+    NO_TIME,
+    coded,
+    codes_of,
+    column_of,
+    flag_column,
+    ids_of,
+    numbers_of,
+    same,
+    texts,
+    time_at,
+    time_code,
+    times,
+    times_of,
+    valid_of,
+    with_codes,
+)
+
+#: Lane of an untried delivery: due at once, in the slow lane.
+_SLOW = "slow"
+
+#: How long deliveries wait whose push could not even begin: an undefined connection would fail again at once.
+_PAUSE = timedelta(seconds=30)
+
+_DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
+    STATUS_RANK.index, ("delivered", "dead_lettered", "retry_scheduled", "unknown")
+)
+
+_DISABLED, _COPY_HELD = 0, 1  # places in `Judge._held`
+
+#: Columns of a delivery row that a verdict needs.
+MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
+
+_SETTLEMENT = with_codes(schemas.SETTLEMENT)
+_Flags = npt.NDArray[np.bool_]
+
+
+def settle(runtime: Runtime, batch: Batch) -> Batch:
+    """Freeze the verdicts of a routed batch and return it in state `settling`; later calls change nothing.
+
+    Waits until no push of the batch is at work. It then raises every claim, so that no segment can be recorded while
+    the verdicts are read. If two processes settle at once, the first to create the file wins; the verdicts of the other
+    are discarded.
+    """
+    if batch.state == "routed":
+        begin_settlement(runtime, batch.batch_id)
+        batch = runtime.ledger.batch(batch.batch_id)
+    if batch.state == "settling" and not runtime.ledger.files(batch.batch_id, "settlement"):
+        publish_settlement(runtime, batch, 0, verdicts_of(runtime, batch), settlement_key(0))
+    return batch
+
+
+def verdicts_of(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
+    """Yield the verdicts of a batch from its segments, except the segments with keys in `without`.
+
+    One table for each delivery file, with the columns of schema SETTLEMENT and dictionary-coded texts.
+    """
+    files = (file for file in segments(runtime, batch.batch_id) if file.key not in without)
+    judge = Judge(runtime, batch, read_responses(runtime.store, (file.path for file in files if file.path is not None)))
+    for file, rows, table in batch_deliveries(runtime, batch, MATCHED_COLUMNS):
+        yield judge.verdicts(file, rows, table)
+
+
+class Judge:
+    """Gives deliveries of a batch their verdicts: from the responses, else from their chunks, targets and rules."""
+
+    def __init__(self, runtime: Runtime, batch: Batch, responses: Responses | None = None) -> None:
+        """Without `responses`, every delivery that could be sent is unknown."""
+        chunks = runtime.ledger.chunks(batch.batch_id)
+        self._responses = responses or read_responses(runtime.store, ())
+        self._places = ChunkPlaces(chunks)
+        self._rules = runtime.rules_of(batch)
+        self._windows = windows_of(self._rules)
+        # Pending or redriven deliveries were routed to a target that was not a shadow then.
+        self._shadows = self._rules.shadows() if batch.routes else frozenset()
+        statuses = runtime.ledger.target_statuses()
+        self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
+        self._failures = _failure_reasons(runtime, batch)
+        self._now = time_code(runtime.clock())
+        # One more value than chunks: for a row without a chunk, whose index is NO_CODE.
+        self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
+        self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
+        self._overrides = runtime.ledger.overrides()
+        reasons = {EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED, *(chunk.held for chunk in chunks if chunk.held)}
+        self._held = [TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted(reasons)]
+        codes = (self._held.index(chunk.held) if chunk.held else NO_CODE for chunk in chunks)
+        self._on_hold_of_chunk = np.array([*codes, NO_CODE])
+
+    def verdicts(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
+        """Return the verdicts of rows of a delivery file; `table` has their MATCHED_COLUMNS.
+
+        A delivery without any outcome is unknown and due now, or soon if its push failed by an error: retrying is safe,
+        forgetting is not. None is due before it may be sent, nor while its target's window is closed. A delivery
+        without a payload becomes a dead letter or, where a target dead-letters nothing, waits.
+        """
+        responses = self._responses.of(ids_of(table["delivery_id"]))
+        chunk_of, attempts = self._places.of(file, rows)
+        verdict, _ = codes_of(responses["verdict"])  # a rank: the dictionary is STATUS_RANK
+        found = verdict != NO_CODE
+        verdict[~found] = _UNKNOWN
+        attempts = np.where(found, numbers_of(responses["attempts"]), attempts)
+        due_at = np.full(len(rows), NO_TIME)
+        held = np.full(len(rows), NO_CODE)
+        reason, detail = coded(responses["reason"]), coded(responses["detail"])
+
+        failed = valid_of(table["failure"]) & ~found
+        waits = (verdict >= _RETRY) & ~failed
+        if waits.any():
+            due_at[waits] = self._due_at(table, responses, chunk_of)[waits]
+            held[waits] = self._held_for(table, chunk_of)[waits]
+        if failed.any():
+            kept = failed & _of_targets(table, self._dead_letters_nothing)
+            verdict[failed] = _DEAD
+            verdict[kept] = _RETRY
+            due_at[kept] = self._now
+            reason = _replaced(reason, failed, self._reasons(file, rows))
+            detail = _replaced(detail, failed, coded(table["failure"]))
+        if self._shadows:
+            over = (verdict != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
+            verdict, reason = self._settle_shadows(verdict, reason, over, failed)
+            due_at[over], held[over] = NO_TIME, NO_CODE
+        if is_dead_letter(file):  # a dead-lettered copy goes on hold, and starts over if it is released
+            dead = verdict == _DEAD
+            verdict[dead], attempts[dead] = _RETRY, 0
+            due_at[dead], held[dead] = self._now, _COPY_HELD
+        return pa.Table.from_arrays(
+            [
+                *(table["delivery_id"], coded(table["rule"]), coded(table["target"])),
+                column_of(self._chunk_ids[chunk_of], pa.int32(), chunk_of == NO_CODE),
+                same(file, len(rows)),
+                column_of(rows, pa.int32()),
+                texts(verdict, list(STATUS_RANK)),
+                column_of(attempts, pa.int32()),
+                times(due_at),
+                texts(np.where(verdict >= _RETRY, 0, NO_CODE), [_SLOW]),
+                texts(held, self._held),
+                reason,
+                detail,
+                *(table[name] for name in ("published_at", "arrived_at", "not_before")),
+                responses["responded_at"],
+            ],
+            schema=_SETTLEMENT,
+        )
+
+    def _settle_shadows(
+        self, verdict: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
+    ) -> tuple[Rows, pa.DictionaryArray]:
+        """Return verdicts and reasons in which the rows `over` of shadows are settled."""
+        reasons = texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
+        return np.where(over, _DELIVERED, verdict), _replaced(reason, over, reasons)
+
+    def _due_at(self, table: pa.Table, responses: pa.Table, chunk_of: Rows) -> Rows:
+        due_at = times_of(responses["due_at"])
+        due_at = np.where(due_at == NO_TIME, self._untried_due[chunk_of], due_at)
+        due_at = np.maximum(due_at, times_of(table["not_before"]))
+        if self._windows:
+            for target, its_rows in _rows_by_target(table).items():
+                if window := self._windows.get(target):
+                    at, back = np.unique(due_at[its_rows], return_inverse=True)
+                    opens = [time_code(next_opening(window, time_at(each))) for each in at.tolist()]
+                    due_at[its_rows] = np.array(opens)[back]
+        return due_at
+
+    def _held_for(self, table: pa.Table, chunk_of: Rows) -> Rows:
+        held = self._on_hold_of_chunk[chunk_of]
+        for target, its_rows in _rows_by_target(table).items() if self._overrides.holds else ():
+            if reason := self._overrides.hold_reason(*target):
+                held[its_rows] = self._held.index(reason)
+        if self._disabled:
+            held[_of_targets(table, self._disabled.__contains__)] = _DISABLED
+        return held
+
+    def _dead_letters_nothing(self, target: tuple[str, str]) -> bool:
+        return dead_letters_nothing(self._rules, *target)
+
+    def _reasons(self, file: str, rows: Rows) -> pa.DictionaryArray:
+        """Return why each failed row failed."""
+        reasons = np.zeros(len(rows), np.int64)
+        names = ["transform_failed"]
+        for reason, its_rows in self._failures.get(file, {}).items():
+            reasons[np.isin(rows, row_vectors.decode(its_rows))] = len(names)
+            names.append(reason)
+        return texts(reasons, names)
+
+
+def _pause(chunk: Chunk) -> int:
+    failed = chunk.state == "error" and chunk.error != PUSH_LOST
+    return _PAUSE // timedelta(microseconds=1) if failed else 0
+
+
+def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str, str]]:
+    """Return why rows of delivery files failed: row sets by reason, by path; other failed rows: transform_failed."""
+    return {
+        file.path: file.detail.failure_reasons
+        for file in runtime.ledger.files(batch.batch_id, "delivery")
+        if file.path is not None and isinstance(file.detail, RoutedShare)
+    }
+
+
+def _rows_by_target(table: pa.Table) -> dict[tuple[str, str], Rows]:
+    rule_of, rules = codes_of(table["rule"])
+    target_of, targets = codes_of(table["target"])
+    pairs = rule_of * len(targets) + target_of
+    order = np.argsort(pairs, kind="stable")
+    found, starts = np.unique(pairs[order], return_index=True)
+    names = ((rules[pair // len(targets)], targets[pair % len(targets)]) for pair in found.tolist())
+    return dict(zip(names, np.split(order, starts[1:]), strict=False))  # without rows there is one part, and no name
+
+
+def _of_targets(table: pa.Table, chosen: Callable[[tuple[str, str]], bool]) -> _Flags:
+    """Return which rows have targets for which `chosen` is true."""
+    flags = np.zeros(table.num_rows, bool)
+    for target, rows in _rows_by_target(table).items():
+        flags[rows] = chosen(target)
+    return flags
+
+
+def _replaced(column: pa.DictionaryArray, where: _Flags, by: pa.DictionaryArray) -> pa.DictionaryArray:
+    plain = pc.if_else(flag_column(where), by.cast(pa.string()), column.cast(pa.string()))
+    return plain.dictionary_encode()
