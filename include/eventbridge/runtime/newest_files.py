@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.model.batch import BatchKind, FileKind, FilePlace
 from eventbridge.model.cursor import Place
 from eventbridge.model.retention import Kept
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 _AT_ONCE = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.owner import Owner
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import InfrastructureError
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 
 class PrepareBudget:

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import UserError
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 
 

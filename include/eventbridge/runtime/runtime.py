@@ -10,13 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eventbridge.pipeline.runtime.bucket_rules import load_rule_files
-
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError, RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
+from eventbridge.pipeline.runtime.bucket_rules import load_rule_files
 from eventbridge.private_files import close_to_others, make_private_folder
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules import Target as TargetRule

@@ -9,7 +9,6 @@ from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.telemetry.protocol import NO_TELEMETRY, StageEnded
 
 log = logging.getLogger(__name__)

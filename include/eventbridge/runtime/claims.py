@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
-from eventbridge.pipeline.runtime.processes import is_gone, this_process
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, LiveClaim
+from eventbridge.pipeline.runtime.processes import is_gone, this_process
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import BatchSize, StoreQuota
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.watermarks import Room, quota_room
 from eventbridge.store import layout
 

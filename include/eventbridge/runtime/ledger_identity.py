@@ -6,10 +6,9 @@ import json
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import LedgerLostError, NotFoundError, StoreError, StoreFileMissing
 from eventbridge.event.ids import new_batch_id
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.store import layout
 
 #: A ledger that planned a batch this recently was not restored just now, so manifests need not be listed.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.last_message import last_message_of
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import Bus
 from eventbridge.sources.protocol import InboxLog, LogSource
 
