@@ -1,0 +1,228 @@
+"""Runs one candidate, or two in one pass, over the archive: a replay that stops after route and reports.
+
+Nothing is planned in the ledger and nothing is delivered. Spark's workers count; the files of budgeted rules are
+written below a name of this run and removed at its end. A process that dies before that leaves lost files.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model import rowset
+from eventbridge.model.backtested import BacktestedSlice
+from eventbridge.pipeline.backtest.candidate import Candidate, apart_of, pairs_of
+from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport
+from eventbridge.pipeline.backtest.shares import ShareOutcome, compared, counts_of, outcome_of, places_of
+from eventbridge.pipeline.backtest.spans import Found, parts_of, rows_of_part, turns_of
+from eventbridge.pipeline.backtest.tally import CandidateTally, PairTally
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.policy.archive_cover import take_once
+from eventbridge.policy.batch_size import HELD_EVENTS
+from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, Router, RuleShare
+from eventbridge.rules import Rule
+from eventbridge.store import layout
+from eventbridge.store.rule_sets import freeze_rules
+
+log = logging.getLogger(__name__)
+
+#: Rows of one Spark job, if no rule is budgeted.
+_ROWS_OF_TURN = 5_000_000
+#: Rows of the first job: later jobs need not render outputs of which it found enough samples.
+_FIRST_ROWS = 200_000
+#: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route.
+_ROWS_OF_SLICE = 20_000
+#: Whose Spark session, and whose Python workers, a backtest has.
+_RUNNER = "backtest"
+
+#: The events that patterns matched, by candidate and rule: pairs of file and row set.
+_CandidateEvents = list[dict[str, list[tuple[str, str]]]]
+
+
+@dataclass(frozen=True)
+class ArchivePart:
+    """Events of batches planned from `since` (included) to `until` (excluded); `samples` of each kind are kept."""
+
+    since: datetime
+    until: datetime
+    samples: int
+
+
+def backtest(runtime: Runtime, candidate: Candidate, part: ArchivePart, router: Router) -> BacktestReport:
+    """Run a candidate over a part of the archive; raises SparkError if Spark fails, StoreError for a lost file."""
+    run = _Run(runtime, [candidate], part, router)
+    run.go()
+    seconds = (part.until - part.since).total_seconds()
+    return BacktestReport(
+        backtest_id=run.backtest_id,
+        made_at=run.made_at,
+        candidate=candidate.name,
+        bus=candidate.bus,
+        since=part.since,
+        until=part.until,
+        files=len(run.files),
+        events=run.landed.total(),
+        rules=tuple(run.tallies[0].report(rule, run.landed, seconds) for rule in run.rules[0].values()),
+    )
+
+
+def diff(runtime: Runtime, a: Candidate, b: Candidate, part: ArchivePart, router: Router) -> DiffReport:
+    """Run two candidates over a part of the archive in one pass; raises as `backtest` does."""
+    run = _Run(runtime, [a, b], part, router)
+    run.go()
+    ours, theirs = run.rules
+    paired = [{names[side] for names in run.pairs} for side in (0, 1)]
+    return DiffReport(
+        backtest_id=run.backtest_id,
+        made_at=run.made_at,
+        a=a.name,
+        b=b.name,
+        bus=a.bus,
+        since=part.since,
+        until=part.until,
+        files=len(run.files),
+        events=run.landed.total(),
+        only_in_a=tuple(sorted(ours.keys() - paired[0])),
+        only_in_b=tuple(sorted(theirs.keys() - paired[1])),
+        pairs=tuple(tally.report(ours[one], theirs[other]) for (one, other), tally in run.pairs.items()),
+    )
+
+
+@dataclass
+class _Run:
+    """One pass over the archive."""
+
+    runtime: Runtime
+    candidates: Sequence[Candidate]
+    part: ArchivePart
+    router: Router
+    landed: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.made_at = self.runtime.ledger.now()
+        self.backtest_id = new_batch_id(self.made_at)
+        self.rules: list[dict[str, Rule]] = [dict(sorted(each.rules.rules.items())) for each in self.candidates]
+        self.tallies = [CandidateTally(self.part.samples) for _ in self.candidates]
+        names = pairs_of(*self.rules) if len(self.rules) == 2 else []
+        self.pairs = {pair: PairTally(self.part.samples) for pair in names}
+        self._apart = apart_of(self.candidates[0].rules, self.candidates[-1].rules, names)
+        self._held: list[dict[str, str]] = [{} for _ in self.candidates]
+        self._sets = [freeze_rules(self.runtime.store, each.rules) for each in self.candidates]
+        part = self.part
+        found = self.runtime.ledger.archive_files(self.candidates[0].bus, part.since, part.until, self.made_at)
+        self.files: list[Found] = take_once(found, "")
+
+    def go(self) -> None:
+        """Process all parts, turn by turn."""
+        rows = sum(file.rows for file, _ in self.files)
+        turn_rows = min(self.runtime.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _ROWS_OF_TURN
+        done = 0
+        try:
+            for turn in turns_of(parts_of(self.files), _FIRST_ROWS, turn_rows):
+                self._take(turn, done)
+                done += sum(span.last - span.first for spans in turn for span in spans)
+                log.info("%s of %s archived events processed", f"{done:,}", f"{rows:,}")
+        finally:
+            self._clear()
+
+    def _take(self, turn: Sequence[tuple[ArchiveSpan, ...]], done: int) -> None:
+        tasks = [
+            BacktestSlice(
+                slice_id=f"{done}/{number:06d}",
+                spans=spans,
+                samples=self.part.samples,
+                other=self._sets[1] if len(self._sets) > 1 else "",
+                pairs=tuple(self.pairs),
+                apart=self._apart,
+                sampled=(self.tallies[0].sampled(), self.tallies[-1].sampled()),
+            )
+            for number, spans in enumerate(turn)
+        ]
+        candidate_events: _CandidateEvents = [{} for _ in self.candidates]
+        for result in self.router.route_slices(self._job(0), tasks):
+            detail = result.detail
+            assert isinstance(detail, BacktestedSlice), "a part of the archive was asked for"
+            self.landed.update(dict(detail.landed))
+            for tally, kept, counts in zip(self.tallies, candidate_events, detail.candidates, strict=True):
+                tally.add(counts)
+                for rule, files in counts.candidate_events.items():
+                    kept.setdefault(rule, []).extend(files)
+            for tally_of_pair, found in zip(self.pairs.values(), detail.pairs, strict=True):
+                tally_of_pair.add(found)
+        if any(candidate_events):
+            self._take_apart(candidate_events)
+
+    def _take_apart(self, candidate_events: _CandidateEvents) -> None:
+        """Route the events that patterns of budgeted rules match, candidate by candidate, and compare the results."""
+        outcomes = [self._outcomes(side, kept) for side, kept in enumerate(candidate_events)]
+        for side, tally in enumerate(self.tallies):
+            for rule, outcome in outcomes[side].items():
+                tally.add(counts_of(self.runtime.store, self.rules[side][rule], outcome, self.part.samples))
+                tally.left_out[rule].add(len(outcome.left), outcome.why)
+        for (a, b), pair in self.pairs.items():
+            if a in self._apart[0]:
+                two = outcomes[0].get(a, ShareOutcome()), outcomes[1].get(b, ShareOutcome())
+                rules = self.rules[0][a], self.rules[1][b]
+                counts, left = compared(self.runtime.store, rules, two, self.part.samples)
+                pair.add(counts)
+                pair.left_out.add(left, "; ".join(sorted({each.why for each in two if each.left})))
+
+    def _outcomes(self, side: int, candidate_events: dict[str, list[tuple[str, str]]]) -> dict[str, ShareOutcome]:
+        settings, held = self.runtime.settings, self._held[side]
+        found = {
+            rule: ShareOutcome(left=places_of(files), why=held[rule])
+            for rule, files in candidate_events.items()
+            if rule in held
+        }
+        shares = [
+            # As in the slow lane: what is left of a batch there is all that a person would wait for.
+            RuleShare(f"rule/{side}/{rule}", rule, _joined(files), settings.route_deferred_cpu_budget)
+            for rule, files in sorted(candidate_events.items())
+            if rule not in held
+        ]
+        if not shares:
+            return found
+        rule_of = {share.slice_id: share.rule for share in shares}
+        for result in self.router.route_slices(self._job(side), shares):
+            rule = rule_of[result.slice_id]
+            found[rule] = outcome_of(self.runtime.store, result)
+            error = getattr(result.detail, "error", "")
+            if error:  # Spark rejects its SQL, or the SQL does not end: route puts such a rule on hold
+                held[rule] = error
+        return found
+
+    def _job(self, side: int) -> RouteJob:
+        settings = self.runtime.settings
+        rows = rows_of_part(sum(file.rows for file, _ in self.files))
+        return RouteJob(
+            batch_id=self.backtest_id,
+            runner=_RUNNER,
+            bus=self.candidates[side].bus,
+            rule_set=self._sets[side],
+            planned_at=self.made_at,
+            store_uri=self.runtime.store.uri,
+            attempt=uuid.uuid4().hex,
+            event_max_size=settings.event_max_size,
+            piece_max_deliveries=self.runtime.chunk_sizes.small.deliveries,
+            piece_max_bytes=self.runtime.chunk_sizes.small.size,
+            old=True,
+            slice_seconds=settings.route_slice_timeout * max(1.0, rows / _ROWS_OF_SLICE),
+        )
+
+    def _clear(self) -> None:
+        if any(self._apart):
+            for path in self.runtime.store.list(layout.batch_deliveries(self.made_at, self.backtest_id)):
+                self.runtime.store.delete(path)
+
+
+def _joined(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return each file once, with all of its rows."""
+    rows: dict[str, list[int]] = {}
+    for file, text in files:
+        rows.setdefault(file, []).extend(rowset.decode(text))
+    return tuple((file, rowset.encode(numbers)) for file, numbers in rows.items())

@@ -1,0 +1,181 @@
+"""Adds up the results of the archive's parts, and makes the report."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+from eventbridge.model.backtested import (
+    CandidateCounts,
+    Change,
+    EventSample,
+    Failure,
+    Minutes,
+    OutputSample,
+    PairCounts,
+)
+from eventbridge.pipeline.backtest.report import Hour, PairReport, Peak, RuleReport, TargetDifference, TargetReport
+from eventbridge.rules import Rule, Target
+
+#: Distinct failure texts of one target in a report; the rest is counted together under "".
+_TEXTS: Final = 20
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Each = TypeVar("Each")
+
+
+@dataclass
+class LeftOut:
+    """Events that were not evaluated, and why."""
+
+    count: int = 0
+    why: dict[str, None] = field(default_factory=dict)
+
+    def add(self, count: int, why: str) -> None:
+        """Count events that were left out for one reason."""
+        if count:
+            self.count += count
+            self.why.setdefault(why)
+
+    @property
+    def text(self) -> str:
+        """Return every reason."""
+        return "; ".join(self.why)
+
+
+class CandidateTally:
+    """The results of a candidate so far; at most `samples` of each kind are kept."""
+
+    def __init__(self, samples: int) -> None:
+        self._most = samples
+        self._minutes: dict[str, Counter[int]] = defaultdict(Counter)
+        self._samples: dict[str, list[OutputSample]] = defaultdict(list)
+        self._failures: dict[str, dict[str, Failure]] = defaultdict(dict)
+        self.left_out: dict[str, LeftOut] = defaultdict(LeftOut)
+
+    def add(self, counts: CandidateCounts) -> None:
+        """Add the result of a part of the archive."""
+        for rule, minutes in counts.matched.items():
+            self._minutes[rule].update(dict(minutes))
+        for name, samples in counts.samples.items():
+            _extend(self._samples[name], samples, self._most)
+        for name, failures in counts.failures.items():
+            for each in failures:
+                self._fail(self._failures[name], each)
+
+    def sampled(self) -> tuple[str, ...]:
+        """Return the targets with enough samples."""
+        return tuple(sorted(name for name, samples in self._samples.items() if len(samples) >= self._most))
+
+    def _fail(self, known: dict[str, Failure], found: Failure) -> None:
+        text = found.text if found.text in known or len(known) < _TEXTS else ""
+        before = known.get(text, Failure(text, 0, ()))
+        known[text] = Failure(text, before.count + found.count, (*before.event_ids, *found.event_ids)[: self._most])
+
+    def report(self, rule: Rule, landed: Mapping[int, int], seconds: float) -> RuleReport:
+        """Return the report of a rule; `landed` are all events by minute, `seconds` the length of the time."""
+        minutes = self._minutes.get(rule.name, Counter())
+        matched, left_out = minutes.total(), self.left_out.get(rule.name, LeftOut())
+        return RuleReport(
+            rule=rule.name,
+            version=rule.version,
+            matched=matched,
+            left_out=left_out.count,
+            left_out_why=left_out.text,
+            rate_per_second=matched / seconds,
+            largest_minute=largest_minute(minutes),
+            hours=tuple(hours_of(landed, minutes)),
+            targets=tuple(self._target(rule, target, matched) for target in sorted(rule.targets)),
+        )
+
+    def _target(self, rule: Rule, target: str, matched: int) -> TargetReport:
+        name = f"{rule.name}/{target}"
+        failures = sorted(self._failures.get(name, {}).values(), key=lambda each: (-each.count, each.text))
+        failed = sum(each.count for each in failures)
+        return TargetReport(target, matched - failed, failed, tuple(failures), tuple(self._samples.get(name, ())))
+
+
+@dataclass
+class PairTally:
+    """The differences of a rule of A and a rule of B so far; at most `most` samples of each kind are kept."""
+
+    most: int
+    both: int = 0
+    gained: int = 0
+    lost: int = 0
+    left_out: LeftOut = field(default_factory=LeftOut)
+    gained_samples: list[EventSample] = field(default_factory=list)
+    lost_samples: list[EventSample] = field(default_factory=list)
+    changed: Counter[str] = field(default_factory=Counter)
+    changes: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, counts: PairCounts) -> None:
+        """Add the result of a part of the archive."""
+        self.both += counts.both
+        self.gained += counts.gained
+        self.lost += counts.lost
+        _extend(self.gained_samples, counts.gained_samples, self.most)
+        _extend(self.lost_samples, counts.lost_samples, self.most)
+        for target, found in counts.changed.items():
+            self.changed[target] += found.count
+            _extend(self.changes[target], found.samples, self.most)
+
+    def report(self, a: Rule, b: Rule) -> PairReport:
+        """Return the differences of rule `b` from `a`."""
+        return PairReport(
+            a=a.name,
+            b=b.name,
+            a_version=a.version,
+            b_version=b.version,
+            both=self.both,
+            gained=self.gained,
+            lost=self.lost,
+            left_out=self.left_out.count,
+            left_out_why=self.left_out.text,
+            gained_samples=tuple(self.gained_samples),
+            lost_samples=tuple(self.lost_samples),
+            targets=tuple(self._targets(a.targets, b.targets)),
+        )
+
+    def _targets(self, a: Mapping[str, Target], b: Mapping[str, Target]) -> Iterator[TargetDifference]:
+        for name in sorted({*a, *b}):
+            only_in = "" if name in a and name in b else "A" if name in a else "B"
+            yield TargetDifference(name, only_in, self.changed[name], tuple(self.changes.get(name, ())))
+
+
+def largest_minute(minutes: Mapping[int, int]) -> Peak | None:
+    """Return the first minute with the most events; None if there are none."""
+    if not minutes:
+        return None
+    at = max(sorted(minutes), key=lambda minute: minutes[minute])
+    return Peak(_EPOCH + timedelta(minutes=at), minutes[at])
+
+
+def hours_of(landed: Mapping[int, int], matched: Mapping[int, int]) -> Iterator[Hour]:
+    """Yield the hours in which events were landed, oldest first."""
+    every, some = by_hour(landed), by_hour(matched)
+    for hour in sorted(every):
+        yield Hour(_EPOCH + timedelta(hours=hour), every[hour], some[hour])
+
+
+def by_hour(minutes: Mapping[int, int]) -> Counter[int]:
+    """Return counts by hour since 1970 of counts by minute."""
+    found: Counter[int] = Counter()
+    for minute, count in minutes.items():
+        found[minute // 60] += count
+    return found
+
+
+def minutes_of(times: Counter[int]) -> Minutes:
+    """Return counts of times in microseconds since 1970 by minute."""
+    found: Counter[int] = Counter()
+    for time, count in times.items():
+        found[time // 60_000_000] += count
+    return tuple(sorted(found.items()))
+
+
+def _extend(known: list[Each], found: tuple[Each, ...], most: int) -> None:
+    known += found[: max(0, most - len(known))]

@@ -1,0 +1,243 @@
+"""Reads dead letters from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from eventbridge.errors import NotFoundError
+from eventbridge.model import rowset
+from eventbridge.model.cursor import read_cursor, write_cursor
+from eventbridge.pipeline.dead_letters.selection import (
+    SELECTED_BY,
+    Selection,
+    checked_name,
+    is_named,
+    name_of,
+    subject_of,
+)
+from eventbridge.pipeline.runtime.newest_files import files_from, newest_files, place_of, rows_after
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.visibility import visibility_of
+from eventbridge.pipeline.settle.dead_letter_files import (
+    Damaged,
+    dead_letter_files,
+    read_dead_letters,
+    read_unless_damaged,
+)
+from eventbridge.store import schemas
+from eventbridge.store.dead_letter_sql import KEY, keys_where
+from eventbridge.store.plain_rows import plain_rows
+
+_LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
+_LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]
+_NAME_COLUMNS = [
+    "delivery_id",
+    "rule",
+    "target",
+    "reason",
+    "bus",
+    "topic",
+    "broker",
+    "partition_id",
+    "offset",
+    "batch_id",
+]
+_LISTED_CANDIDATES = 10
+
+#: Dead letter files that one page reads at most.
+PAGE_FILES = 100
+
+
+@dataclass(frozen=True)
+class DeadLetterName:
+    """The position of a dead letter, its unique name, and what it shares with other dead letters.
+
+    `subject` is the delivery id or, without one, the place of the event: several dead letters have the same if a
+    delivery was dead-lettered several times.
+    """
+
+    name: str
+    subject: str
+    about: str  # rule/target and reason
+    file: str
+    row: int
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """One dead letter: its file in the store, its row there, and its columns; long ones only on request."""
+
+    file: str
+    row: int
+    record: dict[str, Any]
+
+
+def dead_letters(
+    runtime: Runtime, selection: Selection | None = None, *, whole: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the columns of the selected dead letters; see `letters`."""
+    return (letter.record for letter in letters(runtime, selection, whole=whole))
+
+
+def letters(
+    runtime: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
+) -> Iterator[DeadLetter]:
+    """Yield the selected dead letters, those of the newest batch first; `whole` = with event, request and attempts.
+
+    An unreadable file is skipped and added to `damaged`; without `damaged` it raises ReconciliationError.
+    Raises UserError if the selection's SQL is not a condition.
+    """
+    selection = selection or Selection()
+    asks_all = selection.sql is not None  # SQL is evaluated over all files at once
+    files = dead_letter_files(runtime) if asks_all else []
+    chosen = Chosen(runtime, selection, files, damaged)
+    newest = (each.path for each in newest_files(runtime, "dead_letter", "dead_letters"))
+    for file in files if asks_all else newest:
+        yield from _dead_letters_of(runtime, chosen, file, None if whole else _LIST_COLUMNS, damaged)
+
+
+@dataclass(frozen=True)
+class DeadLetterPage:
+    """A page of dead letters, and the cursor of the next page; None: this is the last."""
+
+    letters: tuple[DeadLetter, ...]
+    cursor: str | None
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return their columns."""
+        return [each.record for each in self.letters]
+
+
+def dead_letter_page(
+    runtime: Runtime,
+    selection: Selection,
+    limit: int,
+    after: str | None = None,
+    *,
+    damaged: Damaged | None = None,
+    most_files: int = PAGE_FILES,
+) -> DeadLetterPage:
+    """Return at most `limit` selected dead letters after a cursor, those of the newest batch first.
+
+    At most `most_files` are read: a page with a cursor may be short or empty. The selection must have no SQL. Raises
+    UserError for an invalid cursor.
+    """
+    found: list[DeadLetter] = []
+    place = read_cursor(after) if after else None
+    last = place
+    chosen = Chosen(runtime, selection, [], damaged)
+    for count, file in enumerate(files_from(runtime, "dead_letter", "dead_letters", place)):
+        if count == most_files:
+            return DeadLetterPage(tuple(found), write_cursor(place_of(file)))
+        behind = rows_after(place, file)
+        for letter in _dead_letters_of(runtime, chosen, file.path, _LIST_COLUMNS, damaged):
+            if letter.row <= behind:
+                continue
+            if len(found) == limit and last is not None:
+                return DeadLetterPage(tuple(found), write_cursor(last))
+            found.append(letter)
+            last = place_of(file, letter.row)
+    return DeadLetterPage(tuple(found), None)
+
+
+def _dead_letters_of(
+    runtime: Runtime, chosen: Chosen, file: str, columns: list[str] | None, damaged: Damaged | None
+) -> Iterator[DeadLetter]:
+    rows = [row for row, _ in chosen.records_of(file)]
+    table = read_unless_damaged(runtime.store, file, rowset.encode(rows), columns, damaged=damaged) if rows else None
+    if table is not None:
+        yield from (DeadLetter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
+
+
+class Chosen:
+    """The rows of dead letter files that a selection chooses; SQL is evaluated once, over all files.
+
+    An unreadable file has no rows, and is added to `damaged`; without `damaged` it raises ReconciliationError.
+    """
+
+    def __init__(
+        self, runtime: Runtime, selection: Selection, files: list[str], damaged: Damaged | None = None
+    ) -> None:
+        self.files = files
+        self._damaged = damaged
+        self._runtime = runtime
+        self._selection = selection
+        self._visibility = visibility_of(runtime)
+        self._keys: set[tuple[Any, ...]] | None = None
+        if selection.sql is not None:  # without files too, so that invalid SQL is reported
+            self._keys = keys_where(
+                lambda file, columns: read_unless_damaged(runtime.store, file, columns=columns, damaged=damaged),
+                files,
+                selection.sql,
+            )
+
+    def records_of(self, file: str) -> list[tuple[int, dict[str, Any]]]:
+        """Return the chosen rows of a file, in ascending order, each with the columns SELECTED_BY."""
+        columns = [*SELECTED_BY, "batch_id"]
+        if self._selection.error is not None:
+            columns.append("attempts")  # with their responses: long
+        table = read_unless_damaged(self._runtime.store, file, columns=columns, damaged=self._damaged)
+        records = [] if table is None else plain_rows(table)
+        return [(row, each) for row, each in enumerate(records) if self._fits(each)]
+
+    def _fits(self, record: dict[str, Any]) -> bool:
+        return self._selection.fits(record) and self._visibility.dead_letter(record) and self._meets_sql(record)
+
+    def _meets_sql(self, record: dict[str, Any]) -> bool:
+        if self._keys is None:
+            return True
+        return tuple(name_of(record) if column == "name" else record[column] for column in KEY) in self._keys
+
+
+def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = None) -> list[DeadLetterName]:
+    """Return the dead letters with a name, newest batch first: several if a delivery was dead-lettered several times.
+
+    `name` is a result of `name_of`, a delivery id or its beginning, or the place of the event,
+    `<bus>/<topic>/<partition>/<offset>`: the bus is optional. An unreadable file is skipped and added to `damaged`;
+    without `damaged` it raises ReconciliationError. Raises UserError for an invalid name, NotFoundError if no
+    delivery, or more than one, has it.
+    """
+    found = list(_named(runtime, checked_name(name), damaged))
+    subjects = {each.subject for each in found}
+    if not found:
+        among = " in the files that can be read" if damaged else ""
+        raise NotFoundError(
+            f"there is no dead letter {name!r}{among}. `eventbridge dead-letters list` shows the newest."
+        )
+    if len(subjects) > 1:
+        listed = [f"  {each.name}  {each.about}" for each in found[:_LISTED_CANDIDATES]]
+        more = [f"  and {len(found) - _LISTED_CANDIDATES} more"] if len(found) > _LISTED_CANDIDATES else []
+        raise NotFoundError("\n".join([f"{name!r} is the name of {len(found)} dead letters:", *listed, *more]))
+    return found
+
+
+def whole_dead_letters(runtime: Runtime, found: Sequence[DeadLetter], damaged: Damaged) -> list[dict[str, Any]]:
+    """Return dead letters with all columns.
+
+    Those of an unreadable file are left out, and the file is added to `damaged`.
+    """
+    whole: list[dict[str, Any]] = []
+    for file, of_file in groupby(found, key=lambda each: each.file):
+        rows = rowset.encode([each.row for each in of_file])
+        table = read_unless_damaged(runtime.store, file, rows, damaged=damaged)
+        whole += [] if table is None else plain_rows(table)
+    return whole
+
+
+def read_dead_letter(runtime: Runtime, file: str, row: int) -> dict[str, Any]:
+    """Return one dead letter with all columns; raises ReconciliationError if its file cannot be read."""
+    (record,) = plain_rows(read_dead_letters(runtime.store, file, rowset.encode([row])))
+    return record
+
+
+def _named(runtime: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[DeadLetterName]:
+    visibility = visibility_of(runtime)
+    for file in dead_letter_files(runtime):
+        table = read_unless_damaged(runtime.store, file, columns=_NAME_COLUMNS, damaged=damaged)
+        for row, record in enumerate([] if table is None else table.to_pylist()):
+            if is_named(record, wanted) and visibility.dead_letter(record):
+                about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
+                yield DeadLetterName(name_of(record), subject_of(record), about + record["reason"], file, row)

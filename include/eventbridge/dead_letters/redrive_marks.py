@@ -1,0 +1,117 @@
+"""The outcomes of redriven dead letters, for `dead-letters list`, `show` and `redrives`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from eventbridge.event.ids import delivery_id
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.redrive import Redrive, Redriven
+from eventbridge.pipeline.dead_letters.reader import DeadLetter
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.settle.dead_letter_files import Damaged, read_unless_damaged
+from eventbridge.pipeline.settle.settlement import settlements
+
+UNDER_WAY = "under way"
+PENDING = "pending"
+UNMATCHED = "unmatched"
+UNREADABLE = "unreadable"
+PRUNED = "pruned"
+_OPEN = ("retry_scheduled", "unknown")
+_ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The last redrive of a dead letter: its redrive, batch, time and outcome.
+
+    `outcome` is delivered, dead_lettered (a newer dead letter exists), `pending` (it is retried), `unmatched` (with
+    --retransform: today's rule does not match the event), `pruned` (retention removed the record of it) or
+    `under way`, also while some of its batch is a deferred match.
+    """
+
+    redrive_id: str
+    batch_id: str
+    at: datetime
+    outcome: str
+
+
+class Marks:
+    """Finds the mark of each dead letter; caches verdicts, so that those of a batch are read once.
+
+    An unreadable dead letter file is skipped and added to `damaged`.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.damaged: Damaged = {}
+        self._redriven = runtime.ledger.redriven()
+        self._batches: dict[str, Batch] = {}
+        self._outcomes: dict[str, dict[bytes, str]] = {}
+
+    def of(self, letter: DeadLetter) -> Mark | None:
+        """Return the mark of the newest redrive of a dead letter, None if it was never redriven."""
+        for taken in reversed(self._redriven.get(letter.file, [])):
+            if letter.row in rowset.decode(taken.rows):
+                batch = self._batch(taken.batch_id)
+                return Mark(taken.redrive_id, taken.batch_id, batch.planned_at, self._outcome(batch, letter.record))
+        return None
+
+    def counts(self, redrive: Redrive) -> Counter[str]:
+        """Return how many dead letters a redrive took, by outcome; `unreadable`: their file is damaged."""
+        found: Counter[str] = Counter()
+        for taken in self._taken_by(redrive):
+            batch = self._batch(taken.batch_id)
+            table = read_unless_damaged(self._runtime.store, taken.file, taken.rows, _ID_COLUMNS, damaged=self.damaged)
+            if table is None:
+                found[UNREADABLE] += taken.count
+                continue
+            found.update(self._outcome(batch, record) for record in table.to_pylist())
+        return found
+
+    def _taken_by(self, redrive: Redrive) -> list[Redriven]:
+        return [each for rows in self._redriven.values() for each in rows if each.redrive_id == redrive.redrive_id]
+
+    def _outcome(self, batch: Batch, record: dict[str, Any]) -> str:
+        wanted = record["delivery_id"]
+        if batch.routes:
+            bus, source, event_id, rule, target = (record[name] for name in _ID_COLUMNS[1:])
+            wanted = delivery_id(bus, source, event_id, rule, target, batch.replay_id)
+        if batch.state != "committed":
+            return UNDER_WAY
+        if batch.kept != "all":
+            return PRUNED
+        found = self._outcomes_of(batch.batch_id).get(wanted)
+        return found or (UNDER_WAY if self._is_referred(batch.batch_id) else UNMATCHED)
+
+    def _is_referred(self, batch_id: str) -> bool:
+        """Return whether some deferred matches of a batch, or of batches that routed it later, are not routed yet."""
+        made = self._runtime.ledger.deferred_matches_of(batch_id)
+        return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
+
+    def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
+        """Return the last known verdict of every delivery of a batch, also by batches that took it up later."""
+        found = self._outcomes.get(batch_id)
+        if found is None:
+            found = {}
+            for _, table in settlements(self._runtime, batch_id, ["delivery_id", "verdict"]):
+                rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+                found |= {name: PENDING if verdict in _OPEN else verdict for name, verdict in rows}
+            routed = {each.closed_by for each in self._runtime.ledger.deferred_matches_of(batch_id)}
+            for other in sorted(each for each in routed if each is not None):
+                found |= self._outcomes_of(other)
+            later = {row.closed_by for row in self._runtime.ledger.pending_of(batch_id) if row.closed_by is not None}
+            for other in sorted(later):
+                known = self._outcomes_of(other)
+                found |= {key: known[key] for key, value in found.items() if value == PENDING and key in known}
+            self._outcomes[batch_id] = found
+        return found
+
+    def _batch(self, batch_id: str) -> Batch:
+        if batch_id not in self._batches:
+            self._batches[batch_id] = self._runtime.ledger.batch(batch_id)
+        return self._batches[batch_id]

@@ -1,0 +1,192 @@
+"""Selects dead letters for a command or a redrive: by rule, target, reason, error text, time, names, SQL."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from eventbridge.errors import UserError
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.pipeline.runtime.time_range import read_time
+from eventbridge.rules.fields import nearest
+
+#: The reasons for which a delivery, or an event without deliveries, is dead-lettered.
+REASONS = (
+    "maximum_retry_attempts",
+    "maximum_event_age",
+    "non_retryable",
+    "transform_failed",
+    "route_failed",
+    "malformed",
+    "target_gone",
+    "rule_removed",
+    "deadline_missed",
+)
+
+#: The reasons whose `detail` may quote the event: it is a payload, as the event is.
+QUOTING_REASONS: Final = frozenset({"transform_failed", "route_failed", "malformed"})
+
+#: Columns of a dead letter that a selection reads; a selection by error text also reads `attempts`.
+SELECTED_BY = (
+    "delivery_id", "rule", "target", "reason", "detail", "bus", "topic", "broker", "partition_id", "offset",
+    "arrived_at", "last_attempt_at",
+)  # fmt: skip
+
+#: Columns that distinguish the dead letters of one delivery, or of one event without deliveries.
+MARKED_BY: Final = ("batch_id", "topic", "broker", "partition_id", "offset")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A dead letter is selected if it meets every field that is set; without any, all are selected.
+
+    `error` is text, case-insensitive, within the detail or an attempt's error. `since` (included) and `until`
+    (excluded) refer to the last attempt or, without one, to the arrival of the event. `names` are names
+    as `name_of` returns them, delivery ids or their beginnings, and places `[bus/]topic/partition/offset`. `sql` is a
+    condition in DuckDB's SQL. `payloads` False: `error` is not searched for in text that may quote an event.
+    """
+
+    rule: str | None = None
+    target: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    names: tuple[str, ...] = ()
+    sql: str | None = None
+    payloads: bool = True
+
+    def fits(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record with SELECTED_BY, `batch_id` and `attempts` fits; `sql` is evaluated elsewhere."""
+        at = record["last_attempt_at"] or record["arrived_at"]
+        return (
+            self.rule in (None, record["rule"])
+            and self.target in (None, record["target"])
+            and self.reason in (None, record["reason"])
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
+            and (not self.names or any(is_named(record, name) for name in self.names))
+            and (self.error is None or self._mentions(record, self.error.casefold()))
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that are set, as JSON values."""
+        values: dict[str, Any] = {key: value for key, value in vars(self).items() if value not in (None, ())}
+        if self.payloads:
+            del values["payloads"]
+        return {
+            key: value.isoformat() if isinstance(value, datetime) else list(value) if key == "names" else value
+            for key, value in values.items()
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Selection:
+        """Read what `as_json` wrote."""
+        times = {key: datetime.fromisoformat(values[key]) for key in ("since", "until") if key in values}
+        return cls(**{**values, **times, "names": tuple(values.get("names", ()))})
+
+    @property
+    def chooses(self) -> bool:
+        """Whether any field is set."""
+        return self != Selection(payloads=self.payloads)
+
+    def _mentions(self, record: Mapping[str, Any], text: str) -> bool:
+        if not self.payloads and record["reason"] in QUOTING_REASONS:
+            return False
+        texts = [record["detail"], *(each[key] for each in record["attempts"] for key in ("error_class", "error"))]
+        return any(text in each.casefold() for each in texts if each)
+
+
+@dataclass(frozen=True)
+class WrittenSelection:
+    """A selection as a person wrote it; empty text counts as not written.
+
+    Times are ISO 8601, in UTC without an offset, or durations before now, such as `2h`.
+    """
+
+    rule: str | None = None
+    target: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    since: str | None = None
+    until: str | None = None
+    names: Sequence[str] = ()
+    sql: str | None = None
+
+    def read(self, now: datetime, *, payloads: bool = True) -> Selection:
+        """Return the selection, for a caller who may see payloads or not.
+
+        Raises UserError for an unknown reason, a wrong time, or a wrong name.
+        """
+        if self.reason and self.reason not in REASONS:
+            hint = nearest(self.reason, REASONS) or "Reasons: " + ", ".join(REASONS)
+            raise UserError(f"unknown reason {self.reason!r}. {hint}")
+        return Selection(
+            rule=self.rule or None,
+            target=self.target or None,
+            reason=self.reason or None,
+            error=self.error or None,
+            since=read_time("since", self.since, now),
+            until=read_time("until", self.until, now),
+            names=tuple(checked_name(name) for name in self.names if name.strip()),
+            sql=self.sql.strip() or None if self.sql else None,
+            payloads=payloads,
+        )
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a dead letter in the form that is compared; raises UserError for an invalid name."""
+    wanted = name.strip().lower()
+    if re.fullmatch(r"([0-9a-f][0-9a-f-]*|/?[^/]+/([^/]+/)+[^/]+?)(@[0-9a-f]{8})?", wanted):
+        return wanted
+    raise UserError(
+        f"{name!r} names no dead letter. Write a name that `eventbridge dead-letters list` shows, a delivery id or its "
+        "beginning, or <topic>/<partition>/<offset> of the event."
+    )
+
+
+def is_named(record: Mapping[str, Any], wanted: str) -> bool:
+    """Return whether a record has a name that `checked_name` returned; the part from `@` on may be left out."""
+    about, mark = _parts(wanted)
+    if mark is not None and mark != mark_of(record):
+        return False
+    if "/" in about:
+        return f"/{place_of(record)}".lower().endswith(f"/{about.lstrip('/')}")
+    return record["delivery_id"] is not None and record["delivery_id"].hex().startswith(about.replace("-", ""))
+
+
+def name_of(record: Mapping[str, Any]) -> str:
+    """Return the unique name of a dead letter: `subject_of`, `@` and `mark_of`, as a delivery can have several.
+
+    The record needs `batch_id` and the columns of a place.
+    """
+    return f"{subject_of(record)}@{mark_of(record)}"
+
+
+def subject_of(record: Mapping[str, Any]) -> str:
+    """Return the delivery id or, for an event without deliveries, `<bus>/<topic>/<partition>/<offset>`."""
+    return place_of(record) if record["delivery_id"] is None else delivery_id_text(record["delivery_id"])
+
+
+def mark_of(record: Mapping[str, Any]) -> str:
+    """Return eight hex digits that distinguish the dead letters of a delivery: a hash of batch and place.
+
+    `store.dead_letter_sql` computes the same in SQL.
+    """
+    place = "/".join(str(record[part]) for part in MARKED_BY)
+    return hashlib.sha256(place.encode()).hexdigest()[:8]
+
+
+def _parts(wanted: str) -> tuple[str, str | None]:
+    found = re.fullmatch(r"(.*)@([0-9a-f]{8})", wanted, re.DOTALL)
+    return (found[1], found[2]) if found else (wanted, None)
+
+
+def place_of(record: Mapping[str, Any]) -> str:
+    """Return the place of a dead letter's event, `<bus>/<topic>/[<broker>/]<partition>/<offset>`."""
+    parts = (record["bus"], record["topic"], record["broker"], str(record["partition_id"]), str(record["offset"]))
+    return "/".join(part for part in parts if part)

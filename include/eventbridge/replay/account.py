@@ -1,0 +1,124 @@
+"""The account of a replay: events read and taken, and the outcomes of their deliveries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from eventbridge.model.replay import Replay, Replayed, ReplayPosition
+from eventbridge.pipeline.replay.archive import files_from
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.settle.settlement import settlements
+
+UNDER_WAY = "under way"
+PENDING = "pending"
+PRUNED = "pruned"
+_OPEN = ("retry_scheduled", "unknown")
+
+
+@dataclass
+class ReplayAccount:
+    """Batches of a replay, archive rows that it read, events that it took, and deliveries by outcome.
+
+    `under way` counts events of uncommitted batches, and of deferred matches; `pending` deliveries are retried.
+    `pruned` counts events of batches whose deliveries are past their retention.
+    """
+
+    batches: int = 0
+    looked_at: int = 0
+    taken: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+
+def account_of(runtime: Runtime, replay: Replay) -> ReplayAccount:
+    """Return the current account of a replay, with its deliveries followed through their retries."""
+    looked = runtime.ledger.replayed(replay.replay_id)
+    found = ReplayAccount(
+        looked_at=sum(each.end_row - each.first_row for each in looked), taken=sum(each.count for each in looked)
+    )
+    counts: Counter[str] = Counter()
+    for each in looked:
+        if each.batch_id is not None:
+            counts[each.batch_id] += each.count
+    found.batches = len(counts)
+    seen: set[str] = set()
+    for batch_id, count in counts.items():
+        batch = runtime.ledger.batch(batch_id)
+        if batch.state != "committed":
+            found.outcomes[UNDER_WAY] += count
+        elif batch.kept != "all":
+            found.outcomes[PRUNED] += count
+        else:
+            _add(runtime, batch_id, found.outcomes, seen)
+    return found
+
+
+def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]) -> None:
+    """Count the outcomes of a batch's deliveries, and of its deferred matches that were routed later."""
+    if batch_id in seen:
+        return
+    seen.add(batch_id)
+    open_ids: set[bytes] = set()
+    for _, table in settlements(runtime, batch_id, ["delivery_id", "verdict"]):
+        for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            if verdict in _OPEN:
+                open_ids.add(name)
+            else:
+                outcomes[verdict] += 1
+                open_ids.discard(name)
+    outcomes.update(_later(runtime, batch_id, open_ids).values())
+    for deferred_match in runtime.ledger.deferred_matches_of(batch_id):
+        if deferred_match.closed_by is None:
+            outcomes[UNDER_WAY] += deferred_match.count
+        else:
+            _add(runtime, deferred_match.closed_by, outcomes, seen)
+
+
+def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes, str]:
+    """Return the outcomes of a batch's pending deliveries."""
+    found = dict.fromkeys(open_ids, PENDING)
+    if not open_ids:
+        return found
+    for other in sorted({row.closed_by for row in runtime.ledger.pending_of(batch_id) if row.closed_by is not None}):
+        still: set[bytes] = set()
+        for _, table in settlements(runtime, other, ["delivery_id", "verdict"]):
+            for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                if name in open_ids:
+                    found[name] = PENDING if verdict in _OPEN else verdict
+                    (still.add if verdict in _OPEN else still.discard)(name)
+        found |= _later(runtime, other, still)
+    return found
+
+
+def coverage_differences(runtime: Runtime) -> Iterator[str]:
+    """Yield the archive rows that replays missed: each must have read every row up to its position, once."""
+    for replay in runtime.ledger.replays():
+        looked = runtime.ledger.replayed(replay.replay_id)
+        reached = replay.position.part + bool(replay.position.file)
+        for part in range(min(reached, len(replay.parts))):
+            yield from _missed(runtime, replay, part, [each for each in looked if each.part == part])
+
+
+def _missed(runtime: Runtime, replay: Replay, part: int, looked: list[Replayed]) -> Iterator[str]:
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for each in looked:
+        spans.setdefault(each.file, []).append((each.first_row, each.end_row))
+    here = replay.position if replay.position.part == part else None
+    found = [file for (file, _), _ in files_from(runtime, replay, ReplayPosition(part=part))]
+    if here is not None and replay.ended_at is not None and all(file.path != here.file for file in found):
+        return  # it ended there, and the file is past its retention: the files before it are unknown
+    for file in found:
+        end = here.row if here is not None and here.file == file.path else file.rows
+        reached = 0
+        for first, last in sorted(spans.get(file.path, [])):
+            if first != reached:
+                break
+            reached = last
+        if reached != end:
+            yield (
+                f"replay {replay.replay_id}, part {part}: of {file.path} rows up to {end} were to be looked through, "
+                f"and those up to {reached} were"
+            )
+        if here is not None and here.file == file.path:
+            return

@@ -1,0 +1,302 @@
+"""Plans batches of kind replay: archived events that a request chooses, delivered again, a batch at a time.
+
+Called by the DAG `eventbridge_replay_events` and by `eventbridge replay`; the other stages then run as for any batch. A
+batch begins at route: its buffer file holds the events, as they were landed, whose age begins with the batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.errors import UserError
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.lane import REPLAY_LANE_POOL
+from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
+from eventbridge.pipeline.guards.ledger_identity import refuse_lost_ledger
+from eventbridge.pipeline.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
+from eventbridge.pipeline.replay.archive import files_from
+from eventbridge.pipeline.replay.batch_file import write_events
+from eventbridge.pipeline.replay.choose import Chooser
+from eventbridge.pipeline.replay.pruned import record_replay, refuse_pruned_request
+from eventbridge.pipeline.replay.request import ReplayRequest, refuse_unknown_then, restricted
+from eventbridge.pipeline.runtime.instrumented import instrumented
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.visibility import check_seen
+from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.rules import RuleSet
+from eventbridge.store.rule_sets import freeze_rules, frozen_rules
+
+#: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, if every event
+#: goes to every target; its pushes take a token for each delivery. The next one waits for as long.
+_RATE_WINDOW_SECONDS = 10.0
+#: Events that are read in one turn: if a pattern matches few events, the position is recorded in between.
+_LOOKED_AT = 500_000
+#: How long a replay waits until it checks again whether its pool has slots.
+_CLOSED_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """The batch that was planned or is continued; `batch_id` None: see `wait_until`, None: the replay has ended.
+
+    A paused replay counts as ended.
+    """
+
+    batch_id: str | None = None
+    wait_until: datetime | None = None
+
+
+def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
+    """Record a replay and return it; if `run` has one already, return that one and ignore the request.
+
+    Today's rules are frozen now, for all of its batches. It takes events of batches committed before now: those of
+    batches under way are delivered anyway. Raises UserError as `made_of` does.
+    """
+    begun = runtime.ledger.replay_of_run(run)
+    if begun is not None:
+        return begun
+    return record_replay(runtime, request, made_of(runtime, request, run, runtime.ledger.now()))
+
+
+def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -> Replay:
+    """Return the replay of a request, which is not recorded.
+
+    Raises UserError if it has no rule, if part of its archive is past its retention, and if a caller who is limited to
+    owners does not name the rules.
+    """
+    check_seen(runtime, request.rules)
+    refuse_pruned_request(runtime, request)
+    parts = (
+        _parts_of_today(runtime, request, now) if request.as_of == "today" else _parts_of_then(runtime, request, now)
+    )
+    if not parts and request.as_of == "today":
+        raise UserError(f"no enabled rule of bus {request.bus!r} is chosen: there is nothing to replay for")
+    return Replay(
+        replay_id=str(uuid.uuid4()),
+        run=run,
+        bus=request.bus,
+        since=request.since,
+        until=request.until,
+        selection=request.as_json(),
+        parts=tuple(parts),
+        started_at=now,
+        next_at=now,
+        rate=request.rate,
+        new_ids=request.new_ids,
+        skip_delivered=request.skip_delivered,
+    )
+
+
+@instrumented("plan_replay", of="")
+def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | None = None) -> ReplayPlan:
+    """Plan the next batch of a replay, or return its unfinished one; at the end of the archive the replay is done.
+
+    A batch is of one part of the replay. If two processes plan at once, one gets no batch and a time to try again.
+    With the pool `eventbridge.replay` at 0 slots, or while the store is full, nothing is planned.
+    """
+    refuse_lost_ledger(runtime)
+    replay = runtime.ledger.replay(replay_id)
+    now = runtime.ledger.now()
+    unfinished = runtime.ledger.open_replay_batches(replay_id)
+    if unfinished:
+        # what was routed belongs to the pushes under way until its deadline, and then to settle_stale
+        open_until = unfinished[0].deadline_at
+        if unfinished[0].state == "routed" and open_until is not None and open_until <= now:
+            return ReplayPlan(wait_until=now + timedelta(seconds=1))
+        return ReplayPlan(unfinished[0].batch_id)
+    if replay.state != "running":
+        return ReplayPlan()
+    if replay.next_at > now:
+        return ReplayPlan(wait_until=replay.next_at)
+    lane = (pools or {}).get(REPLAY_LANE_POOL)
+    if lane is not None and lane.slots == 0:
+        return _deferred(runtime, replay_id, now + timedelta(seconds=_CLOSED_SECONDS))
+    if replay.position.part >= len(replay.parts):
+        runtime.ledger.end_replay(replay_id, "done")
+        return ReplayPlan()
+    if is_ingestion_stopped(runtime, again=logging.INFO):
+        return _deferred(runtime, replay_id, now + timedelta(seconds=RECHECK_SECONDS))
+    return _Turn(runtime, replay, now).take()
+
+
+def _deferred(runtime: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
+    runtime.ledger.defer_replay(replay_id, until)
+    return ReplayPlan(wait_until=until)
+
+
+class _Turn:
+    """One step of a replay through the archive: the rows that it reads, and the batch of the events it takes."""
+
+    def __init__(self, runtime: Runtime, replay: Replay, now: datetime) -> None:
+        self._runtime = runtime
+        self._replay = replay
+        self._now = now
+        self._part = replay.parts[replay.position.part]
+        self._rule_set = self._part.rule_set  # "": that of the batch whose file is taken first
+        self._batch_id = new_batch_id(now)
+        self._tables: list[pa.Table] = []
+        self._taken: list[Replayed] = []
+        self._count = self._size = self._looked_at = 0
+        self._position = replay.position
+
+    def take(self) -> ReplayPlan:
+        """Read the archive until a batch is full, plan it, and return it."""
+        ended = self._look()
+        if ended:
+            self._position = ReplayPosition(part=self._replay.position.part + 1)
+        batch = self._batch() if self._count else None
+        taken = [each if each.count else _without_batch(each) for each in self._taken]
+        next_at = self._now
+        if self._replay.rate is not None and self._count:
+            next_at += timedelta(seconds=self._count / self._replay.rate)
+        file = None if batch is None else write_events(self._runtime, batch, self._tables)
+        moved = self._runtime.ledger.move_replay(self._replay, self._position, next_at, taken, batch, file)
+        if not moved or batch is None:
+            return ReplayPlan(wait_until=self._now)
+        return ReplayPlan(batch.batch_id)
+
+    def _look(self) -> bool:
+        """Take events until the batch is full or the part ends; return whether the part ended."""
+        chooser = Chooser(self._runtime, self._replay, self._part)
+        for found, first in files_from(self._runtime, self._replay, self._replay.position):
+            file = found[0]
+            if not self._part.rule_set:
+                if self._count and file.rule_set != self._rule_set:
+                    return False
+                self._rule_set = file.rule_set
+            events, rows = chooser.events(found, first)
+            if not self._rules().rules:  # the rule set of then had none of the rules
+                events, rows = events.slice(0, 0), rows[:0]
+            room = self._room(events)
+            if room < len(rows):
+                events, rows = events.slice(0, room), rows[:room]
+                end = int(rows[-1]) + 1 if room else first
+            else:
+                end = file.rows
+            if end > first:
+                self._enter(file.path, first, end, events, rows)
+                at = file.planned_at.isoformat()
+                self._position = ReplayPosition(self._replay.position.part, file.path, end, at)
+            if end < file.rows or self._count >= self._most or self._size >= self._most_bytes:
+                return False
+            self._looked_at += file.rows - first
+            if self._looked_at >= _LOOKED_AT:
+                return False
+        return True
+
+    def _enter(self, path: str, first: int, end: int, events: pa.Table, rows: npt.NDArray[np.int64]) -> None:
+        count = len(rows)
+        if count:
+            self._tables.append(events)
+            self._count += count
+            self._size += int(pc.sum(pc.binary_length(events["body"])).as_py())
+        self._taken.append(
+            Replayed(
+                replay_id=self._replay.replay_id,
+                turn=self._replay.turn,
+                file=path,
+                part=self._replay.position.part,
+                first_row=first,
+                end_row=end,
+                rows=rowset.encode(rows.tolist()),
+                count=count,
+                batch_id=self._batch_id,
+            )
+        )
+
+    def _room(self, events: pa.Table) -> int:
+        """Return how many of these events fit into the batch; the first one always does."""
+        left = self._most_bytes - self._size
+        sizes = np.cumsum(pc.binary_length(events["body"]).to_numpy().astype(np.int64))
+        by_size = int(np.searchsorted(sizes, left, side="right"))
+        return int(max(min(by_size, self._most - self._count, events.num_rows), 0 if self._count else 1))
+
+    @property
+    def _most_bytes(self) -> int:
+        return min(self._runtime.settings.batch_max_size, HELD_BYTES)
+
+    @property
+    def _most(self) -> int:
+        settings = self._runtime.settings
+        handed_out: int = self._runtime.chunk_sizes.small.deliveries * settings.batch_max_chunks
+        most = min(settings.batch_max_events, HELD_EVENTS, handed_out)
+        if self._replay.rate is None:
+            return most
+        seconds = min(_RATE_WINDOW_SECONDS, settings.push_timeout / 2)
+        targets = sum(len(rule.targets) for rule in self._rules().rules.values())
+        return max(1, min(most, int(self._replay.rate * seconds / max(1, targets))))
+
+    def _rules(self) -> RuleSet:
+        """Return the rules for routing the batch."""
+        return rules_of_part(self._runtime, self._replay, self._part, self._rule_set)
+
+    def _batch(self) -> Batch:
+        return Batch(
+            batch_id=self._batch_id,
+            kind="replay",
+            runner=self._part.runner,
+            bus=self._replay.bus,
+            state="buffered",
+            rule_set=self._part.rule_set or freeze_rules(self._runtime.store, self._rules()),
+            planned_at=self._now,
+            replay_id=self._replay.replay_id,
+        )
+
+
+def rules_of_part(runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: str) -> RuleSet:
+    """Return the rules of a part; `rule_set` is that by which the current file was routed, if it matters."""
+    if part.rule_set:
+        return frozen_rules(runtime.store, part.rule_set)
+    chosen = replay.selection
+    rules, targets = chosen.get("rules", ()), chosen.get("targets", ())
+    if part.target:
+        rules, targets = [part.rule], [part.target]
+    return restricted(frozen_rules(runtime.store, rule_set), replay.bus, rules, targets)
+
+
+def _without_batch(looked: Replayed) -> Replayed:
+    return Replayed(**vars(looked) | {"batch_id": None})
+
+
+def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
+    """Return a part for each runner of today's rules, or for each target if events are chosen by outcome."""
+    chosen = restricted(runtime.rule_set(), request.bus, request.rules, request.targets)
+    landed = {runner for runner, _ in runtime.ledger.archive_rule_sets(request.bus, request.since, request.until, now)}
+    parts = []
+    for runner in sorted({rule.runner for rule in chosen.rules.values()}):
+        rules, alone = chosen.for_runner(runner), landed <= {runner}
+        if not request.by_target:
+            parts.append(ReplayPart(runner, freeze_rules(runtime.store, rules), alone=alone))
+            continue
+        for name, rule in sorted(rules.rules.items()):
+            for target in sorted(rule.targets):
+                only = restricted(rules, request.bus, [name], [target])
+                parts.append(ReplayPart(runner, freeze_rules(runtime.store, only), name, target, alone))
+    return parts
+
+
+def _parts_of_then(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
+    """Return a part for each runner that landed events then, or for each of its targets if chosen by outcome."""
+    found: dict[tuple[str, str, str], None] = {}
+    frozen = runtime.ledger.archive_rule_sets(request.bus, request.since, request.until, now)
+    refuse_unknown_then(request, [frozen_rules(runtime.store, rule_set) for _, rule_set in frozen])
+    for runner, rule_set in frozen:
+        rules = restricted(frozen_rules(runtime.store, rule_set), request.bus, request.rules, request.targets)
+        if rules.rules and not request.by_target:
+            found[runner, "", ""] = None
+        elif request.by_target:
+            pairs = ((runner, name, key) for name, each in rules.rules.items() for key in each.targets)
+            found.update(dict.fromkeys(pairs))
+    return [ReplayPart(runner, "", rule, target) for runner, rule, target in sorted(found)]

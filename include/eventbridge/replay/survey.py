@@ -1,0 +1,76 @@
+"""Surveys what a replay would take: counts and samples, with nothing recorded and nothing sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from eventbridge.model.replay import Replay, ReplayPart, ReplayPosition
+from eventbridge.pipeline.replay.archive import files_from
+from eventbridge.pipeline.replay.choose import Chooser
+from eventbridge.pipeline.replay.plan import made_of, rules_of_part
+from eventbridge.pipeline.replay.request import ReplayRequest
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.routing.events import SliceEvents, match_rows
+from eventbridge.routing.program import route_program
+
+_SAMPLES = 3
+#: Archive files that are read at most while a caller waits for a page or a response.
+PREVIEW_FILES = 50
+
+
+@dataclass
+class ReplaySurvey:
+    """What a replay would read and take: events, and deliveries and sample events by `<rule>/<target>`.
+
+    For a rule with `where` all events that its pattern matches are counted: Spark is not used. `more`: there are files
+    that were not read.
+    """
+
+    files: int = 0
+    events: int = 0
+    taken: int = 0
+    deliveries: Counter[str] = field(default_factory=Counter)
+    samples: dict[str, list[str]] = field(default_factory=dict)
+    more: bool = False
+
+
+def survey(runtime: Runtime, request: ReplayRequest, most_files: int | None = None) -> ReplaySurvey:
+    """Return what a replay would take if it began now; only rule sets are written to the store.
+
+    `most_files`: the maximum number of archive files to read.
+    """
+    replay = made_of(runtime, request, "", runtime.ledger.now())
+    found = ReplaySurvey()
+    for number, part in enumerate(replay.parts):
+        chooser = Chooser(runtime, replay, part)
+        for each, first in files_from(runtime, replay, ReplayPosition(part=number)):
+            if found.files == most_files:
+                found.more = True
+                return found
+            events, _ = chooser.events(each, first)
+            found.files += 1
+            found.events += each[0].rows
+            found.taken += events.num_rows
+            if events.num_rows:
+                _count(runtime, replay, part, each[0].rule_set, events, found)
+    return found
+
+
+def _count(
+    runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: str, events: pa.Table, found: ReplaySurvey
+) -> None:
+    rules = rules_of_part(runtime, replay, part, rule_set)
+    program = route_program(part.rule_set or rules.hash, rules, replay.bus)
+    rows = np.arange(events.num_rows, dtype=np.int32)
+    matched, _ = match_rows(program, SliceEvents(lambda: events, rows, runtime.settings.event_max_size))
+    for number, rule in enumerate(program.rules):
+        numbers = matched.of(number)
+        for target in rule.targets if len(numbers) else ():
+            name = f"{rule.name}/{target}"
+            found.deliveries[name] += len(numbers)
+            samples = found.samples.setdefault(name, [])
+            samples += [events["event_id"][int(each)].as_py() for each in numbers[: _SAMPLES - len(samples)]]

@@ -1,0 +1,109 @@
+"""Prunes committed batches that are past their retention: deliveries, archive, dead letters, the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from eventbridge.model.batch import Batch, FileKind
+from eventbridge.model.replay import Replay
+from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept
+from eventbridge.pipeline.upkeep.retentions import Retentions
+from eventbridge.pipeline.upkeep.run import Run
+from eventbridge.policy.retention import Retention, keeping, needs_of_requests
+from eventbridge.store import layout
+
+#: With which part of a batch files of each kind are removed.
+_GOES_WITH: dict[FileKind, Kept] = {
+    "delivery": "all",
+    "outcome": "all",
+    "settlement": "all",
+    "buffer": "archive",
+    "dead_letter": "dead_letters",
+}
+_PAGE = 100
+
+
+def prune_batches(run: Run, retentions: Retentions) -> None:
+    """Continue with the batches that an earlier run marked, then mark and clear those past their retention."""
+    pruning = _Pruning(run)
+    pruning.go_on()
+    for kept in STEPS[:-1]:
+        for group in run.runtime.ledger.batch_groups(kept):
+            retention = retentions.of(kept, group)
+            if retention is not None:
+                pruning.prune(kept, group, retention)
+            if run.is_over():
+                return
+
+
+class _Pruning:
+    """Marks and clears batches, with regard to replays and redrives that have not ended."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._ledger = run.runtime.ledger
+        self._repairs = lru_cache(maxsize=2)(self._repairs_of)
+        self._know_requests()
+
+    def go_on(self) -> None:
+        """Clear marked batches that are not cleared: their run died, or is still clearing them."""
+        while not self._run.is_over() and (marked := self._ledger.uncleared_batches(_PAGE)):
+            for batch in marked:
+                self._clear(batch)
+            if self._run.dry_run:  # they stay
+                return
+
+    def prune(self, kept: Kept, group: BatchGroup, retention: Retention) -> None:
+        """Mark and clear the batches of a group whose next part is past its retention."""
+        for batch in self._expired(kept, group, retention):
+            if self._run.is_over():
+                return
+            needs = [*needs_of_requests(batch, self._replays, self._redrives), *self._ledger.needs_of(batch)]
+            decided = keeping(batch, self._run.now, retention, needs)
+            if decided.because:
+                self._run.done.kept[decided.because] += 1
+            if decided.kept == batch.kept:
+                continue
+            if not self._run.dry_run and not self._ledger.mark_kept(batch, decided.kept, self._requests):
+                self._know_requests()  # the next run looks at it again
+                continue
+            self._clear(replace(batch, kept=decided.kept))
+
+    def _expired(self, kept: Kept, group: BatchGroup, retention: Retention) -> Iterator[Batch]:
+        before = self._run.now - (retention.deliveries if kept == "all" else retention.ends(kept, "normal"))
+        place: BatchPlace | None = None
+        while True:
+            page = self._ledger.expired_batches(kept, group, before, place, limit=_PAGE)
+            yield from page
+            if len(page) < _PAGE:
+                return
+            place = BatchPlace(page[-1].planned_at, page[-1].batch_id)
+
+    def _clear(self, batch: Batch) -> None:
+        """Remove the pruned files of a batch, then its rows, by which a later run finds the files if this one dies."""
+        going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
+        named = [path for kind, path in self._ledger.paths(batch.batch_id) if _GOES_WITH[kind] in going]
+        self._run.remove([*named, *(self._last_files(batch) if "manifest" in going else ())])
+        for what in going:
+            self._run.done.batches[what] += 1
+        if not self._run.dry_run:
+            self._run.done.rows += self._ledger.clear_rows(batch)
+            self._run.progressed()
+
+    def _last_files(self, batch: Batch) -> Iterator[str]:
+        yield layout.manifest(batch.planned_at, batch.batch_id)
+        yield from (path for path in self._repairs(layout.repairs_of_day(batch.planned_at)) if batch.batch_id in path)
+        if not self._ledger.rule_set_is_named(batch.rule_set, but_by=batch.batch_id):
+            yield layout.rule_set(batch.rule_set)
+
+    def _repairs_of(self, day: str) -> list[str]:
+        return self._run.runtime.store.list(day)
+
+    def _know_requests(self) -> None:
+        self._requests = self._ledger.open_requests()
+        self._replays: list[Replay] = [each for each in self._ledger.replays() if each.replay_id in self._requests]
+        self._redrives = sorted(
+            each.redrive_id for each in self._ledger.redrives() if each.redrive_id in self._requests
+        )

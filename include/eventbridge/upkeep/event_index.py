@@ -1,0 +1,134 @@
+"""Maintains the index of event ids, by which `eventbridge why` finds an event among those of a month.
+
+It is derived from the archive: a run adds batches committed since the last one, joins the files of a complete day,
+rebuilds lost or damaged files, and removes those of removed events. Batches that are not indexed yet are searched by
+`why` itself, so a run may die anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+
+from eventbridge.errors import StoreFileDamaged, StoreFileMissing
+from eventbridge.event.ids import batch_time, new_batch_id
+from eventbridge.model.batch import Batch
+from eventbridge.model.event_index import IndexFile
+from eventbridge.pipeline.upkeep.run import Run
+from eventbridge.policy.retention import LEAST_AGE
+from eventbridge.store import layout
+from eventbridge.store.event_index import Index, index_of, merged, read_index, write_index
+
+log = logging.getLogger(__name__)
+
+_DAY = timedelta(days=1)
+#: Batches that are indexed in one file: the work that is repeated if a run dies.
+_BATCHES = 500
+#: Files of an incomplete day; if there are more they are joined, as every search reads each of them.
+_MOST_FILES = 32
+
+
+def index_events(run: Run) -> None:
+    """Update the index until the run's time is over; a dry run changes nothing."""
+    if run.dry_run:
+        return
+    _forget_lost(run)
+    _remove_old(run)
+    _add(run)
+    _join(run)
+
+
+def _forget_lost(run: Run) -> None:
+    """Forget days with a missing file, and remove unrecorded files once their writers must have ended."""
+    ledger, store = run.runtime.ledger, run.runtime.store
+    there = set(store.list(layout.event_indexes()))
+    recorded: set[str] = set()
+    for file in ledger.index_files():
+        both = {file.path, layout.indexed_files(file.path)}
+        recorded |= both
+        if not both <= there:
+            _forget(run, file, "is missing")
+    stray = [path for path in sorted(there - recorded) if _made_at(path) < run.now - LEAST_AGE]
+    run.remove(stray)
+    run.done.lost_files += len(stray)
+
+
+def _forget(run: Run, file: IndexFile, why: str) -> None:
+    log.warning("%s of the index of event ids %s: that day is indexed again", file.path, why)
+    run.runtime.ledger.forget_index(file.day)
+
+
+def _made_at(path: str) -> datetime:
+    return batch_time(path.rpartition("/")[2].removesuffix(".parquet").removesuffix("-files"))
+
+
+def _remove_old(run: Run) -> None:
+    """Remove the files of days without archived events."""
+    for day, files in groupby(run.runtime.ledger.index_files(until=run.now - LEAST_AGE), key=lambda each: each.day):
+        if not run.runtime.ledger.has_archive(day, day + _DAY):
+            run.runtime.ledger.drop_index(day)
+            run.remove([path for each in files for path in (each.path, layout.indexed_files(each.path))])
+
+
+def _add(run: Run) -> None:
+    """Index committed batches, some of one day at a time; unreadable ones are skipped."""
+    damaged: set[str] = set()
+    while batches := _unindexed(run, damaged):
+        day = _day_of(batches[0])
+        some = [each for each in batches if _day_of(each) == day]
+        index = _index(run, some)
+        if index is None:
+            damaged |= {each.batch_id for each in some if _index(run, [each]) is None}
+            continue
+        if not _publish(run, day, index, some, ()):
+            return  # another run is doing the same
+        run.progressed()
+        if run.is_over():
+            return
+
+
+def _unindexed(run: Run, damaged: Collection[str]) -> list[Batch]:
+    found = run.runtime.ledger.batches_to_index(_BATCHES + len(damaged))
+    return [each for each in found if each.batch_id not in damaged]
+
+
+def _index(run: Run, batches: Sequence[Batch]) -> Index | None:
+    """Return the index of batches, None if one of their files cannot be read."""
+    try:
+        return index_of(run.runtime.store, run.runtime.ledger.archive_of([each.batch_id for each in batches]))
+    except (StoreFileMissing, StoreFileDamaged) as error:
+        log.warning("events are not indexed, and `why` searches the archive for them: %s", error)
+        return None
+
+
+def _join(run: Run) -> None:
+    """Join the files of each complete day, and of an incomplete one with too many files."""
+    for day, group in groupby(run.runtime.ledger.index_files(), key=lambda each: each.day):
+        files = list(group)
+        if len(files) < 2 or (len(files) <= _MOST_FILES and day + _DAY > run.now):
+            continue
+        if run.is_over():
+            return
+        indexes = []
+        for file in files:
+            try:
+                indexes.append(read_index(run.runtime.store, file.path))
+            except (StoreFileMissing, StoreFileDamaged):
+                _forget(run, file, "cannot be read")
+                break
+        if len(indexes) == len(files) and _publish(run, day, merged(indexes), (), files):
+            run.remove([path for each in files for path in (each.path, layout.indexed_files(each.path))])
+            run.progressed()
+
+
+def _publish(run: Run, day: datetime, index: Index, batches: Sequence[Batch], instead_of: Sequence[IndexFile]) -> bool:
+    path = layout.event_index(day, new_batch_id(run.now))
+    write_index(run.runtime.store, path, index)
+    file = IndexFile(path, day, index.rows.num_rows)
+    return run.runtime.ledger.publish_index(file, [each.batch_id for each in batches], instead_of)
+
+
+def _day_of(batch: Batch) -> datetime:
+    return batch.planned_at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
