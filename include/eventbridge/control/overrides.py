@@ -10,13 +10,12 @@ import logging
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from eventbridge.pipeline.operate.find import find_rule, find_target
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.config.quantities import parse_rate
 from eventbridge.errors import UserError
 from eventbridge.model.hold_reasons import RULE_DISABLED, RULE_PAUSED, TARGET_PAUSED
 from eventbridge.model.override import OverrideKind
+from eventbridge.pipeline.operate.find import find_rule, find_target
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import RuleSet
 from eventbridge.rules.model import Priority
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
-
 from eventbridge.pipeline.deliver import push_and_settle
 from eventbridge.pipeline.retry.plan import settle_stale
 from eventbridge.pipeline.route.stage import route
+from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.pipeline.runtime.stop import Stop
 from eventbridge.routing.job import Router
 
 #: How long to wait at most until it is asked again what is to be done.

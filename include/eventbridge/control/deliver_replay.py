@@ -8,7 +8,6 @@ from eventbridge.pipeline.operate.consecutive_batches import deliver_consecutive
 from eventbridge.pipeline.replay.plan import plan_replay
 from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.runtime.stop import Stop
-
 from eventbridge.routing.job import Router
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from eventbridge.errors import UserError
+from eventbridge.model.partition import Partition
 from eventbridge.pipeline.runtime.owner_quota import storage_refusal
 from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.runtime.store_size import store_quota
-
-from eventbridge.errors import UserError
-from eventbridge.model.partition import Partition
 from eventbridge.policy.bus_pressure import BusLook
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.sources.protocol import DiskBackedBus, LogSource

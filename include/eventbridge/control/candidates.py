@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.pipeline.backtest.candidate import Candidate
 from eventbridge.pipeline.operate.rule_history import rules_at
 from eventbridge.pipeline.runtime.runtime import Runtime
-
-from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.rules import Bus, Rule, RuleSet
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import load_rule_file

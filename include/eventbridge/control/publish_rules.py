@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing, UserError
 from eventbridge.pipeline.ingest.reload import put_in_force
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import RuleSet
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 

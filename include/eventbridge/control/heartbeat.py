@@ -10,12 +10,11 @@ from datetime import datetime
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 
-from eventbridge.pipeline.operate.metrics import metrics
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.model.metric import Family
+from eventbridge.pipeline.operate.metrics import metrics
+from eventbridge.pipeline.runtime.runtime import Runtime
 
 _PREFIX = "eventbridge_"
 _TIMEOUT_SECONDS = 10.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import NotFoundError
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.ordering import RELEASED, SKIPPED, delivery_on_hold_at, on_hold_at
 
 #: Reasons for which a delivery has no payload.

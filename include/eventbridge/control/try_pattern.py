@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from eventbridge.pipeline.operate.find import find_rule
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.cancelling import time_limit
 from eventbridge.errors import EventBridgeError, EventError, PatternError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.explain import CheckedCondition, check_each
 from eventbridge.matching.pattern import parse_pattern
+from eventbridge.pipeline.operate.find import find_rule
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules.bounds import MOST_SECONDS
 from eventbridge.rules.sent_pattern import parse_sent_pattern
 from eventbridge.transform import Scope, compile_transform

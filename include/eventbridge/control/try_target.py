@@ -10,12 +10,11 @@ from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Any
 
-from eventbridge.pipeline.operate.find import find_rule, find_target
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.response import Response
+from eventbridge.pipeline.operate.find import find_rule, find_target
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.routing.trace_headers import delivery_headers
 from eventbridge.rules.model import Rule, Target
 from eventbridge.targets.protocol import Checkable, Request

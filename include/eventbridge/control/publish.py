@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from eventbridge.errors import BusError, UserError, named_lines
+from eventbridge.model.partition import Partition
 from eventbridge.pipeline.operate.find import find_bus, find_topic
 from eventbridge.pipeline.operate.submissions import (
     PublishResult,
@@ -19,9 +21,6 @@ from eventbridge.pipeline.operate.submissions import (
     results_of,
 )
 from eventbridge.pipeline.runtime.runtime import Runtime
-
-from eventbridge.errors import BusError, UserError, named_lines
-from eventbridge.model.partition import Partition
 from eventbridge.rules import Bus, RuleSet
 
 #: Events that one transaction of a bus, and one call of the API, may hold.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eventbridge.errors import UserError
 from eventbridge.pipeline.backtest.markdown import as_markdown
 from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport, to_json
 from eventbridge.pipeline.backtest.run import ArchivePart, backtest, diff
@@ -11,8 +12,6 @@ from eventbridge.pipeline.operate.candidates import read_candidate
 from eventbridge.pipeline.runtime.pruned import refuse_pruned
 from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.runtime.time_range import time_range
-
-from eventbridge.errors import UserError
 from eventbridge.routing.job import Router
 from eventbridge.store import layout
 

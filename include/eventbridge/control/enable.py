@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from eventbridge.pipeline.notify.publish import publish_operational_events
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.model.hold_reasons import TARGET_DISABLED
+from eventbridge.pipeline.notify.publish import publish_operational_events
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.breaker import pause_of
 
 

@@ -7,11 +7,10 @@ import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 
-from eventbridge.pipeline.operate.find import find_bus
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.api_token import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PREFIX, PUBLISH, READ, ApiToken
+from eventbridge.pipeline.operate.find import find_bus
+from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules.fields import NAME, NAME_REMEDY
 from eventbridge.rules.suggestions import suggest
 
