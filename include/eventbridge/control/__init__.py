@@ -1,1 +1,1 @@
-"""What operators call: status, audit, repair, release, targets, deliver."""
+"""What operators change: overrides, releases, tokens, published events and rules; and what they try first."""

@@ -1,1 +1,1 @@
-"""Selects and reads dead letters, and copies them to dead letter queues."""
+"""Selects and reads dead letters, and plans their redrives."""

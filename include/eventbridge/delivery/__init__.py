@@ -1,1 +1,1 @@
-"""Delivers what a chunk names, target by target."""
+"""Delivers what a chunk or an open batch holds, target by target, and records every response."""

@@ -1,1 +1,1 @@
-"""What the DAGs' tasks and `eventbridge deliver` call: each stage of a batch as a function of a runtime."""
+"""The stages of a batch, a folder each, as functions of a runtime: ingest, route, settle, retry, commit."""

@@ -1,1 +1,1 @@
-"""What every stage is given, and how it says that its time is over or a file is damaged."""
+"""What every stage is given, the guards that stop it, and the operational events that it publishes."""

@@ -28,7 +28,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 #: What reading an index raises that names a class or a module which is gone: Numba compares stamps only afterwards.
 _OF_ANOTHER_VERSION: Final = (AttributeError, ImportError)
 
-_PACKAGES: Final = ("scan", "match/kernel", "transform/kernel")
+_PACKAGES: Final = ("matching/scan", "matching/kernel", "transform/kernel")
 
 
 def compiled(function: Function) -> Function:

@@ -1,0 +1,1 @@
+"""Audits of committed batches, and repairs of damaged ones."""

@@ -1,1 +1,0 @@
-"""Operational events, published to the bus `eventbridge`."""

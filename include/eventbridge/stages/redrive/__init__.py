@@ -1,1 +1,0 @@
-"""Plans batches of dead letters that are delivered again."""

@@ -1,1 +1,0 @@
-"""Outcome segments: what a push wrote down, as the ledger names it."""
