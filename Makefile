@@ -30,8 +30,8 @@ DAYS ?= 30
 WAITING ?= 3
 # Tests that compute and hear no clock. They have what all others, which wait now and then, leave of the processors.
 COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
-  $(filter-out %/test_kernel_forks.py %/test_reference_cost.py %/test_kernel_rooms.py,$(wildcard tests/unit/match/test_*.py)) \
-  tests/unit/decision tests/unit/pattern tests/unit/transform/test_native_transforms.py
+  $(filter-out %/test_kernel_forks.py %/test_reference_cost.py %/test_kernel_rooms.py,$(wildcard tests/unit/matching/test_*.py)) \
+  tests/unit/policy tests/unit/matching/pattern tests/unit/transform/test_native_transforms.py
 
 .PHONY: help setup wheel demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
@@ -142,14 +142,14 @@ test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million r
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q --timeout 0 tests/generative/test_delivery_model.py \
 	  tests/generative/test_order_model.py tests/generative/test_generated_jsonata.py \
 	  tests/faults/test_order_is_kept.py tests/faults/test_stages_die_on_postgresql.py \
-	  tests/stages/sending/test_order_survives.py tests/api/test_openapi.py
+	  tests/pipeline/sending/test_order_survives.py tests/api/test_openapi.py
 	PYTHONPATH=tests:. $(BIN)/python -m demo.production.run --smoke 100000
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
 	$(BIN)/pytest -q -s tests/end_to_end/deep_page_with_fab.py tests/end_to_end/deep_streaming_handover.py tests/end_to_end/deep_backlog.py \
 	  tests/end_to_end/deep_idle_runs.py tests/end_to_end/deep_demo_on_kafka.py \
 	  tests/spark/deep_spark_connect.py tests/spark/deep_spark_submit.py tests/benchmarks/deep_small_benchmarks.py
 	for mode in batch streaming; do
-	  EVENTBRIDGE_TEST_MODE=$$mode $(BIN)/pytest -q tests/stages
+	  EVENTBRIDGE_TEST_MODE=$$mode $(BIN)/pytest -q tests/pipeline
 	done
 
 check: $(INSTALLED) ## format, lint, types, layers, architecture

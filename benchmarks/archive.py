@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from benchmarks.bench_site import BUS
-from eventbridge.pipeline.runtime.runtime import Runtime
 from sqlalchemy import create_engine
 
 from eventbridge.event.ids import new_batch_id
@@ -17,6 +16,7 @@ from eventbridge.ledger.tables import batch as batches
 from eventbridge.ledger.tables import batch_file as files
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table
 from eventbridge.store.schemas import ROW_GROUP_ROWS

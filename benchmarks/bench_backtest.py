@@ -25,11 +25,11 @@ from benchmarks.match.events import make_events
 from benchmarks.match.kernel import Pass, write_rules
 from benchmarks.match.remote import Remote
 from benchmarks.match.whole_route import buffer_table, rule_of
-from eventbridge.pipeline.runtime.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
 
 from eventbridge.rules import Bus, RuleSet
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 
 #: A backtest costs at most so many times the CPU of reading and matching.

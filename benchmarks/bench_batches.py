@@ -18,12 +18,12 @@ from contextlib import closing
 from benchmarks.bench_site import RUNNER, Site, event, site
 from benchmarks.bench_streaming import Load, write_rules
 from benchmarks.compiled_receiver import NoCompiler, compiled_receiver
-from eventbridge.pipeline.operate import streaming_batch
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.operate.streaming import deliver_streaming
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge import fault_points
+from eventbridge.repair.audit import audit
+from eventbridge.runtime.stop import Stop
+from eventbridge.streaming import batch as streaming_batch
+from eventbridge.streaming.deliver import deliver_streaming
 
 _EVENTS = 4
 #: Events that are published and not read: so few that the bus is not what takes memory.

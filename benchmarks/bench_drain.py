@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from benchmarks.bench_site import RUNNER, Site, measured, site
 from benchmarks.compiled_receiver import CompiledReceiver
-from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
 from eventbridge.model.batch import BatchKind
 from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.stop import Stop
 
 #: A backlog drains at this share of the live rate at least.
 DRAIN_GOAL = 0.5

@@ -26,8 +26,6 @@ from benchmarks.bench_site import BUS, Cost, event, measured, site
 from benchmarks.bench_sources import BROKERS, Broker, land
 from demo.places import RUN_FOLDER, DemoError, new_places, product_settings
 from demo.services import Services, orphaned_groups
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
 
@@ -35,6 +33,8 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
+from eventbridge.repair.audit import audit
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import Publisher
 
 #: Events that go in, a second, from the first batch's plan to the last commit.

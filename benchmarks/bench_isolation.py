@@ -29,10 +29,6 @@ from benchmarks.bench_site import BUS, RUNNER, Site, event, site
 from benchmarks.bench_streaming_airflow import airflow
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
 from benchmarks.push_memory import memory_is_flat
-from eventbridge.pipeline.operate.streaming import deliver_streaming
-from eventbridge.pipeline.operate.streaming_lease import Bounds
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
@@ -42,7 +38,11 @@ from eventbridge.niceness import NICENESS
 from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
 from eventbridge.pipeline.settle.settlement import settled_as
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.streaming.deliver import deliver_streaming
+from eventbridge.streaming.lease import Bounds
 
 _RULES = 10
 _RETRY_RUNS = 4

@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 
 from demo.places import ROOT, RUN_FOLDER, DemoError, new_places, product_settings
 from demo.services import Services, orphaned_groups
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -25,6 +24,7 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.model.verdict import Verdict
 from eventbridge.pipeline.settle.settlement import read_verdicts
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
 RULES = ROOT / "benchmarks" / "latency_rules"

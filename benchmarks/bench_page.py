@@ -30,16 +30,6 @@ import psutil
 from benchmarks.archive import archive_batch, record
 from benchmarks.bench_site import BUS, RUNNER, Site, event, site
 from benchmarks.bench_why import archived_events
-from eventbridge.pipeline.dead_letters.selection import Selection
-from eventbridge.pipeline.operate.backtest import BacktestRequest, backtest_rules, keep_report
-from eventbridge.pipeline.operate.deliver_replay import cancel_replay
-from eventbridge.pipeline.redrive.plan import begin_redrive
-from eventbridge.pipeline.replay.plan import begin_replay
-from eventbridge.pipeline.replay.request import WrittenReplayRequest
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.upkeep.event_index import index_events
-from eventbridge.pipeline.upkeep.run import Run
-from eventbridge.pipeline.upkeep.stats import fold_stats
 from fastapi.routing import APIRoute
 from rich.console import Console
 from rich.table import Table
@@ -47,9 +37,19 @@ from rich.table import Table
 from eventbridge.api.page.routers import ROUTERS
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.control.backtest import BacktestRequest, backtest_rules, keep_report
+from eventbridge.control.deliver_replay import cancel_replay
+from eventbridge.dead_letters.redrive_plan import begin_redrive
+from eventbridge.dead_letters.selection import Selection
 from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.replay.plan import begin_replay
+from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.upkeep.event_index import index_events
+from eventbridge.upkeep.run import Run
+from eventbridge.upkeep.stats import fold_stats
 
 #: Milliseconds of a page, the 95th of a hundred, warm; and times the same page of an installation that is empty.
 GOAL: Final = 150.0

@@ -23,15 +23,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from benchmarks.bench_site import BUS, RUNNER, Site, event, measured, measured_together, push_all, site
-from eventbridge.pipeline.operate.deliver_replay import deliver_replay
-from eventbridge.pipeline.replay.account import account_of
-from eventbridge.pipeline.replay.plan import begin_replay, plan_replay
-from eventbridge.pipeline.replay.request import WrittenReplayRequest
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.control.deliver_replay import deliver_replay
 from eventbridge.niceness import OLD_NICENESS
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle
@@ -39,8 +34,13 @@ from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.replay.account import account_of
+from eventbridge.replay.plan import begin_replay, plan_replay
+from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Router
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.testing.store import CountingStore

@@ -24,8 +24,6 @@ from datetime import datetime, timedelta
 from benchmarks.bench_drain import drain
 from benchmarks.bench_site import RUNNER, measured, site
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
@@ -40,6 +38,8 @@ from eventbridge.pipeline.deliver import deliver_retries
 from eventbridge.pipeline.retry.plan import plan_retries
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import pending_rows, schedule_retries
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.store.parquet import read_rows, read_table
 
 #: Seconds late at p99, from due to the first attempt of the chunk.

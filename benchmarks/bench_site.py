@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas  # noqa: F401  # pyarrow imports it at its first table; tasks of Airflow are forked with it
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -37,6 +35,8 @@ from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.receiver import ADDRESSES
 

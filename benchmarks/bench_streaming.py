@@ -27,15 +27,15 @@ from typing import Any
 import psutil
 from benchmarks.bench_site import RUNNER, Site, event, site
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
 from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle
 from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
 _SIZE = 510

@@ -20,10 +20,10 @@ from benchmarks.bench_streaming import Found, Load, cpu_seconds, deliveries, fou
 from benchmarks.compiled_receiver import CompiledReceiver
 from demo.places import new_places, product_settings
 from demo.services import Services
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.receiver import ADDRESSES
 

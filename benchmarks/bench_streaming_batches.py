@@ -7,11 +7,11 @@ import signal
 from contextlib import closing
 
 from benchmarks.bench_streaming import deliver_in_stages
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 
 
 def main() -> None:

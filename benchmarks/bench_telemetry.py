@@ -20,7 +20,6 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from benchmarks.bench_site import Site, measured, push_of, settle_before_commit, site
-from eventbridge.pipeline.runtime.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +28,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.telemetry.selection import telemetry_from_environment
 
 #: What route and push may cost more with traces at 1 %, median of the pairs.

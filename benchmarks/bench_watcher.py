@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from benchmarks.bench_site import measured, site
-from eventbridge.pipeline.runtime.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
 
@@ -26,6 +25,7 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import pending_rows
 from eventbridge.policy.breaker import Count, Tally
+from eventbridge.runtime.runtime import Runtime
 
 #: With everything due a look may cost at most so many times as with nothing due, and so many ms more.
 COST_GOAL, COST_SLACK_MS = 2.0, 1.0

@@ -20,14 +20,14 @@ from typing import Any, Final
 import pyarrow as pa
 from benchmarks.archive import archive_batch, record
 from benchmarks.bench_site import RUNNER, Site, event, site
-from eventbridge.pipeline.upkeep.event_index import index_events
-from eventbridge.pipeline.upkeep.run import Run
 from rich.console import Console
 from rich.table import Table
 
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.store.schemas import BUFFER
+from eventbridge.upkeep.event_index import index_events
+from eventbridge.upkeep.run import Run
 
 #: Seconds that a question may take, over 30 days of 1,000,000 events.
 GOAL: Final = 2.0

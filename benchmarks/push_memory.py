@@ -7,7 +7,6 @@ from contextlib import closing
 
 from benchmarks.bench_site import RUNNER, Site, measured, push_all, site
 from benchmarks.compiled_receiver import CompiledReceiver
-from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 
@@ -15,6 +14,7 @@ from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_retries
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.runtime.stop import Stop
 
 #: Memory of push counts as flat up to this.
 _FLAT = 1.1

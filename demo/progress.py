@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eventbridge.pipeline.operate.status import Status, status
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from demo.places import DemoError
 from demo.receipts import receiver_path
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.status import Status, status
 
 #: Paths of the receiver that never accept a delivery: it stays pending or is dead-lettered.
 FAILING_PATHS = ("bad", "gone", "hang")

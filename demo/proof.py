@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eventbridge.pipeline.operate.audit import Audit
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from demo.receipts import compare, duplicates, read_record
 from demo.tally import table, tally
 from demo.target_states import target_lines, unexpected_states
+from eventbridge.repair.audit import Audit
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
 
 PrintLine = Callable[[str], None]
 

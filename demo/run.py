@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from types import FrameType
 
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from demo.airflow import Airflow
 from demo.flights import publish_flights
 from demo.places import RECEIVER_PORT, ROOT, RUN_FOLDER, DemoError, new_places, options, product_settings
@@ -23,7 +20,9 @@ from demo.services import Services, orphaned_groups
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
+from eventbridge.repair.audit import audit
 from eventbridge.rules import load_rules
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import Publisher
 
 #: Flights per second: slow enough that the DAGs run while flights are published.

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import httpx
 import psutil
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from demo.places import BUCKET, FOLDER, ROOT, DemoError, Places, environment, product_settings, save, spark_settings
 from demo.ports import is_listening
@@ -26,6 +25,7 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger
 from eventbridge.niceness import OLD_NICENESS
 from eventbridge.rules import load_rules
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.server import SparkConnectServer, warm_up
 
 #: Airflow's components. Logs are read from the shared disk, so there are no log servers, which would listen on all

@@ -7,12 +7,11 @@ import sys
 import time
 from contextlib import closing
 
-from eventbridge.pipeline.operate.status import status
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.status import status
 
 _PATIENCE_SECONDS = 120.0
 _LOOK_SECONDS = 0.2

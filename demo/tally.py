@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventbridge.pipeline.operate.audit import Audit
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.delivery.segments import segments
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.verdict import Verdict
 from eventbridge.pipeline.settle.settlement import read_verdicts
+from eventbridge.repair.audit import Audit
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 
 

@@ -40,14 +40,14 @@ _LINES = (
         "tests/docs/test_pages.py",
     ),
     (
-        "tests/stages/test_broker_bus.py",
+        "tests/pipeline/test_broker_bus.py",
         "tests/spark/test_spark_landing.py",
-        "tests/stages/sending/test_broker_target.py",
-        "tests/stages/sending/test_rocketmq_order.py",
-        "tests/stages/sending/test_try_target.py",
-        "tests/stages/test_kafka_bus.py",
-        "tests/stages/test_rocketmq_bus.py",
-        "tests/stages/test_rocketmq_pop.py",
+        "tests/pipeline/sending/test_broker_target.py",
+        "tests/pipeline/sending/test_rocketmq_order.py",
+        "tests/pipeline/sending/test_try_target.py",
+        "tests/pipeline/test_kafka_bus.py",
+        "tests/pipeline/test_rocketmq_bus.py",
+        "tests/pipeline/test_rocketmq_pop.py",
         "tests/api/test_large_events.py",
         "tests/cli/test_rocketmq_bus.py",
         "tests/orchestration/test_watcher_on_rocketmq.py",
@@ -73,7 +73,7 @@ _LINES = (
 _FIRST = (
     *_LINES[0],
     *_LINES[1],
-    "tests/stages/test_listen.py",  # no server, nor in the next line: two Airflows start beside it
+    "tests/pipeline/test_listen.py",  # no server, nor in the next line: two Airflows start beside it
     *_LINES[4],
     *_LINES[2],
     "tests/benchmarks/test_small_benchmarks.py",

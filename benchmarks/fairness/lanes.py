@@ -14,8 +14,6 @@ from typing import Final
 from benchmarks.bench_site import BUS, Site, site
 from benchmarks.compiled_receiver import CompiledReceiver
 from benchmarks.fairness.executor import Executor
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.airflow.pools import SHARED_POOLS
 from eventbridge.delivery.stage import push
@@ -29,6 +27,8 @@ from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import settled_as
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 
 #: Push slots of all pools together, as many as `make demo` has; high offers three times what fills them.
 SLOTS: Final = 8

@@ -13,14 +13,14 @@ from typing import Final
 
 from benchmarks.bench_site import RUNNER, Site, event, site
 from benchmarks.compiled_receiver import CompiledReceiver
-from eventbridge.pipeline.operate.overrides import operate
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 
+from eventbridge.control.overrides import operate
 from eventbridge.delivery.segments import segments
 from eventbridge.model.chunk import Chunk
 from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
 
 #: Events a second, and what is said to each rate: so that one can be told from the other.

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from benchmarks.bench_site import RUNNER, Site, event, site
 from benchmarks.compiled_receiver import CompiledReceiver
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.pipeline.settle.settlement import settled_as
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 
 _TOPICS: Final = ("hot", "quiet")
 _PUBLISH_SECONDS: Final = 0.05

@@ -9,18 +9,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from eventbridge.pipeline.operate.audit import Audit
-from eventbridge.pipeline.operate.status import status
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from demo import proof
 from demo.airflow import Airflow
 from demo.places import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, copy_rules, new_signing_secret
 from demo.production.supervisor import Supervisor
 from demo.progress import Progress
 from demo.proof import PrintLine
+from eventbridge.repair.audit import Audit
 from eventbridge.rules import load_rules
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.testing.receiver import ADDRESSES, Receiver
+from eventbridge.views.status import status
 
 _BATCHES: Final = 1_000_000
 

@@ -14,8 +14,6 @@ from typing import Any, Final, Protocol
 
 import httpx
 import psutil
-from eventbridge.pipeline.operate.audit import Audit, audit
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from demo.flights import flight_event, flight_rows
 from demo.places import ROOT, DemoError
@@ -24,6 +22,8 @@ from demo.proof import PrintLine, print_result
 from demo.settled import unsettled
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.repair.audit import Audit, audit
+from eventbridge.runtime.runtime import Runtime
 
 _BUS: Final = "flights"
 _BATCH: Final = 500

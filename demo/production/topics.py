@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from eventbridge.pipeline.operate.audit import Audit
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from demo.places import DemoError
 from demo.proof import PrintLine, print_reconciliation
 from demo.settled import unsettled
+from eventbridge.repair.audit import Audit
+from eventbridge.runtime.runtime import Runtime
 
 
 class Topics:

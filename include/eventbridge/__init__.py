@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eventbridge.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.operate.submissions import PublishResult
+    from eventbridge.control.submissions import PublishResult
 
 
 def publish(
@@ -23,8 +23,8 @@ def publish(
 
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.config.settings import Settings
-    from eventbridge.pipeline.operate.publish import bodies_of, publish_events
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.control.publish import bodies_of, publish_events
+    from eventbridge.runtime.runtime import Runtime
 
     runtime = Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
     try:

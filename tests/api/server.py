@@ -13,16 +13,16 @@ from typing import Any, Self
 
 import httpx
 from commands.start import command
-from eventbridge.pipeline.operate.api_tokens import create_token
-from eventbridge.pipeline.operate.backtest import BacktestRequest, backtest_rules, keep_report
-from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
-from eventbridge.pipeline.operate.deliver_replay import deliver_replay
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.control.api_tokens import create_token
+from eventbridge.control.backtest import BacktestRequest, backtest_rules, keep_report
+from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.deliver_replay import deliver_replay
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.messages import messages_of
 

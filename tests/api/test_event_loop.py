@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 from api.server import Installation, order
-from eventbridge.pipeline.operate import submissions
 
 from eventbridge.api.app import create_app
 from eventbridge.cli.runtime import open_runtime
+from eventbridge.control import submissions
 
 HOOK = ", webhooks: {code: {signature: github, connection: code}}"
 

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 from api.server import Server
-from eventbridge.pipeline.operate import chunk_account
 
 from eventbridge.model.chunk import Piece
+from eventbridge.views import chunk_account
 
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 

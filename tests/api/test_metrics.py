@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 from api.server import Installation, Server, order
-from eventbridge.pipeline.runtime.runtime import Runtime
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,6 +16,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
 
 OUR_OWN = "eventbridge_"
 HEADERS = {"content-type": "application/cloudevents-batch+json"}

@@ -9,13 +9,13 @@ import httpx
 import pytest
 from api.pages import pages_of, post
 from api.server import Server, order
-from eventbridge.pipeline.dead_letters.reader import dead_letters, find_dead_letters
-from eventbridge.pipeline.dead_letters.selection import Selection, name_of
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.dead_letters.reader import dead_letters, find_dead_letters
+from eventbridge.dead_letters.selection import Selection, name_of
 from eventbridge.errors import NotFoundError
+from eventbridge.runtime.runtime import Runtime
 
 SINCE = "2000-01-01T00:00:00Z"
 #: A rule without an owner, beside the rule `refused` of the owner `crm` on the same bus.

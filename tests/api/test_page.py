@@ -13,7 +13,6 @@ import pytest
 from api.pages import pages_of
 from api.server import Server
 from api.windows import open_chromium
-from eventbridge.pipeline.runtime.runtime import Runtime
 from playwright.sync_api import Browser, Page, expect
 from services.axe import fetch_axe
 
@@ -21,6 +20,7 @@ from eventbridge.api.mounted_app import create_mounted_app
 from eventbridge.api.page.session import TokenGate
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.runtime import Runtime
 
 AXE = fetch_axe()
 FORMS = ["login", "logout"]

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from eventbridge.pipeline.operate.rule_text import rule_text
-from eventbridge.pipeline.runtime.runtime import Runtime
 from fastapi import Request
 
 from eventbridge.api.page import views
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.rule_text import rule_text
 
 COUNT = 250
 RULE = """  rule-{number:03d}:  # of number {number}

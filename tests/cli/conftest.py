@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.cli import main
 from eventbridge.cli.deliver import SOON_SECONDS
@@ -23,6 +22,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import Idle, deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 RULES = """

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.policy.breaker import Tally
+from eventbridge.runtime.runtime import Runtime
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.runtime import Runtime
 
 
 def test_nothing_is_removed_of_a_young_installation(delivered: Any, eventbridge: Callable[..., Any]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -14,6 +13,7 @@ from eventbridge.errors import SparkError
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
+from eventbridge.runtime.runtime import Runtime
 
 COSTLY = """
   costly:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eventbridge.pipeline.replay.plan import begin_replay
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.cli.replay import ReplayOptions
 from eventbridge.config.settings import Settings
+from eventbridge.replay.plan import begin_replay
+from eventbridge.runtime.runtime import Runtime
 
 
 def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable[..., Any]) -> None:

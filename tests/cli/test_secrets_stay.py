@@ -15,14 +15,14 @@ from urllib.parse import quote
 
 import certificates
 import pytest
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from written import texts, texts_of
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.store.open import open_store
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.s3 import S3Server

@@ -27,7 +27,24 @@ import pyarrow.parquet  # noqa: F401
 
 from eventbridge.routing.warm_up import compile_ahead
 
-_COMMANDS = ("api", "cli", "ledger", "spark", "stages")
+_COMMANDS = (
+    "api",
+    "cli",
+    "ledger",
+    "spark",
+    "backtest",
+    "control",
+    "dead_letters",
+    "delivery",
+    "pipeline",
+    "quality",
+    "repair",
+    "replay",
+    "runtime",
+    "streaming",
+    "upkeep",
+    "views",
+)
 _LEFT_OUT = ("__main__", ".migrations", ".quality")
 _LONGEST = 1 << 20
 

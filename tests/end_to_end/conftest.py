@@ -15,10 +15,10 @@ from demo.services import Services
 from end_to_end.mortal import MORTAL_PORT, MortalServer
 from end_to_end.running import QUOTA, RunningEnvironment
 from end_to_end.secrets import GUARDED
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.runtime import Runtime
 
 _RULES = Path(__file__).with_name("rules")
 

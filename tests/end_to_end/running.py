@@ -17,12 +17,12 @@ from demo.receipts import compare, read_record
 from demo.services import Services
 from demo.settled import unsettled
 from demo.tally import tally
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import EventBridgeError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model.batch import Batch
+from eventbridge.repair.audit import audit
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.fields import EmbeddedFields
 

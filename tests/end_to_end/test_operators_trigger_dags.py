@@ -18,11 +18,12 @@ import httpx
 import pytest
 from end_to_end.looks import earlier, run_state, takes
 from end_to_end.running import QUOTA, RunningEnvironment
-from eventbridge.pipeline.operate.status import status
-from eventbridge.pipeline.replay.plan import begin_replay
-from eventbridge.pipeline.replay.request import WrittenReplayRequest
-from eventbridge.pipeline.replay.survey import survey
-from stages.delivering import operational_events
+from pipeline.delivering import operational_events
+
+from eventbridge.replay.plan import begin_replay
+from eventbridge.replay.request import WrittenReplayRequest
+from eventbridge.replay.survey import survey
+from eventbridge.views.status import status
 
 pytestmark = pytest.mark.timeout(600)
 

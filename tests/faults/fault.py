@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from eventbridge.pipeline.guards.claims import CLAIM_THREAD
 from sqlalchemy.exc import OperationalError
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, StoreError
+from eventbridge.runtime.claims import CLAIM_THREAD
 
 #: Exit codes of a run: stopped by its own fault; ended with an error of the product.
 DIED = 77

@@ -13,21 +13,12 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
 
-from eventbridge.pipeline.dead_letters.selection import Selection
-from eventbridge.pipeline.operate import streaming_handover, streaming_lease
-from eventbridge.pipeline.operate.committer import reconcile
-from eventbridge.pipeline.operate.release import release_rule
-from eventbridge.pipeline.operate.repair import repair_batch
-from eventbridge.pipeline.operate.streaming import StreamingSummary, deliver_streaming
-from eventbridge.pipeline.operate.streaming_lease import Bounds
-from eventbridge.pipeline.redrive.plan import begin_redrive, plan_redrive
-from eventbridge.pipeline.replay.plan import begin_replay, plan_replay
-from eventbridge.pipeline.replay.request import WrittenReplayRequest
-from eventbridge.pipeline.runtime.stop import Stop
-from eventbridge.pipeline.upkeep.maintain import maintain
 from faults.world import BUDGETED_RULE, MOVED_RUNNER, RUNNER, Clock, World, move_rule
 
 from eventbridge import fault_points
+from eventbridge.control.release import release_rule
+from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
+from eventbridge.dead_letters.selection import Selection
 from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import BatchKind
@@ -42,7 +33,17 @@ from eventbridge.pipeline.retry.plan import plan_retries
 from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.repair.repair import repair_batch
+from eventbridge.replay.plan import begin_replay, plan_replay
+from eventbridge.replay.request import WrittenReplayRequest
+from eventbridge.runtime.stop import Stop
 from eventbridge.store import layout
+from eventbridge.streaming import handover as streaming_handover
+from eventbridge.streaming import lease as streaming_lease
+from eventbridge.streaming.committer import reconcile
+from eventbridge.streaming.deliver import StreamingSummary, deliver_streaming
+from eventbridge.streaming.lease import Bounds
+from eventbridge.upkeep.maintain import maintain
 
 #: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event
 #: ids, a rule's way to another runner, a batch of what a queue hands out, or a streaming task: one from its first event
@@ -315,7 +316,7 @@ KINDS: dict[KindName, Kind] = {
         ahead=timedelta(days=2),  # the day is over: what it adds is joined
         split=True,
         own=frozenset({"maintain"}),
-        every=2,  # in tests/stages it dies at every one, in this process
+        every=2,  # in tests/pipeline it dies at every one, in this process
     ),
     "rule_transfer": Kind(
         "normal",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from eventbridge.pipeline.operate.audit import audit
 from faults.world import World
 
 from eventbridge.errors import StoreFileMissing
 from eventbridge.event.ids import delivery_id_text
+from eventbridge.repair.audit import audit
 from eventbridge.store.parquet import read_table
 
 _COLUMNS = ["delivery_id", "target", "outcome"]

@@ -20,8 +20,6 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it at its first table
 import pyarrow.parquet  # noqa: F401
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
@@ -35,7 +33,9 @@ from eventbridge.pipeline.retry.plan import plan_retries
 from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
 
 RUNNER = "orders"
 CUSTOMERS = "ab"

@@ -8,22 +8,23 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from eventbridge.pipeline.dead_letters.reader import letters
-from eventbridge.pipeline.operate import streaming, streaming_targets
-from eventbridge.pipeline.operate.audit import Audit, audit
-from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
-from eventbridge.pipeline.operate.deliver_replay import deliver_replay
-from eventbridge.pipeline.operate.metrics import reconciliation_difference
-from eventbridge.pipeline.redrive.marks import Marks
-from eventbridge.pipeline.replay.account import account_of
-from eventbridge.pipeline.upkeep.maintain import maintain
-from eventbridge.pipeline.why.explain import why
 from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair, run_streaming_task
 from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
+from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.deliver_replay import deliver_replay
+from eventbridge.dead_letters.reader import letters
+from eventbridge.dead_letters.redrive_marks import Marks
 from eventbridge.delivery import stage as push_stage
 from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.repair.audit import Audit, audit
+from eventbridge.replay.account import account_of
+from eventbridge.streaming import deliver as streaming
+from eventbridge.streaming import target_queues as streaming_targets
+from eventbridge.upkeep.maintain import maintain
+from eventbridge.views.metrics import reconciliation_difference
+from eventbridge.views.trace.explain import why
 
 #: What stats and reconciliation call the same.
 OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}

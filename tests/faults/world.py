@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eventbridge.pipeline.runtime.inbox import Inbox
-from eventbridge.pipeline.runtime.runtime import Runtime
 from faults.queue_file import QueueFile
 
 from eventbridge.config.connection import connections_from_environment
@@ -26,6 +24,8 @@ from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Router
 from eventbridge.rules import Bus, RuleSet, load_rules
+from eventbridge.runtime.inbox import Inbox
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.testing.poison import route_with_poison

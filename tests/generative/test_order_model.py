@@ -2,7 +2,7 @@
 
 The machine lets the steps of many pushes come in any order. What must hold: a delivery is sent only when every earlier
 one of its key and partition has been delivered or dead-lettered, and never while another one of its key may still
-arrive; a key that fails keeps no other key waiting; and all ends. `tests/stages/sending/test_order_survives.py` puts
+arrive; a key that fails keeps no other key waiting; and all ends. `tests/pipeline/sending/test_order_survives.py` puts
 the stages through the same. Thousands of stories by HYPOTHESIS_PROFILE=deep.
 """
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 from api.server import Installation, Server, order
-from eventbridge.pipeline.runtime.runtime import Runtime
 from services.prometheus import prometheus, query
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())

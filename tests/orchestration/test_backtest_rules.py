@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.execution_time.context import set_current_context
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.airflow import spark
 from eventbridge.airflow.plain_failure import PlainFailure
@@ -27,6 +25,8 @@ from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.store.open import open_store
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.execution_time.context import set_current_context
-from eventbridge.pipeline.quality.hour import hour_of
 
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
+from eventbridge.quality.hour import hour_of
 
 DAGS = Path(__file__).parents[2] / "dags"
 

@@ -9,12 +9,12 @@ from typing import get_args
 
 import pytest
 from airflow.sdk import DAG
-from eventbridge.pipeline.dead_letters.selection import REASONS, Selection
-from eventbridge.pipeline.operate.overrides import Action
 
 from eventbridge.airflow.forms.choices import Choices, choices
 from eventbridge.airflow.forms.operate_rules import REPAIRS
 from eventbridge.airflow.forms.replay_events import replay_params
+from eventbridge.control.overrides import Action
+from eventbridge.dead_letters.selection import REASONS, Selection
 
 
 def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:

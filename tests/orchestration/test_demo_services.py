@@ -18,12 +18,12 @@ from demo import places, services
 from demo.places import DemoError, environment, new_places
 from demo.ports import is_listening
 from demo.services import lower_priority, orphaned_groups, stop_groups
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.open import open_store
 
 ROOT = Path(__file__).parents[2]

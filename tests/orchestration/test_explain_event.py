@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.execution_time.context import set_current_context
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.airflow.plain_failure import PlainFailure
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
 DAGS = Path(__file__).parents[2] / "dags"

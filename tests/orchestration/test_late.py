@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from airflow.sdk import DAG
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.airflow.late import report_late_batches
 from eventbridge.airflow.watch import Watch
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.model.batch import Batch, BatchState
+from eventbridge.runtime.runtime import Runtime
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

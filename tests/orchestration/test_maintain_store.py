@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from eventbridge.pipeline.guards.ledger_identity import claim_runner
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.airflow.maintain import maintain
 from eventbridge.airflow.plain_failure import PlainFailure
@@ -17,6 +15,8 @@ from eventbridge.errors import NotFoundError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
+from eventbridge.runtime.ledger_identity import claim_runner
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 
 

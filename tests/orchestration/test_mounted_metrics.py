@@ -8,13 +8,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from eventbridge.pipeline.operate.api_tokens import create_token
-from eventbridge.pipeline.runtime.runtime import Runtime
 from prometheus_client.parser import text_string_to_metric_families
 
 from eventbridge.airflow.plugin import URL_PREFIX
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.control.api_tokens import create_token
+from eventbridge.runtime.runtime import Runtime
 
 # Airflow's own application imports Starlette's test client, which warns of the client library that it finds.
 pytestmark = pytest.mark.filterwarnings("ignore::starlette.exceptions.StarletteDeprecationWarning")

@@ -11,12 +11,12 @@ import pytest
 from airflow import settings as airflow_settings
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.revoked_token import RevokedToken
-from eventbridge.pipeline.runtime.runtime import Runtime
 from fastapi import FastAPI
 
 from eventbridge.airflow.plugin import EventBridgePlugin
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.runtime import Runtime
 
 # Airflow's own application imports Starlette's test client, which warns of the client library that it finds.
 pytestmark = pytest.mark.filterwarnings("ignore::starlette.exceptions.StarletteDeprecationWarning")

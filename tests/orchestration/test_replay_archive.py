@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from eventbridge.pipeline.dead_letters.selection import Selection
-from eventbridge.pipeline.redrive.plan import begin_redrive
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.airflow.forms.replay_archive import archive_params
 from eventbridge.airflow.orphaned import orphaned_redrive, orphaned_replay
@@ -22,9 +19,12 @@ from eventbridge.airflow.replay_asker import cancel_unwanted, resume_for
 from eventbridge.airflow.replay_end import ReplayEnd
 from eventbridge.airflow.run_limit import run_limit
 from eventbridge.airflow.tasks import stage
+from eventbridge.dead_letters.redrive_plan import begin_redrive
+from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import UserError
 from eventbridge.model.recorded import RECORDED
 from eventbridge.model.replay import Replay
+from eventbridge.runtime.runtime import Runtime
 
 RUN = "eventbridge_replay_archive backfill__2026-11-22T08:00:00+00:00"
 HOUR = (datetime(2026, 11, 22, 8, tzinfo=UTC), datetime(2026, 11, 22, 9, tzinfo=UTC))

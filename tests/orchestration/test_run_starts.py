@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from eventbridge.pipeline.runtime.runtime import Runtime
 from orchestration.fake_airflow import serving
 
 from eventbridge.airflow.names import runner_subject
@@ -27,6 +26,7 @@ from eventbridge.model.batch import Batch, Range
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.rules.model import Bus
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from eventbridge.pipeline.operate.heartbeat import standing_still
 from orchestration.dag_files import DAGS
 
 from eventbridge.airflow.dags.send_heartbeat import send_heartbeat
 from eventbridge.airflow.plain_failure import PlainFailure
 from eventbridge.config.settings import Settings
+from eventbridge.control.heartbeat import standing_still
 from eventbridge.ledger import Ledger
 from eventbridge.model.metric import Family, Sample
 from eventbridge.testing.receiver import Receiver

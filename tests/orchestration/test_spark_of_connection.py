@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.airflow.spark import APPLICATION, open_router
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import ConnectionUnusable
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.submit import SubmitRouter
 

@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from eventbridge.pipeline.redrive.plan import RedrivePlan
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.airflow import names, pools
 from eventbridge.airflow.connections import airflow_connection
@@ -35,12 +33,14 @@ from eventbridge.airflow.redrive import redrive_id_of
 from eventbridge.airflow.replay import replay_id_of
 from eventbridge.airflow.tasks import stage
 from eventbridge.config.connection import connections_from_environment
+from eventbridge.dead_letters.redrive_plan import RedrivePlan
 from eventbridge.delivery.outstanding import TargetReport
 from eventbridge.delivery.stage import PushReport
 from eventbridge.errors import ConnectionUnusable, LedgerError, ReconciliationError, UserError
 from eventbridge.model import lane
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.niceness import NICENESS
+from eventbridge.runtime.stop import Stop
 
 ROOT = Path(__file__).parents[2]
 

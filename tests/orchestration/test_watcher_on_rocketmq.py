@@ -6,7 +6,6 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from eventbridge.pipeline.runtime.runtime import Runtime
 from services.rocketmq import RocketMQ, make_topics
 
 from eventbridge.airflow.names import runner_subject
@@ -14,6 +13,7 @@ from eventbridge.airflow.watch import Watch
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.runtime.runtime import Runtime
 
 RULES = """
 buses: {trains: {source: {type: rocketmq, connection: shop, topics: [watcher-trains], start_at: earliest}}}

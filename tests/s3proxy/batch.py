@@ -16,15 +16,12 @@ from typing import Any, TypeVar
 from urllib.request import urlopen
 
 from benchmarks.bench_site import RUNNER, Site, event, site
-from eventbridge.pipeline.dead_letters.selection import Selection
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.redrive.plan import begin_redrive, plan_redrive
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from rich.console import Console
 from rich.table import Table
 from s3proxy.forward import Forward
 
+from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
+from eventbridge.dead_letters.selection import Selection
 from eventbridge.delivery.stage import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import next_due_at
@@ -34,7 +31,10 @@ from eventbridge.pipeline.retry.plan import plan_retries
 from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.s3 import S3Server
 

@@ -30,9 +30,9 @@ _TESTS = (
     "tests/contracts/test_store_contract.py",
     "tests/unit/store/test_store_s3.py",
     "tests/s3proxy/own_responses.py",
-    "tests/stages/sending/test_s3_batches.py",
-    "tests/stages/sending/test_s3_faults.py",
-    "tests/stages/sending/test_s3_target.py",
+    "tests/pipeline/sending/test_s3_batches.py",
+    "tests/pipeline/sending/test_s3_faults.py",
+    "tests/pipeline/sending/test_s3_target.py",
     "tests/contracts/test_target_contract.py",
     "tests/spark/test_spark_s3.py",
 )

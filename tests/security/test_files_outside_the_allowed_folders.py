@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eventbridge.pipeline.operate.check_rules import checked_folder
 from unit.loopback import later, now
 
 from eventbridge.config.settings import Settings
+from eventbridge.control.check_rules import checked_folder
 from eventbridge.errors import SettingsError, UserError
 from eventbridge.model.response import Response
 from eventbridge.rules.address import path_error

@@ -15,10 +15,10 @@ import httpx
 import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
-from eventbridge.pipeline.operate.try_pattern import MOST_TOLD
 
 from eventbridge.api.costly_calls import MOST_RUNNING
 from eventbridge.cancelling import TimeSpent, time_limit
+from eventbridge.control.try_pattern import MOST_TOLD
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.explain import check_each, explain
 from eventbridge.matching.pattern import parse_pattern

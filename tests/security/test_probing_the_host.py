@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 import pytest
 from api.server import Server
-from eventbridge.pipeline.operate.candidates import read_candidate
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.control.candidates import read_candidate
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.rules import load_rules
+from eventbridge.runtime.runtime import Runtime
 
 SECRET = "hunter2"
 #: Files of a host that are no rule files, each with a secret at every place that an error could quote.

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eventbridge.pipeline.operate.try_target import check_target, send_event
-from eventbridge.pipeline.runtime.runtime import Runtime
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.clients.kafka.settings import client_settings as kafka_settings
@@ -19,9 +17,11 @@ from eventbridge.clients.rocketmq.settings import client_settings as rocketmq_se
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.control.try_target import check_target, send_event
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.model.response import Response
 from eventbridge.rules.model import queue_of
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from eventbridge.pipeline.runtime.runtime import Runtime
 from unit.loopback import now
 
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.store.file import FileStore
 

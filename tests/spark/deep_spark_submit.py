@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
 from spark.local_submit import LocalSubmit
 from spark.sql_place import SUBJECT, Place, waiting
 
 from eventbridge.config.connection import connections_from_environment
+from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.submit import SubmitRouter
 
 APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")

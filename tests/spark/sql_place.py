@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
-
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.event.json_document import write_document
 from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.routing.job import Router
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
 
 #: Stops a delivery that goes on for too long: nobody sets it.

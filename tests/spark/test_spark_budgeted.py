@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from eventbridge.pipeline.dead_letters.reader import dead_letters
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
+from eventbridge.repair.audit import audit
 from eventbridge.rules import RuleSet, Transform
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.testing.poison import POISONED, route_with_poison

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from msgspec import structs
 from spark.own_server import own_server
 
@@ -20,8 +17,11 @@ from eventbridge.pipeline.deliver import push_and_settle
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.stage import job_of, route, slices_of
+from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.poison import FATAL_ONCE, mark_of, route_with_poison

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eventbridge.pipeline.runtime.runtime import Runtime
 from services.brokers import Broker
 from services.kafka import Kafka
 from services.rocketmq import RocketMQ
@@ -21,6 +20,7 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.pipeline.ingest import sharing
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.land import ConnectLander
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.store.parquet import read_table

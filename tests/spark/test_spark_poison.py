@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from eventbridge.pipeline.dead_letters.reader import dead_letters
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
 from spark.own_server import own_server
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import SparkError
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.ingest.buffer import buffer
@@ -21,6 +19,8 @@ from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.repair.audit import audit
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.testing.poison import DEADLY, ENDLESS, KILLING, route_with_poison

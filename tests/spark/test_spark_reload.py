@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_batch
+from eventbridge.repair.audit import audit
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 

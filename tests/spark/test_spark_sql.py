@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 import yaml
-from eventbridge.pipeline.dead_letters.reader import dead_letters
-from eventbridge.pipeline.dead_letters.selection import Selection
-from eventbridge.pipeline.operate.audit import audit
-from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
-from eventbridge.pipeline.redrive.marks import Marks
-from eventbridge.pipeline.redrive.plan import begin_redrive, survey
-from eventbridge.pipeline.redrive.search import NO_REQUEST
-from eventbridge.pipeline.runtime.runtime import Runtime
 from spark.own_server import own_server
 from spark.sql_place import STOP, SUBJECT, Place, waiting
 
 from eventbridge.config.connection import connections_from_environment
+from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.dead_letters.reader import dead_letters
+from eventbridge.dead_letters.redrive_marks import Marks
+from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
+from eventbridge.dead_letters.redrive_search import NO_REQUEST
+from eventbridge.dead_letters.selection import Selection
 from eventbridge.event.json_document import Number, parse_document, parse_value
 from eventbridge.pipeline.deliver import deliver_deferred_matches
 from eventbridge.pipeline.retry.deferred import due_deferred_matches
+from eventbridge.repair.audit import audit
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.server import SparkConnectServer
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from eventbridge.airflow.plain_failure import without_traceback
 from eventbridge.airflow.tasks import TASK, stage
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport
-    from eventbridge.pipeline.operate.backtest import BacktestRequest
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.backtest.report import BacktestReport, DiffReport
+    from eventbridge.control.backtest import BacktestRequest
+    from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ BACKTEST_LIMIT = timedelta(hours=6)
 def backtest() -> None:
     """Run the form's candidate over the archive, and log what it would deliver and where the report is."""
     from eventbridge.airflow.spark import open_router
-    from eventbridge.pipeline.operate.backtest import backtest_rules
+    from eventbridge.control.backtest import backtest_rules
 
     form = get_current_context()["params"]
     with stage() as runtime:
@@ -48,7 +48,7 @@ def backtest() -> None:
 def diff() -> None:
     """Compare the form's candidates over the archive, and log how they differ and where the report is."""
     from eventbridge.airflow.spark import open_router
-    from eventbridge.pipeline.operate.backtest import diff_rules
+    from eventbridge.control.backtest import diff_rules
 
     form = get_current_context()["params"]
     with stage() as runtime:
@@ -63,13 +63,13 @@ def diff() -> None:
 
 
 def _request(form: Mapping[str, Any]) -> BacktestRequest:
-    from eventbridge.pipeline.operate.backtest import BacktestRequest
+    from eventbridge.control.backtest import BacktestRequest
 
     return BacktestRequest(form["from"], form["to"], form["bus"] or None, form["samples"])
 
 
 def _keep(runtime: Runtime, report: BacktestReport | DiffReport) -> None:
-    from eventbridge.pipeline.operate.backtest import keep_report
+    from eventbridge.control.backtest import keep_report
 
     for uri in keep_report(runtime, report):
         log.info("report: %s", uri)

@@ -18,8 +18,8 @@ from eventbridge.model.landed import LandedRange
 if TYPE_CHECKING:
     from eventbridge.delivery.stage import PushReport
     from eventbridge.model.pending import PendingDeliveries
-    from eventbridge.pipeline.operate.streaming import StreamingSummary
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
+    from eventbridge.streaming.deliver import StreamingSummary
 
 #: How many files of dead letters are read for the reasons and events that a sentence names.
 _MOST_FILES = 3
@@ -188,7 +188,7 @@ def _why(row: Mapping[str, Any]) -> str:
 
 def _attempts(runtime: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
     """Return the failed attempts on the first page of a chunk, by rule, target and outcome."""
-    from eventbridge.pipeline.operate.chunk_account import chunk_account
+    from eventbridge.views.chunk_account import chunk_account
 
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for each in chunk_account(runtime, batch_id, chunk_id).attempts:

@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 @without_traceback
 def send_heartbeat() -> None:
     """Send one heartbeat. If something is unhealthy, the heartbeat and the log say so, and the task still succeeds."""
+    from eventbridge.control.heartbeat import beat
     from eventbridge.errors import UserError
-    from eventbridge.pipeline.operate.heartbeat import beat
 
     with stage() as runtime:
         connection = runtime.settings.heartbeat_connection

@@ -15,7 +15,7 @@ from eventbridge.policy.operational_event import of_late_batch
 
 if TYPE_CHECKING:
     from eventbridge.model.batch import Batch
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

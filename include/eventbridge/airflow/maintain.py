@@ -29,7 +29,7 @@ def maintain_limit(settings: Settings) -> timedelta:
 @without_traceback
 def maintain() -> None:
     """Remove what is past its retention, within `maintain_timeout`. The next run continues."""
-    from eventbridge.pipeline.upkeep.maintain import maintain as run
+    from eventbridge.upkeep.maintain import maintain as run
 
     with stage() as runtime:
         done = run(runtime)

@@ -16,8 +16,8 @@ from eventbridge.airflow.tasks import TASK, stage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eventbridge.pipeline.operate.release import Released
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.control.release import Released
+    from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,11 @@ def operate() -> None:
 
 def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
     """Carry out the form's action and return the result; raises UserError."""
+    from eventbridge.control.enable import enable_target
+    from eventbridge.control.overrides import operate as run
+    from eventbridge.control.release import release_rule
     from eventbridge.errors import UserError
-    from eventbridge.pipeline.operate.enable import enable_target
-    from eventbridge.pipeline.operate.find import find_rule, find_target
-    from eventbridge.pipeline.operate.overrides import operate as run
-    from eventbridge.pipeline.operate.release import release_rule
+    from eventbridge.rules.find import find_rule, find_target
 
     action, rule, target, value = (str(form[name] or "").strip() for name in ("action", "rule", "target", "value"))
     if action not in ("enable target", "release rule"):

@@ -10,7 +10,7 @@ from eventbridge.model.recorded import RECORDED
 if TYPE_CHECKING:
     from eventbridge.model.redrive import Redrive
     from eventbridge.model.replay import Replay
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
 
 #: The prefix of a replay's `run` if `eventbridge replay` processes it, in its own process.
 _COMMAND = "command "

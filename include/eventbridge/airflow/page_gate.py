@@ -27,7 +27,7 @@ from eventbridge.api.page.session import AirflowRun, NotLoggedIn, RequestKind, V
 from eventbridge.api.refusal import CallRefused
 from eventbridge.model.api_token import OPERATE, OWNER, PAYLOADS, READ, ApiToken
 from eventbridge.model.batch import Batch
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from eventbridge.errors import ReconciliationError
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.operate.consecutive_batches import Plan
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.control.consecutive_batches import Plan
+    from eventbridge.runtime.runtime import Runtime
 
 _LOOK_AGAIN_SECONDS = 1.0
 #: A run that waited longer would reach its time-out, and no run would continue; so it leaves the batch to the next run.

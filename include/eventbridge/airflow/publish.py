@@ -18,7 +18,7 @@ from eventbridge.airflow.tasks import TASK, stage
 from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.operate.publish import Published
+    from eventbridge.control.publish import Published
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class EventBridgeHook(BaseHook):
         `bus` None: the connection's bus. `events`: dicts, JSON texts, or one text of JSON lines. An event without `id`
         gets one, the same for the same `name` and position. An error of the caller fails the task without a retry.
         """
-        from eventbridge.pipeline.operate.publish import bodies_of, publish_events, report_published
+        from eventbridge.control.publish import bodies_of, publish_events, report_published
 
         with stage() as runtime:
             named, topic_of_connection = (bus, None) if bus else self._place()
@@ -74,9 +74,9 @@ class EventBridgeHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the rule files have the connection's bus and topic, and what to fix."""
-        from eventbridge.pipeline.operate.find import find_bus, find_topic
-        from eventbridge.pipeline.runtime.runtime import Runtime
         from eventbridge.rules import load_rules
+        from eventbridge.rules.find import find_bus, find_topic
+        from eventbridge.runtime.runtime import Runtime
 
         try:
             bus, topic = self._place()

@@ -22,7 +22,7 @@ from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 
 if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk
-    from eventbridge.pipeline.runtime.stop import Stop
+    from eventbridge.runtime.stop import Stop
 
 #: For opening the ledger, reading the chunk, and the last responses.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0

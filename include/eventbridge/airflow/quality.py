@@ -20,8 +20,8 @@ HOURLY = "10 * * * *"
 @without_traceback
 def check_hour() -> None:
     """Check an hour with Great Expectations. A failed measure is reported, and the task still succeeds."""
-    from eventbridge.pipeline.quality.check import check_quality as run
-    from eventbridge.pipeline.quality.hour import hour_of
+    from eventbridge.quality.check import check_quality as run
+    from eventbridge.quality.hour import hour_of
 
     context = get_current_context()
     asked = context["params"]["hour"]

@@ -13,7 +13,7 @@ from eventbridge.errors import EventBridgeError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def recorded_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -
 
     Raises LedgerError before the block. A dry run changes nothing and is not recorded.
     """
-    from eventbridge.pipeline.operate.actions import note_action
+    from eventbridge.control.actions import note_action
 
     by = user_of(context)
     if form.get("dry_run"):

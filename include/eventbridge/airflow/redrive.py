@@ -19,8 +19,8 @@ from eventbridge.airflow.recorded_form import recorded_form
 from eventbridge.airflow.tasks import TASK, confirmed_pools, end_run, stage
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.redrive.plan import RedrivePlan
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.dead_letters.redrive_plan import RedrivePlan
+    from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def plan_redrive() -> None:
 
 
 def _plan(runtime: Runtime, redrive_id: str) -> RedrivePlan:
-    from eventbridge.pipeline.redrive.plan import plan_redrive as plan
+    from eventbridge.dead_letters.redrive_plan import plan_redrive as plan
 
     pools = confirmed_pools(runtime)
     return planned_in_time(runtime, lambda: plan(runtime, redrive_id, pools))
@@ -89,10 +89,10 @@ def _refuse_damaged(errors: Iterable[Exception]) -> None:
 
 def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
     """Return the redrive that the form names, or start a new one; None for a dry run, whose result is logged."""
+    from eventbridge.dead_letters.named import refuse_unknown_names
+    from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey
+    from eventbridge.dead_letters.selection import WrittenSelection
     from eventbridge.errors import UserError
-    from eventbridge.pipeline.dead_letters.named import refuse_unknown_names
-    from eventbridge.pipeline.dead_letters.selection import WrittenSelection
-    from eventbridge.pipeline.redrive.plan import begin_redrive, refuse_rate, survey
 
     if params["redrive_id"]:
         if params["dry_run"]:

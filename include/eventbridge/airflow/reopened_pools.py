@@ -10,8 +10,8 @@ from eventbridge.airflow.airflow_api import CONNECTION_ID
 from eventbridge.airflow.pools import AirflowPools
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.model.hold_reasons import POOL_CLOSED
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

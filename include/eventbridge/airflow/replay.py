@@ -24,9 +24,9 @@ from eventbridge.airflow.tasks import TASK, confirmed_pools, end_run, stage
 from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.replay.plan import ReplayPlan
-    from eventbridge.pipeline.replay.request import ReplayRequest
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.replay.plan import ReplayPlan
+    from eventbridge.replay.request import ReplayRequest
+    from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
     If a person's form names a paused replay, it resumes. A run that another run triggered does not resume it.
     """
     from eventbridge.errors import UserError
-    from eventbridge.pipeline.replay.plan import begin_replay
+    from eventbridge.replay.plan import begin_replay
 
     if params["replay_id"]:
         if params["dry_run"]:
@@ -126,7 +126,7 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
 
 def log_survey(runtime: Runtime, request: ReplayRequest) -> None:
     """Log the events and deliveries that a replay would take, with samples."""
-    from eventbridge.pipeline.replay.survey import survey
+    from eventbridge.replay.survey import survey
 
     would = survey(runtime, request)
     log.info("dry run, nothing is sent: %s archived events read, would take %s", would.events, would.taken)
@@ -137,7 +137,7 @@ def log_survey(runtime: Runtime, request: ReplayRequest) -> None:
 def request_of(runtime: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
     """Return the replay request of a form; raises UserError, also if no rule is chosen: all rules need `*`."""
     from eventbridge.errors import UserError
-    from eventbridge.pipeline.replay.request import WrittenReplayRequest
+    from eventbridge.replay.request import WrittenReplayRequest
 
     rules = params["rules"] or []
     refuse_empty(params, RULES_REQUIRED)
@@ -160,7 +160,7 @@ def request_of(runtime: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
 
 
 def _plan(runtime: Runtime, replay_id: str) -> ReplayPlan:
-    from eventbridge.pipeline.replay.plan import plan_replay as plan
+    from eventbridge.replay.plan import plan_replay as plan
 
     pools = confirmed_pools(runtime)
     return planned_in_time(runtime, lambda: plan(runtime, replay_id, pools))

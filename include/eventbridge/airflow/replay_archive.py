@@ -21,7 +21,7 @@ from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def replay_of_hour(
     runtime: Runtime, params: Mapping[str, Any], hour: tuple[datetime, datetime], run: str, times: int
 ) -> Replay | None:
     """Return the replay of a run that was cleared `times` times; None for a dry run, whose result is logged."""
-    from eventbridge.pipeline.replay.again import begin_or_go_on
+    from eventbridge.replay.again import begin_or_go_on
 
     since, until = (moment.isoformat() for moment in hour)
     if not params["bus"]:
@@ -96,7 +96,7 @@ class WaitForReplay(BaseOperator):
 def report_end(runtime: Runtime, replay_id: str, state: str) -> None:
     """Log the result of a replay; raises AirflowFailException unless its state is `done`."""
     from eventbridge.airflow.replay_end import LATE
-    from eventbridge.pipeline.replay.account import account_of
+    from eventbridge.replay.account import account_of
 
     if state == LATE and not runtime.ledger.set_replay_state(replay_id, "running", "paused"):
         state = runtime.ledger.replay(replay_id).state  # it has ended meanwhile, or is paused

@@ -14,7 +14,7 @@ from eventbridge.airflow.names import ARCHIVE_DAG
 
 if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOf
 
 
 def _asker_failed(replay: Replay, state_of_run: StateOfRun) -> bool:
-    from eventbridge.pipeline.replay.again import asker_of
+    from eventbridge.replay.again import asker_of
 
     dag_id, _, run_id = asker_of(replay.run).partition(" ")
     return dag_id == ARCHIVE_DAG and state_of_run(run_id) == "failed"

@@ -19,9 +19,9 @@ from eventbridge.spark.submit import SubmitRouter
 
 if TYPE_CHECKING:
     from eventbridge.pipeline.ingest.sharing import Lander
-    from eventbridge.pipeline.runtime.runtime import Runtime
     from eventbridge.routing.job import Router
     from eventbridge.rules import Bus
+    from eventbridge.runtime.runtime import Runtime
 
 CONNECTION_ID = "eventbridge_spark"
 

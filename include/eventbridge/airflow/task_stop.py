@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventbridge.pipeline.runtime.stop import Stop
+from eventbridge.runtime.stop import Stop
 
 #: Airflow sends SIGKILL 5 s after SIGTERM: its Task SDK does not read `killed_task_cleanup_time`. The rest of the 5 s
 #: is for recording the responses.

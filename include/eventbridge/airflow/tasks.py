@@ -29,8 +29,8 @@ from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, Use
 if TYPE_CHECKING:
     from eventbridge.airflow.pools import AirflowPools
     from eventbridge.config.connection import Connection
-    from eventbridge.pipeline.runtime.runtime import Runtime
     from eventbridge.policy.chunking import PoolSlots
+    from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     """
     from eventbridge.airflow.connections import airflow_connection
     from eventbridge.matching.scan.progress import telling_progress
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
     from eventbridge.telemetry.selection import telemetry_from_environment
 
     # The process ends with its task, so garbage collection need not scan the existing objects, which takes 0.3 s.

@@ -19,11 +19,11 @@ from eventbridge.airflow.schedule import ALIVE
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.operate.streaming_lease import is_gone
-from eventbridge.pipeline.runtime.instrumented import report_ended
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.instrumented import report_ended
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
+from eventbridge.streaming.lease import is_gone
 from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded
 
 #: How often the rule files are checked. A new bus or runner has to wait for its DAG file to be parsed anyway.

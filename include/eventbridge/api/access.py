@@ -14,9 +14,9 @@ from eventbridge.api.buses import CACHED_SECONDS
 from eventbridge.api.owners import limit_to_owners
 from eventbridge.api.payloads import set_payloads_right
 from eventbridge.api.refusal import CallRefused, mark_authenticated
+from eventbridge.control.api_tokens import valid_token
 from eventbridge.model.api_token import PAYLOADS, PREFIX, READ, ApiToken
-from eventbridge.pipeline.operate.api_tokens import valid_token
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 _SCHEME = HTTPBearer(
     auto_error=False,

@@ -12,13 +12,13 @@ from http import HTTPStatus
 from eventbridge.api.publish_rates import PublishRates
 from eventbridge.api.refusal import CallRefused
 from eventbridge.api.writer import BusWriter, Positions
-from eventbridge.pipeline.operate.bus_pressure import BusWatch
-from eventbridge.pipeline.operate.find import find_bus, find_topic
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.control.bus_pressure import BusWatch
 from eventbridge.policy.bus_pressure import Refusal, refusal
 from eventbridge.policy.watermarks import Watermarks
 from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.find import find_bus, find_topic
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.runtime.runtime import Runtime
 
 #: How long rule files and tokens are cached.
 CACHED_SECONDS = 2.0

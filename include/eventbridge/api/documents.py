@@ -21,6 +21,15 @@ from eventbridge.api.payloads import (
 )
 from eventbridge.api.refusal import PROBLEM, CallRefused
 from eventbridge.api.token_first import TokenFirst
+from eventbridge.dead_letters.reader import (
+    DeadLetterName,
+    DeadLetterPage,
+    dead_letter_page,
+    find_dead_letters,
+    read_dead_letter,
+    whole_dead_letters,
+)
+from eventbridge.dead_letters.selection import WrittenSelection, name_of
 from eventbridge.errors import (
     ConnectionUnusable,
     NotFoundError,
@@ -33,25 +42,16 @@ from eventbridge.errors import (
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
-from eventbridge.pipeline.dead_letters.reader import (
-    DeadLetterName,
-    DeadLetterPage,
-    dead_letter_page,
-    find_dead_letters,
-    read_dead_letter,
-    whole_dead_letters,
-)
-from eventbridge.pipeline.dead_letters.selection import WrittenSelection, name_of
-from eventbridge.pipeline.operate.audit import audit as audited
-from eventbridge.pipeline.operate.audit import find_batch
-from eventbridge.pipeline.operate.find import find_rule
-from eventbridge.pipeline.operate.rule_history import rule_versions as versions_of
-from eventbridge.pipeline.operate.status import status as status_of
-from eventbridge.pipeline.operate.status import status_fields
-from eventbridge.pipeline.operate.why import why_between
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.settle.dead_letter_files import Damaged
+from eventbridge.repair.audit import audit as audited
+from eventbridge.repair.audit import find_batch
 from eventbridge.rules.content import content_of
+from eventbridge.rules.find import find_rule
+from eventbridge.runtime.dead_letter_files import Damaged
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.rule_history import rule_versions as versions_of
+from eventbridge.views.status import status as status_of
+from eventbridge.views.status import status_fields
+from eventbridge.views.why import why_between
 
 #: Dead letters that one call returns at most.
 MOST_DEAD_LETTERS = 500

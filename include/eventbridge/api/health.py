@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from eventbridge.api.buses import Buses
 from eventbridge.errors import EventBridgeError
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 router = APIRouter()

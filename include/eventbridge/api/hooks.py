@@ -17,12 +17,12 @@ from eventbridge.api.hook_event import event_of_call
 from eventbridge.api.publish import RESPONSES, content_of, publish_response
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.config.connection import HTTP_TYPES, require_type
+from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.errors import ConnectionUnusable, EventError
-from eventbridge.pipeline.operate.submissions import PublishResult, Submission, read_submissions, results_of
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.webhook_signature import keys_of, signature_problem
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.webhook import Webhook
+from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter()
 

@@ -11,7 +11,7 @@ from typing import Final
 from fastapi import Request
 
 from eventbridge.config.settings import Settings
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 #: Routes that show the text of rules, with paths as their author wrote them.
 _OF_RULES: Final = frozenset(

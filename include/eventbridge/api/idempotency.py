@@ -12,7 +12,7 @@ from fastapi import Request, Response
 
 from eventbridge.api.refusal import CallRefused
 from eventbridge.model.kept_response import KeptResponse
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 HEADER = "Idempotency-Key"
 

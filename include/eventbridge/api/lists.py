@@ -12,18 +12,18 @@ from eventbridge.api.documents import RESPONSES, Cursor, Time, document_response
 from eventbridge.api.paging import page_of
 from eventbridge.api.payloads import can_see_payloads, visible_actions, visible_quality, visible_selection
 from eventbridge.api.token_first import TokenFirst
+from eventbridge.control.actions import action_page
 from eventbridge.event.plain import plain
-from eventbridge.pipeline.operate.actions import action_page
-from eventbridge.pipeline.operate.batch_account import batch_account, batch_page
-from eventbridge.pipeline.operate.chunk_status import chunk_failures, chunk_statuses
-from eventbridge.pipeline.operate.event_search import EventPage, EventQuery, event_page
-from eventbridge.pipeline.operate.find import find_bus
-from eventbridge.pipeline.operate.quality import found_in_hour
-from eventbridge.pipeline.operate.replay_progress import replay_document, replay_line, seen_replays
-from eventbridge.pipeline.operate.schemas import schema_page, schemas_named
-from eventbridge.pipeline.operate.status import status, status_fields
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.time_range import read_time
+from eventbridge.rules.find import find_bus
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.time_range import read_time
+from eventbridge.views.batch_account import batch_account, batch_page
+from eventbridge.views.chunk_status import chunk_failures, chunk_statuses
+from eventbridge.views.event_search import EventPage, EventQuery, event_page
+from eventbridge.views.quality import found_in_hour
+from eventbridge.views.replay_progress import replay_document, replay_line, seen_replays
+from eventbridge.views.schemas import schema_page, schemas_named
+from eventbridge.views.status import status, status_fields
 
 #: Items of one page at most.
 MOST = 500

@@ -12,8 +12,8 @@ from eventbridge.api.exposition import exposition
 from eventbridge.api.refusal import PROBLEM
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.model.api_token import METRICS, ApiToken
-from eventbridge.pipeline.operate.metrics import metrics as metrics_of
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.metrics import metrics as metrics_of
 
 router = APIRouter(route_class=TokenFirst)
 

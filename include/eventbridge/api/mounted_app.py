@@ -22,7 +22,7 @@ from eventbridge.api.page.session import Gate, NotLoggedIn
 from eventbridge.api.refusal import CallRefused
 from eventbridge.api.safe_headers import SafeHeaders
 from eventbridge.errors import EventBridgeError
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.version import __version__
 
 

@@ -11,13 +11,13 @@ from eventbridge.api.access import caller_name
 from eventbridge.api.json_call import JsonCall
 from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
 from eventbridge.api.payloads import can_see_payloads
+from eventbridge.control.overrides import Action, operate
+from eventbridge.dead_letters.redrive_account import find_redrive, redrive_document, survey_document
+from eventbridge.dead_letters.redrive_marks import Marks
+from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
+from eventbridge.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.errors import UserError
-from eventbridge.pipeline.dead_letters.selection import Selection, WrittenSelection
-from eventbridge.pipeline.operate.overrides import Action, operate
-from eventbridge.pipeline.redrive.account import find_redrive, redrive_document, survey_document
-from eventbridge.pipeline.redrive.marks import Marks
-from eventbridge.pipeline.redrive.plan import begin_redrive, survey
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 

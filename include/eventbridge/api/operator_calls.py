@@ -18,11 +18,11 @@ from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key
 from eventbridge.api.page.session import Gate, RequestKind
 from eventbridge.api.payloads import check_conditions
 from eventbridge.api.refusal import PROBLEM, CallRefused, refusal_of
+from eventbridge.control.actions import note_action
 from eventbridge.errors import EventBridgeError, EventError
 from eventbridge.event.json_document import parse_document
 from eventbridge.model.api_token import OPERATE, ApiToken
-from eventbridge.pipeline.operate.actions import note_action
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from fastapi import Request
 
 from eventbridge.api.refusal import CallRefused
 from eventbridge.model.api_token import PUBLISH, ApiToken
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import Bus
+from eventbridge.runtime.runtime import Runtime
 
 _RULE = "/rules/{rule}"
 _TARGET = "/targets/{rule}/{target}"

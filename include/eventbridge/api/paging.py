@@ -10,7 +10,7 @@ from fastapi import Query, Request, Response
 from eventbridge.api.documents import json_response, run_for_caller
 from eventbridge.errors import UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 Item = TypeVar("Item")
 Limit = Annotated[

@@ -14,13 +14,13 @@ from typing import Any, Final
 from fastapi import Request
 
 from eventbridge.api.refusal import CallRefused
+from eventbridge.control.actions import ActionPage
+from eventbridge.dead_letters.groups import DeadLetterGroup, dead_letter_groups
+from eventbridge.dead_letters.selection import QUOTING_REASONS
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED
 from eventbridge.model.quality import Measure, QualityRecord
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.why import EventResult, Step, Why
-from eventbridge.pipeline.dead_letters.groups import DeadLetterGroup, dead_letter_groups
-from eventbridge.pipeline.dead_letters.selection import QUOTING_REASONS
-from eventbridge.pipeline.operate.actions import ActionPage
 from eventbridge.policy.ordering import delivery_on_hold_at
 from eventbridge.policy.quality import VALUE_MEASURES
 

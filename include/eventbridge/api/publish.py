@@ -20,9 +20,9 @@ from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
 from eventbridge.api.owners import check_publishes
 from eventbridge.api.refusal import PROBLEM, CallRefused
 from eventbridge.api.token_first import TokenFirst
+from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.model.api_token import PUBLISH, ApiToken
-from eventbridge.pipeline.operate.submissions import PublishResult, Submission, read_submissions, results_of
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(route_class=TokenFirst)
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from eventbridge.errors import EventBridgeError, SettingsError
-from eventbridge.pipeline.operate.metrics import metrics
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.telemetry.selection import is_exported
+from eventbridge.views.metrics import metrics
 
 if TYPE_CHECKING:
     from eventbridge.telemetry.otlp_metrics import MetricsSender

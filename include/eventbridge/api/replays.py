@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.json_call import JsonCall
 from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
-from eventbridge.pipeline.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
-from eventbridge.pipeline.operate.replay_progress import find_replay, replay_document
-from eventbridge.pipeline.replay.plan import begin_replay
-from eventbridge.pipeline.replay.request import WrittenReplayRequest
-from eventbridge.pipeline.replay.survey import PREVIEW_FILES, survey
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.control.deliver_replay import cancel_replay, pause_replay, resume_replay
+from eventbridge.replay.plan import begin_replay
+from eventbridge.replay.request import WrittenReplayRequest
+from eventbridge.replay.survey import PREVIEW_FILES, survey
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.replay_progress import find_replay, replay_document
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 

@@ -13,18 +13,18 @@ from eventbridge.api.documents import Time, document_response
 from eventbridge.api.json_call import JsonCall
 from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, respond_once
 from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
+from eventbridge.control.check_rules import checked_file
+from eventbridge.control.enable import enable_target
+from eventbridge.control.release import release_rule
+from eventbridge.control.try_pattern import try_pattern
+from eventbridge.control.try_target import check_target, response_document, send_event
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
-from eventbridge.pipeline.operate.check_rules import checked_file
-from eventbridge.pipeline.operate.enable import enable_target
-from eventbridge.pipeline.operate.event_body import body_of_event
-from eventbridge.pipeline.operate.find import find_rule, find_target
-from eventbridge.pipeline.operate.release import release_rule
-from eventbridge.pipeline.operate.shadow import shadow_reports
-from eventbridge.pipeline.operate.target_status import target_lines
-from eventbridge.pipeline.operate.try_pattern import try_pattern
-from eventbridge.pipeline.operate.try_target import check_target, response_document, send_event
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.rules.find import find_rule, find_target
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.event_body import body_of_event
+from eventbridge.views.shadow import shadow_reports
+from eventbridge.views.target_status import target_lines
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 

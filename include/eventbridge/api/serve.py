@@ -14,7 +14,7 @@ from eventbridge.api.costly_calls import CostlyCalls
 from eventbridge.api.long_lived import long_lived_set_aside
 from eventbridge.api.pushed_metrics import pushed_metrics
 from eventbridge.errors import UserError
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 #: How long a shutdown waits for calls in progress.
 GRACE_SECONDS = 30

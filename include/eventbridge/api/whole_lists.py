@@ -11,14 +11,14 @@ from eventbridge.api.documents import RESPONSES, Cursor
 from eventbridge.api.paging import MOST, Limit, page_of, page_response
 from eventbridge.api.payloads import visible_selection
 from eventbridge.api.token_first import TokenFirst
+from eventbridge.dead_letters.redrive_account import redrive_document, seen_redrives
+from eventbridge.dead_letters.redrive_marks import Marks
 from eventbridge.event.json_document import parse_document
-from eventbridge.pipeline.operate.quality import checked_hour_page
-from eventbridge.pipeline.operate.rule_history import rule_change_page
-from eventbridge.pipeline.operate.stats import stats_page
-from eventbridge.pipeline.operate.target_status import target_list
-from eventbridge.pipeline.redrive.account import redrive_document, seen_redrives
-from eventbridge.pipeline.redrive.marks import Marks
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.quality import checked_hour_page
+from eventbridge.views.rule_history import rule_change_page
+from eventbridge.views.stats import stats_page
+from eventbridge.views.target_status import target_list
 
 router = APIRouter(
     route_class=TokenFirst,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from eventbridge.backtest.report import BacktestReport, DiffReport, PairReport, RuleReport
 from eventbridge.model.backtested import Change, EventSample, Output, OutputSample
-from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport, PairReport, RuleReport
 
 
 def as_markdown(report: BacktestReport | DiffReport) -> str:

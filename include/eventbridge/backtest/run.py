@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from eventbridge.backtest.candidate import Candidate, apart_of, pairs_of
+from eventbridge.backtest.report import BacktestReport, DiffReport
+from eventbridge.backtest.shares import ShareOutcome, compared, counts_of, outcome_of, places_of
+from eventbridge.backtest.spans import Found, parts_of, rows_of_part, turns_of
+from eventbridge.backtest.tally import CandidateTally, PairTally
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
 from eventbridge.model.backtested import BacktestedSlice
-from eventbridge.pipeline.backtest.candidate import Candidate, apart_of, pairs_of
-from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport
-from eventbridge.pipeline.backtest.shares import ShareOutcome, compared, counts_of, outcome_of, places_of
-from eventbridge.pipeline.backtest.spans import Found, parts_of, rows_of_part, turns_of
-from eventbridge.pipeline.backtest.tally import CandidateTally, PairTally
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.archive_cover import take_once
 from eventbridge.policy.batch_size import HELD_EVENTS
 from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, Router, RuleShare
 from eventbridge.rules import Rule
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.rule_sets import freeze_rules
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from eventbridge.backtest.tally import minutes_of
 from eventbridge.model import rowset
 from eventbridge.model.backtested import (
     CandidateCounts,
@@ -19,7 +20,6 @@ from eventbridge.model.backtested import (
     TargetChanges,
 )
 from eventbridge.model.routed import RoutedShare
-from eventbridge.pipeline.backtest.tally import minutes_of
 from eventbridge.routing.budgeted_share import BUDGET
 from eventbridge.routing.job import SliceResult
 from eventbridge.routing.outputs import COLUMNS, output_of, sample_of

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
+from eventbridge.backtest.report import Hour, PairReport, Peak, RuleReport, TargetDifference, TargetReport
 from eventbridge.model.backtested import (
     CandidateCounts,
     Change,
@@ -17,7 +18,6 @@ from eventbridge.model.backtested import (
     OutputSample,
     PairCounts,
 )
-from eventbridge.pipeline.backtest.report import Hour, PairReport, Peak, RuleReport, TargetDifference, TargetReport
 from eventbridge.rules import Rule, Target
 
 #: Distinct failure texts of one target in a report; the rest is counted together under "".

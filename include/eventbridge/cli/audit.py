@@ -11,7 +11,7 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted, show_fields, show_table, visible
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.operate.audit import Audit
+    from eventbridge.repair.audit import Audit
 
 _EVENTS = {
     "range_total": "offsets taken",
@@ -44,7 +44,7 @@ def show_audit(
     offsets have no gap and that the store holds no batch that the ledger does not know.
     Exit code 1 if there is a difference.
     """
-    from eventbridge.pipeline.operate.audit import audit, find_batch
+    from eventbridge.repair.audit import audit, find_batch
 
     with open_runtime(expects_ledger=True) as runtime:
         found = audit(runtime, None if batch is None else find_batch(runtime, batch), whole=whole)

@@ -16,11 +16,11 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted, show_table, show_text
 
 if TYPE_CHECKING:
+    from eventbridge.backtest.report import BacktestReport, DiffReport, RuleReport
+    from eventbridge.control.backtest import BacktestRequest
     from eventbridge.model.backtested import EventSample, Output
-    from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport, RuleReport
-    from eventbridge.pipeline.operate.backtest import BacktestRequest
-    from eventbridge.pipeline.runtime.runtime import Runtime
     from eventbridge.routing.job import RouteJob, Router, SliceResult, Task
+    from eventbridge.runtime.runtime import Runtime
 
 _CANDIDATE = "A rule of today's files, RULE@VERSION, or every rule of a file: a path that ends in .yaml."
 
@@ -44,7 +44,7 @@ class ArchiveOptions:
 
     def request(self) -> BacktestRequest:
         """Return the options as a request."""
-        from eventbridge.pipeline.operate.backtest import BacktestRequest
+        from eventbridge.control.backtest import BacktestRequest
 
         return BacktestRequest(**vars(self))
 
@@ -68,8 +68,8 @@ def backtest(
 
     Nothing is delivered. A disabled rule runs as if it were enabled.
     """
-    from eventbridge.pipeline.backtest.report import to_json
-    from eventbridge.pipeline.operate.backtest import backtest_rules, keep_report
+    from eventbridge.backtest.report import to_json
+    from eventbridge.control.backtest import backtest_rules, keep_report
 
     with _opened(spark, keep=keep) as (runtime, router):
         report = backtest_rules(runtime, candidate, part.request(), router, paths=True)
@@ -93,8 +93,8 @@ def diff(
 
     Compares rules of the same name; if A and B have one rule each, these two. Nothing is delivered.
     """
-    from eventbridge.pipeline.backtest.report import to_json
-    from eventbridge.pipeline.operate.backtest import diff_rules, keep_report
+    from eventbridge.backtest.report import to_json
+    from eventbridge.control.backtest import diff_rules, keep_report
 
     with _opened(spark, keep=keep) as (runtime, router):
         report = diff_rules(runtime, a, b, part.request(), router, paths=True)

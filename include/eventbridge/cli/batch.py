@@ -33,8 +33,8 @@ def repair(
     from its other files. Otherwise the batch is settled again: a delivery whose response is lost is tried again, under
     the same id. Nothing is dropped; a record in the store lists the files that were set aside.
     """
-    from eventbridge.pipeline.operate.audit import find_batch
-    from eventbridge.pipeline.operate.repair import repair_batch
+    from eventbridge.repair.audit import find_batch
+    from eventbridge.repair.repair import repair_batch
     from eventbridge.routing.in_process import InProcessRouter
 
     with open_runtime(expects_ledger=True, is_action=not dry_run) as runtime:

@@ -34,7 +34,7 @@ def publish(
     Events with the same `partitionkey`, else the same `subject`, go to one partition, in order.
     Lines are published unchanged: a line that is not a CloudEvent becomes a dead letter `malformed`.
     """
-    from eventbridge.pipeline.operate.publish import publish_lines
+    from eventbridge.control.publish import publish_lines
 
     with open_runtime() as runtime:
         done = publish_lines(runtime, bus, topic, numbered_lines(file))

@@ -13,9 +13,9 @@ from eventbridge.cli.output import warn
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.dead_letters.selection import Selection
-    from eventbridge.pipeline.runtime.runtime import Runtime
-    from eventbridge.pipeline.settle.dead_letter_files import Damaged
+    from eventbridge.dead_letters.selection import Selection
+    from eventbridge.runtime.dead_letter_files import Damaged
+    from eventbridge.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class DeadLetterOptions:
 
     def selection(self, now: datetime) -> Selection:
         """Return the selection; raises UserError for an option that cannot be used."""
-        from eventbridge.pipeline.dead_letters.selection import WrittenSelection
+        from eventbridge.dead_letters.selection import WrittenSelection
 
         refuse_empty(vars(self))
         texts = {key: value for key, value in vars(self).items() if key != "name"}
@@ -82,7 +82,7 @@ def refuse_unknown(runtime: Runtime, rule: str | None, target: str | None) -> No
     A rule that was removed from the files may have dead letters, so it is known. Nothing is refused while the files
     have errors, because dead letters can be read all the same.
     """
-    from eventbridge.pipeline.operate.find import find_rule, find_target, find_target_of_any
+    from eventbridge.rules.find import find_rule, find_target, find_target_of_any
 
     try:
         rules = runtime.rule_set()

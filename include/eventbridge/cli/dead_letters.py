@@ -21,9 +21,9 @@ from eventbridge.errors import EventError, NotFoundError, UserError
 from eventbridge.event.plain import text
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.dead_letters.reader import DeadLetterName
-    from eventbridge.pipeline.redrive.marks import Mark
-    from eventbridge.pipeline.settle.dead_letter_files import Damaged
+    from eventbridge.dead_letters.reader import DeadLetterName
+    from eventbridge.dead_letters.redrive_marks import Mark
+    from eventbridge.runtime.dead_letter_files import Damaged
 
 app = typer.Typer(cls=Group, help="List, show, export and redrive dead letters.", no_args_is_help=True)
 
@@ -47,9 +47,9 @@ def list_dead_letters(
     The first column is what `dead-letters show` takes. It begins with the delivery id or, if the event is not a
     CloudEvent (malformed), with the event's position: bus/topic/partition/offset.
     """
-    from eventbridge.pipeline.dead_letters.reader import letters
-    from eventbridge.pipeline.dead_letters.selection import name_of
-    from eventbridge.pipeline.redrive.marks import Marks
+    from eventbridge.dead_letters.reader import letters
+    from eventbridge.dead_letters.redrive_marks import Marks
+    from eventbridge.dead_letters.selection import name_of
 
     with open_runtime(expects_ledger=True) as runtime:
         selection = chosen.selection(runtime.clock())
@@ -70,7 +70,7 @@ def list_dead_letters(
 
 
 def _show_list(marked: Sequence[tuple[dict[str, Any], Mark | None]]) -> None:
-    from eventbridge.pipeline.dead_letters.selection import name_of
+    from eventbridge.dead_letters.selection import name_of
 
     columns = ["name", "rule", "target", "reason", "event", "detail"]
     cells = [[name_of(r), r["rule"], r["target"], r["reason"], r["event_id"], r["detail"]] for r, _ in marked]
@@ -95,7 +95,7 @@ def export(
     An existing file is not overwritten. The file appears when it is complete, or not at all.
     """
     from eventbridge.cli.export import export_dead_letters
-    from eventbridge.pipeline.dead_letters.reader import letters
+    from eventbridge.dead_letters.reader import letters
 
     if as_json and file == "-":
         raise UserError(
@@ -127,9 +127,9 @@ def show(
     NAME is the first column of `dead-letters list`. A delivery id (the target's `webhook-id`), or a position
     [bus/]topic/partition/offset shows the newest dead letter; a note then names the others.
     """
-    from eventbridge.pipeline.dead_letters.reader import DeadLetter, find_dead_letters, read_dead_letter
-    from eventbridge.pipeline.dead_letters.selection import name_of
-    from eventbridge.pipeline.redrive.marks import Marks
+    from eventbridge.dead_letters.reader import DeadLetter, find_dead_letters, read_dead_letter
+    from eventbridge.dead_letters.redrive_marks import Marks
+    from eventbridge.dead_letters.selection import name_of
 
     with open_runtime(expects_ledger=True) as runtime:
         damaged: Damaged = {}

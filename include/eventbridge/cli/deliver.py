@@ -21,7 +21,7 @@ from eventbridge.private_files import open_private
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
 
 #: How long it waits for retries before it is idle: a first retry is due a second after the failure, rounded up.
 SOON_SECONDS = 3.0
@@ -74,7 +74,7 @@ def deliver(
     if not until_idle:
         raise typer.BadParameter("give --until-idle or --streaming; only Airflow delivers batches continuously")
     from eventbridge.pipeline.deliver import deliver_until_idle
-    from eventbridge.pipeline.operate.find import find_runner
+    from eventbridge.rules.find import find_runner
     from eventbridge.spark.route import ConnectRouter
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
@@ -111,10 +111,10 @@ def deliver(
 def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.pipeline.deliver import pending_deliveries
-    from eventbridge.pipeline.operate.find import find_runner
-    from eventbridge.pipeline.operate.streaming import deliver_streaming
-    from eventbridge.pipeline.operate.streaming_lease import Bounds
     from eventbridge.routing.warm_up import compile_ahead
+    from eventbridge.rules.find import find_runner
+    from eventbridge.streaming.deliver import deliver_streaming
+    from eventbridge.streaming.lease import Bounds
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, open_runtime() as runtime, ExitStack() as stack:
@@ -155,7 +155,7 @@ def _print_pending(pending: int, held: int) -> None:
 
 def _print_taken_over(runtime: Runtime, runner: str) -> None:
     """Print from which process the runner is taken over, and what may be sent twice."""
-    from eventbridge.pipeline.operate.at_work import pushes_at_work, streaming_process
+    from eventbridge.control.at_work import pushes_at_work, streaming_process
 
     if process := streaming_process(runtime, runner):
         note(

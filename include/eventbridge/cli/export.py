@@ -16,7 +16,7 @@ from eventbridge.event.plain import plain
 from eventbridge.private_files import open_private
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.dead_letters.reader import DeadLetter
+    from eventbridge.dead_letters.reader import DeadLetter
 
 #: Dead letters in memory at a time, and in a row group of Parquet.
 _AT_ONCE = 1_000
@@ -60,7 +60,7 @@ def with_text_id(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _line(letter: DeadLetter) -> str:
-    from eventbridge.pipeline.dead_letters.selection import name_of
+    from eventbridge.dead_letters.selection import name_of
 
     return write_document(plain({"name": name_of(letter.record)} | with_text_id(letter.record)))
 

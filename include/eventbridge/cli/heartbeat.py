@@ -28,9 +28,9 @@ def heartbeat(
 
     Exit code 1 if the event reports a problem, 4 if the address did not accept it.
     """
-    from eventbridge.pipeline.operate.heartbeat import beat as beat_by_connection
-    from eventbridge.pipeline.operate.heartbeat import heartbeat as beat_of
-    from eventbridge.pipeline.operate.heartbeat import send_heartbeat
+    from eventbridge.control.heartbeat import beat as beat_by_connection
+    from eventbridge.control.heartbeat import heartbeat as beat_of
+    from eventbridge.control.heartbeat import send_heartbeat
 
     with open_runtime(expects_ledger=True, writes=True) as runtime:
         connection = runtime.settings.heartbeat_connection

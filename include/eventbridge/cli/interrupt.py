@@ -10,7 +10,7 @@ import typer
 
 from eventbridge.cli.output import note
 from eventbridge.errors import SparkError
-from eventbridge.pipeline.runtime.stop import Stop
+from eventbridge.runtime.stop import Stop
 
 #: A shell adds the number of the signal that ended a process.
 _EXIT_CODE_BASE = 128

@@ -11,7 +11,7 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.upkeep.run import Maintained
+    from eventbridge.upkeep.run import Maintained
 
 #: The removed part of a batch, by the name of the part it still had.
 _LOST = {
@@ -32,7 +32,7 @@ def maintain(
     replay or a redrive still needs. It ends after EVENTBRIDGE_MAINTAIN_TIMEOUT, and the next run continues. The DAG
     eventbridge_maintain_store does the same every hour.
     """
-    from eventbridge.pipeline.upkeep.maintain import maintain as run
+    from eventbridge.upkeep.maintain import maintain as run
 
     with open_runtime(expects_ledger=True, writes=not dry_run) as runtime:
         done = run(runtime, dry_run=dry_run)

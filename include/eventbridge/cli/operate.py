@@ -12,8 +12,8 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.runtime.runtime import Runtime
     from eventbridge.rules import RuleSet
+    from eventbridge.runtime.runtime import Runtime
 
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The rule's name and the target's.")]
@@ -110,7 +110,7 @@ def _suggestion(rules: RuleSet, name: str) -> str:
 
 
 def _operate(action: str, about: str, target: str | None = "", *, value: str = "", as_json: bool) -> None:
-    from eventbridge.pipeline.operate.overrides import operate
+    from eventbridge.control.overrides import operate
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         rule, target = (about, "") if target == "" else parse_target(runtime, about, target)

@@ -14,7 +14,7 @@ from eventbridge.cli.table import counted
 from eventbridge.errors import EventBridgeError
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.operate.publish_rules import PublishedRules
+    from eventbridge.control.publish_rules import PublishedRules
 
 
 def publish_rules(
@@ -42,8 +42,8 @@ def publish_rules(
 
     Rules are added, changed and removed only by this command. With errors in the files nothing changes.
     """
-    from eventbridge.pipeline.operate.publish_rules import publish_rules as publish
-    from eventbridge.pipeline.runtime.bucket_rules import load_rule_files
+    from eventbridge.control.publish_rules import publish_rules as publish
+    from eventbridge.runtime.bucket_rules import load_rule_files
 
     with open_runtime(is_action=True) as runtime:
 

@@ -14,7 +14,7 @@ import typer
 from eventbridge.errors import EventBridgeError
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def recorded_action(runtime: Runtime) -> Iterator[None]:
 
     The record holds the arguments, which name files and rules; it never holds the content of a file.
     """
-    from eventbridge.pipeline.operate.actions import note_action
+    from eventbridge.control.actions import note_action
 
     words = sys.argv[1:]
     call = " ".join(["eventbridge", *(word for word in words[:2] if not word.startswith("-"))])

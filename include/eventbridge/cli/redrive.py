@@ -21,10 +21,10 @@ from eventbridge.errors import UserError
 if TYPE_CHECKING:
     from collections import Counter
 
+    from eventbridge.dead_letters.redrive_plan import Survey
     from eventbridge.model.redrive import Redrive
-    from eventbridge.pipeline.redrive.plan import Survey
-    from eventbridge.pipeline.runtime.runtime import Runtime
     from eventbridge.routing.job import Router
+    from eventbridge.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def redrive(
     The requests are sent unchanged, under the same delivery ids; age and attempts count from now. A delivery that fails
     is retried by the rule's policy, or becomes a new dead letter.
     """
-    from eventbridge.pipeline.operate.deliver_redrive import deliver_redrive
-    from eventbridge.pipeline.redrive.account import find_redrive
-    from eventbridge.pipeline.redrive.marks import Marks
-    from eventbridge.pipeline.redrive.plan import begin_redrive, refuse_rate, survey, survey_of
+    from eventbridge.control.deliver_redrive import deliver_redrive
+    from eventbridge.dead_letters.redrive_account import find_redrive
+    from eventbridge.dead_letters.redrive_marks import Marks
+    from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey, survey_of
 
     if resume is None and not chosen.is_given and not everything:
         raise UserError("no filter given. Use a filter such as --rule or --reason, or --all")
@@ -112,8 +112,8 @@ def redrive(
 
 def list_redrives(as_json: JsonOption = False) -> None:
     """List redrives, the newest first, with the results of their deliveries."""
-    from eventbridge.pipeline.redrive.account import redrive_document
-    from eventbridge.pipeline.redrive.marks import Marks
+    from eventbridge.dead_letters.redrive_account import redrive_document
+    from eventbridge.dead_letters.redrive_marks import Marks
 
     with open_runtime(expects_ledger=True) as runtime:
         marks = Marks(runtime)
@@ -142,7 +142,7 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """Cancel a redrive: it plans no further batch; the batch under way is finished."""
-    from eventbridge.pipeline.redrive.account import find_redrive
+    from eventbridge.dead_letters.redrive_account import find_redrive
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_redrive(runtime, redrive_id)
@@ -175,7 +175,7 @@ def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitSt
 
 
 def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: bool) -> None:
-    from eventbridge.pipeline.redrive.account import redrive_document
+    from eventbridge.dead_letters.redrive_account import redrive_document
 
     if as_json:
         show_json(redrive_document(request, counts))
@@ -196,7 +196,7 @@ def _note_skipped(found: Survey) -> None:
 
 
 def _show_survey(found: Survey, *, as_json: bool) -> None:
-    from eventbridge.pipeline.redrive.account import survey_document
+    from eventbridge.dead_letters.redrive_account import survey_document
 
     document = survey_document(found)
     if as_json:

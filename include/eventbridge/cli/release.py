@@ -11,8 +11,8 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.operate.release import Released
-    from eventbridge.pipeline.operate.release_on_hold import DeliveryOnHold
+    from eventbridge.control.release import Released
+    from eventbridge.control.release_on_hold import DeliveryOnHold
 
 
 def release(
@@ -29,8 +29,8 @@ def release(
 
     Release it once the cause is fixed: its deliveries are due now, and the delivery is tried again, or skipped.
     """
-    from eventbridge.pipeline.operate.find import find_rule
-    from eventbridge.pipeline.operate.release import release_rule
+    from eventbridge.control.release import release_rule
+    from eventbridge.rules.find import find_rule
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         find_rule(runtime.rule_set(), rule)

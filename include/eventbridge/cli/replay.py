@@ -22,10 +22,10 @@ from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
-    from eventbridge.pipeline.replay.account import ReplayAccount
-    from eventbridge.pipeline.replay.request import WrittenReplayRequest
-    from eventbridge.pipeline.replay.survey import ReplaySurvey
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.replay.account import ReplayAccount
+    from eventbridge.replay.request import WrittenReplayRequest
+    from eventbridge.replay.survey import ReplaySurvey
+    from eventbridge.runtime.runtime import Runtime
 
 
 class _BusFirst(Group):
@@ -95,7 +95,7 @@ class ReplayOptions:
 
     def of(self, bus: str) -> WrittenReplayRequest:
         """Return the request for a bus; raises UserError for an option without text."""
-        from eventbridge.pipeline.replay.request import WrittenReplayRequest
+        from eventbridge.replay.request import WrittenReplayRequest
 
         named = {"from": self.since, "to": self.until, "rule": self.rules, "target": self.targets}
         refuse_empty(named | {"pattern": self.pattern, "sql": self.sql})
@@ -117,13 +117,13 @@ def begin(
 
     Age and attempts count from now. A delivery that fails is retried by the rule's policy, or becomes a dead letter.
     """
-    from eventbridge.pipeline.replay.plan import begin_replay
+    from eventbridge.replay.plan import begin_replay
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with open_runtime(expects_ledger=dry_run, is_action=not dry_run) as runtime:
         request = options.of(bus).read(runtime.ledger.now(), runtime.rule_set())
         if dry_run:
-            from eventbridge.pipeline.replay.survey import survey
+            from eventbridge.replay.survey import survey
 
             _show_survey(survey(runtime, request), as_json=as_json)
             return
@@ -135,7 +135,7 @@ def begin(
 @app.command("list")
 def list_replays(as_json: JsonOption = False) -> None:
     """List replays, the newest first, with the results of their deliveries."""
-    from eventbridge.pipeline.replay.account import account_of
+    from eventbridge.replay.account import account_of
 
     with open_runtime(expects_ledger=True) as runtime:
         found = [(each, account_of(runtime, each)) for each in runtime.ledger.replays()]
@@ -165,7 +165,7 @@ def list_replays(as_json: JsonOption = False) -> None:
 @app.command("show")
 def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Show one replay: its options, its progress, and the results of its deliveries."""
-    from eventbridge.pipeline.replay.account import account_of
+    from eventbridge.replay.account import account_of
 
     with open_runtime(expects_ledger=True) as runtime:
         found = find_replay(runtime, replay_id)
@@ -181,7 +181,7 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 @app.command("pause")
 def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Pause a replay: it plans no further batch until you resume it; the batch under way is finished."""
-    from eventbridge.pipeline.operate.deliver_replay import pause_replay
+    from eventbridge.control.deliver_replay import pause_replay
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
@@ -196,7 +196,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
 
     In Airflow trigger `eventbridge_replay_events` with *Replay id* instead.
     """
-    from eventbridge.pipeline.operate.deliver_replay import resume_replay
+    from eventbridge.control.deliver_replay import resume_replay
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with open_runtime(is_action=True) as runtime:
@@ -213,7 +213,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
 @app.command("cancel")
 def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Cancel a replay: it plans no further batch; the batch under way is finished."""
-    from eventbridge.pipeline.operate.deliver_replay import cancel_replay
+    from eventbridge.control.deliver_replay import cancel_replay
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
@@ -230,8 +230,8 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 
 def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: bool) -> None:
     from eventbridge.cli.deliver import exclusive, spark_url
-    from eventbridge.pipeline.operate.deliver_replay import deliver_replay
-    from eventbridge.pipeline.replay.account import account_of
+    from eventbridge.control.deliver_replay import deliver_replay
+    from eventbridge.replay.account import account_of
     from eventbridge.spark.route import ConnectRouter
 
     with Interrupts() as interrupts, ExitStack() as stack:
@@ -259,14 +259,14 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
 
 
 def _document(request: Replay, account: ReplayAccount) -> dict[str, Any]:
-    from eventbridge.pipeline.operate.replay_progress import replay_fields
+    from eventbridge.views.replay_progress import replay_fields
 
     return replay_fields(request, account)
 
 
 def find_replay(runtime: Runtime, name: str) -> Replay:
     """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    from eventbridge.pipeline.operate.replay_progress import find_replay as found_by
+    from eventbridge.views.replay_progress import find_replay as found_by
 
     return found_by(runtime, name)
 

@@ -24,8 +24,8 @@ from eventbridge.errors import RuleFileError, UserError
 from eventbridge.policy.streaming_slots import short_of_slots
 
 if TYPE_CHECKING:
+    from eventbridge.control.check_rules import RulesChecked
     from eventbridge.matching.pattern import Pattern
-    from eventbridge.pipeline.operate.check_rules import RulesChecked
     from eventbridge.rules import RuleSet
 
 app = typer.Typer(cls=Group, help="Check, show and test rules; release, pause, disable a rule.", no_args_is_help=True)
@@ -87,7 +87,7 @@ def show(
 ) -> None:
     """Show the rules as EventBridge reads them; one rule is shown whole, with its defaults filled in."""
     from eventbridge.event.json_document import parse_document
-    from eventbridge.pipeline.operate.find import find_rule
+    from eventbridge.rules.find import find_rule
 
     rule, _, version = (rule or "").partition("@")
     rules = _load(folder) if not version else _as_they_were(rule, version)
@@ -134,7 +134,7 @@ def history(
 
     A change is recorded when a batch is planned with it. `rules show RULE@VERSION` shows an older version.
     """
-    from eventbridge.pipeline.operate.rule_history import rule_history
+    from eventbridge.views.rule_history import rule_history
 
     with open_runtime(expects_ledger=True) as runtime:
         found = rule_history(runtime, rule, limit)
@@ -149,7 +149,7 @@ def history(
 
 
 def _as_they_were(rule: str, version: str) -> RuleSet:
-    from eventbridge.pipeline.operate.rule_history import rules_at
+    from eventbridge.views.rule_history import rules_at
 
     with open_runtime(expects_ledger=True) as runtime:
         return rules_at(runtime, rule, version)
@@ -189,7 +189,7 @@ def try_on_events(
 
 def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Pattern:
     from eventbridge.matching.pattern import parse_pattern
-    from eventbridge.pipeline.operate.find import find_rule
+    from eventbridge.rules.find import find_rule
 
     if (rule is None) == (file is None):
         raise typer.BadParameter("name a rule or give --pattern FILE, but not both")
@@ -208,7 +208,7 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
 
 
 def _check(folder: Path | None) -> RulesChecked:
-    from eventbridge.pipeline.operate.check_rules import RulesChecked, checked_folder
+    from eventbridge.control.check_rules import RulesChecked, checked_folder
 
     try:
         with _place(folder) as place:
@@ -237,7 +237,7 @@ def _place(folder: Path | None) -> Iterator[Path]:
         yield place
         return
     from eventbridge.config.connection import connections_from_environment
-    from eventbridge.pipeline.runtime.bucket_rules import rule_folder
+    from eventbridge.runtime.bucket_rules import rule_folder
 
     with rule_folder(place, connections_from_environment(os.environ)) as copies:
         yield copies

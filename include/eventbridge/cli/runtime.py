@@ -18,7 +18,7 @@ from eventbridge.cli.recorded_action import recorded_action
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
 
 _SQLITE = "sqlite:///"
 _FILE = "file://"
@@ -41,7 +41,7 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
     creates a missing ledger; with `expects_ledger` a note then says so, as the place is perhaps the wrong one.
     """
     from eventbridge.config.connection import connections_from_environment
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
     from eventbridge.telemetry.selection import telemetry_from_environment
 
     chosen = settings()

@@ -24,8 +24,8 @@ def _group() -> None:
 @app.command("list")
 def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
     """Show the types of each bus: the numbers of sampled events, of fields, and of lost fields."""
-    from eventbridge.pipeline.operate.schemas import all_schemas
-    from eventbridge.pipeline.why.explain import refuse_unknown_bus
+    from eventbridge.views.schemas import all_schemas
+    from eventbridge.views.trace.explain import refuse_unknown_bus
 
     with open_runtime(expects_ledger=True) as runtime:
         found = all_schemas(runtime, bus)
@@ -45,7 +45,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show the fields of a type: their types, the share of events without a value, an example."""
-    from eventbridge.pipeline.operate.schemas import schemas_named
+    from eventbridge.views.schemas import schemas_named
 
     with open_runtime(expects_ledger=True) as runtime:
         found = schemas_named(runtime, type_, bus)

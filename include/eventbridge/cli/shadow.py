@@ -24,7 +24,7 @@ def shadow(
     as_json: JsonOption = False,
 ) -> None:
     """Show where outputs and responses of shadows differ from those of the targets that they shadow."""
-    from eventbridge.pipeline.operate.shadow import shadow_reports
+    from eventbridge.views.shadow import shadow_reports
 
     with open_runtime(expects_ledger=True) as runtime:
         reports = shadow_reports(runtime, rule, since, until, sample)

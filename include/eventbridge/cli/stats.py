@@ -13,7 +13,7 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import show_table
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.operate.stats import Stats
+    from eventbridge.views.stats import Stats
 
 
 def stats(
@@ -28,7 +28,7 @@ def stats(
 
     Each commit of a batch updates the stats; they stay when the batch is pruned.
     """
-    from eventbridge.pipeline.operate.stats import daily_stats
+    from eventbridge.views.stats import daily_stats
 
     if as_csv and as_json:
         raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")

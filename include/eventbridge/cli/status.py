@@ -16,9 +16,9 @@ from eventbridge.errors import named_lines
 if TYPE_CHECKING:
     from eventbridge.model.batch import Batch
     from eventbridge.model.store_size import StoreQuota
-    from eventbridge.pipeline.operate.partition_status import PartitionStatus
-    from eventbridge.pipeline.operate.status import NewRunner, Status, StreamingRunner
     from eventbridge.policy.flow import Flow
+    from eventbridge.views.partition_status import PartitionStatus
+    from eventbridge.views.status import NewRunner, Status, StreamingRunner
 
 
 def show_status(
@@ -34,7 +34,7 @@ def show_status(
     if chunks or failures:
         show_chunks(batches, failures=failures, as_json=as_json)
         return
-    from eventbridge.pipeline.operate.status import status, status_fields
+    from eventbridge.views.status import status, status_fields
 
     with open_runtime(expects_ledger=True) as runtime:
         found = status(runtime, batches=batches)

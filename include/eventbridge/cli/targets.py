@@ -15,7 +15,7 @@ from eventbridge.cli.table import show_table
 from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.operate.target_status import TargetLine
+    from eventbridge.views.target_status import TargetLine
 
 #: The command that ends a hold, by the reason of the hold.
 _ENDS_BY = {
@@ -46,7 +46,7 @@ def list_targets(as_json: JsonOption = False) -> None:
     before the time shown, or an operator paused it, or its pool has no slots (see the reason). For a target that is ok,
     the time is the end of its ramp.
     """
-    from eventbridge.pipeline.operate.target_status import target_list
+    from eventbridge.views.target_status import target_list
 
     with open_runtime(expects_ledger=True) as runtime:
         found = target_list(runtime)
@@ -71,7 +71,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Check that a target can be reached, without sending: name, connection, TLS, login; exit code 1 if it cannot."""
-    from eventbridge.pipeline.operate.try_target import check_target
+    from eventbridge.control.try_target import check_target
 
     with open_runtime(expects_ledger=True) as runtime:
         rule, target = operate.parse_target(runtime, about, name)
@@ -97,7 +97,7 @@ def send(
 
     It is not a delivery: it counts neither for the reconciliation nor for the breaker.
     """
-    from eventbridge.pipeline.operate.try_target import response_document, send_event
+    from eventbridge.control.try_target import response_document, send_event
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         rule, target = operate.parse_target(runtime, about, name)
@@ -123,9 +123,9 @@ def enable(
 
     Deliveries keep their ids and their age, so those past the maximum age become dead letters.
     """
-    from eventbridge.pipeline.operate.enable import enable_target
-    from eventbridge.pipeline.operate.find import find_target
+    from eventbridge.control.enable import enable_target
     from eventbridge.policy.breaker import pause_of
+    from eventbridge.rules.find import find_target
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         rule, target = operate.parse_target(runtime, about, name)

@@ -39,7 +39,7 @@ def create(
 ) -> None:
     """Create a token and print it once; the ledger keeps only its hash."""
     from eventbridge.config.quantities import parse_duration
-    from eventbridge.pipeline.operate.api_tokens import create_token
+    from eventbridge.control.api_tokens import create_token
 
     try:
         seconds = None if expires is None else parse_duration(expires)
@@ -74,7 +74,7 @@ def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")], as_json: JsonOption = False
 ) -> None:
     """Revoke a token permanently; running servers refuse it within two seconds."""
-    from eventbridge.pipeline.operate.api_tokens import revoke_token
+    from eventbridge.control.api_tokens import revoke_token
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         revoked = revoke_token(runtime, name)

@@ -9,7 +9,7 @@ from typing import Any
 from eventbridge.event.json_document import write_document
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.model.operator_action import OperatorAction
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 #: Members that are payloads, or prove where a form comes from.
 _LEFT_OUT = frozenset(("event", "body", "key"))

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.api_token import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PREFIX, PUBLISH, READ, ApiToken
-from eventbridge.pipeline.operate.find import find_bus
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules.fields import NAME, NAME_REMEDY
+from eventbridge.rules.find import find_bus
 from eventbridge.rules.suggestions import suggest
+from eventbridge.runtime.runtime import Runtime
 
 _ACTIONS = (PUBLISH,)
 _BYTES = 32

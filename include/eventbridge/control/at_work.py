@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eventbridge.pipeline.operate import streaming_lease
-from eventbridge.pipeline.runtime.processes import is_gone
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.processes import is_gone
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.streaming import lease as streaming_lease
 
 
 def streaming_process(runtime: Runtime, runner: str) -> str | None:

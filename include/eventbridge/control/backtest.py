@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eventbridge.backtest.markdown import as_markdown
+from eventbridge.backtest.report import BacktestReport, DiffReport, to_json
+from eventbridge.backtest.run import ArchivePart, backtest, diff
+from eventbridge.control.candidates import read_candidate
 from eventbridge.errors import UserError
-from eventbridge.pipeline.backtest.markdown import as_markdown
-from eventbridge.pipeline.backtest.report import BacktestReport, DiffReport, to_json
-from eventbridge.pipeline.backtest.run import ArchivePart, backtest, diff
-from eventbridge.pipeline.operate.candidates import read_candidate
-from eventbridge.pipeline.runtime.pruned import refuse_pruned
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.time_range import time_range
 from eventbridge.routing.job import Router
+from eventbridge.runtime.pruned import refuse_pruned
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.time_range import time_range
 from eventbridge.store import layout
 
 #: Samples of each kind in a report, by default and at most: a report is read into memory as a whole.

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from eventbridge.errors import UserError
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.runtime.owner_quota import storage_refusal
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.store_size import store_quota
 from eventbridge.policy.bus_pressure import BusLook
 from eventbridge.rules import Bus, RuleSet
+from eventbridge.runtime.owner_quota import storage_refusal
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.store_size import store_quota
 from eventbridge.sources.protocol import DiskBackedBus, LogSource
 
 

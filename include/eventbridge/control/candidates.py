@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from eventbridge.backtest.candidate import Candidate
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
-from eventbridge.pipeline.backtest.candidate import Candidate
-from eventbridge.pipeline.operate.rule_history import rules_at
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import Bus, Rule, RuleSet
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import load_rule_file
 from eventbridge.rules.suggestions import suggest
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.rule_history import rules_at
 
 #: The name of a rule file that is given as text.
 _PASTED = "pasted-rules.yaml"

@@ -18,7 +18,7 @@ from eventbridge.rules.load import Trial, load_rule_file, load_rules
 from eventbridge.rules.read_tests import RuleTest
 
 if TYPE_CHECKING:
-    from eventbridge.pipeline.runtime.runtime import Runtime
+    from eventbridge.runtime.runtime import Runtime
 
 
 #: How long the tests of the rules in a file that a caller sent may take.

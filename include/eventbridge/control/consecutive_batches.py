@@ -9,9 +9,9 @@ from typing import Protocol
 from eventbridge.pipeline.deliver import push_and_settle
 from eventbridge.pipeline.retry.plan import settle_stale
 from eventbridge.pipeline.route.stage import route
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from eventbridge.routing.job import Router
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 
 #: How long to wait at most until it is asked again what is to be done.
 _RECHECK_SECONDS = 1.0

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eventbridge.control.try_target import request_of
 from eventbridge.errors import UserError
-from eventbridge.pipeline.operate.find import find_rule, find_target
-from eventbridge.pipeline.operate.try_target import request_of
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.rules.find import find_rule, find_target
+from eventbridge.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from eventbridge.pipeline.operate.consecutive_batches import deliver_consecutively
-from eventbridge.pipeline.replay.plan import plan_replay
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
+from eventbridge.control.consecutive_batches import deliver_consecutively
+from eventbridge.replay.plan import plan_replay
 from eventbridge.routing.job import Router
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 
 
 def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:

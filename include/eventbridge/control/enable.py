@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.model.hold_reasons import TARGET_DISABLED
-from eventbridge.pipeline.notify.publish import publish_operational_events
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.breaker import pause_of
+from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.runtime import Runtime
 
 
 def enable_target(runtime: Runtime, rule: str, target: str) -> int:

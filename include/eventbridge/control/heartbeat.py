@@ -13,8 +13,8 @@ from urllib.error import HTTPError, URLError
 from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.model.metric import Family
-from eventbridge.pipeline.operate.metrics import metrics
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.metrics import metrics
 
 _PREFIX = "eventbridge_"
 _TIMEOUT_SECONDS = 10.0

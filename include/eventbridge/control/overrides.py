@@ -14,10 +14,10 @@ from eventbridge.config.quantities import parse_rate
 from eventbridge.errors import UserError
 from eventbridge.model.hold_reasons import RULE_DISABLED, RULE_PAUSED, TARGET_PAUSED
 from eventbridge.model.override import OverrideKind
-from eventbridge.pipeline.operate.find import find_rule, find_target
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import RuleSet
+from eventbridge.rules.find import find_rule, find_target
 from eventbridge.rules.model import Priority
+from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

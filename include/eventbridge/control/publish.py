@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from eventbridge.errors import BusError, UserError, named_lines
-from eventbridge.model.partition import Partition
-from eventbridge.pipeline.operate.find import find_bus, find_topic
-from eventbridge.pipeline.operate.submissions import (
+from eventbridge.control.submissions import (
     PublishResult,
     Submission,
     errors_of,
@@ -20,8 +17,11 @@ from eventbridge.pipeline.operate.submissions import (
     read_submissions,
     results_of,
 )
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.errors import BusError, UserError, named_lines
+from eventbridge.model.partition import Partition
 from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.find import find_bus, find_topic
+from eventbridge.runtime.runtime import Runtime
 
 #: Events that one transaction of a bus, and one call of the API, may hold.
 PUBLISHED_AT_ONCE = 1_000

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing, UserError
 from eventbridge.pipeline.ingest.reload import put_in_force
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 

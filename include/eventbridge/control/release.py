@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from eventbridge.control.release_expectation import release_expectation
+from eventbridge.control.release_on_hold import DeliveryOnHold, skip_on_hold, try_again_on_hold
 from eventbridge.model.expectation_hold import ExpectationHold
 from eventbridge.model.rule_on_hold import RuleOnHold
-from eventbridge.pipeline.operate.release_expectation import release_expectation
-from eventbridge.pipeline.operate.release_on_hold import DeliveryOnHold, skip_on_hold, try_again_on_hold
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
+from eventbridge.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)

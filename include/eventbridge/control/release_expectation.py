@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventbridge.model.expectation_hold import ExpectationHold
 from eventbridge.model.hold_reasons import EXPECTATION_FAILED
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 
 def release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 
 from eventbridge.errors import NotFoundError
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.ordering import RELEASED, SKIPPED, delivery_on_hold_at, on_hold_at
+from eventbridge.runtime.runtime import Runtime
 
 #: Reasons for which a delivery has no payload.
 _WITHOUT_PAYLOAD = ("transform_failed", "route_failed")

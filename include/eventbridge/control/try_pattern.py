@@ -13,10 +13,10 @@ from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.explain import CheckedCondition, check_each
 from eventbridge.matching.pattern import parse_pattern
-from eventbridge.pipeline.operate.find import find_rule
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules.bounds import MOST_SECONDS
+from eventbridge.rules.find import find_rule
 from eventbridge.rules.sent_pattern import parse_sent_pattern
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.transform import Scope, compile_transform
 
 #: The most characters of the result for all conditions: each lists the values at its path, and many may share a path.

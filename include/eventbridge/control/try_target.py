@@ -13,10 +13,10 @@ from typing import Any
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.response import Response
-from eventbridge.pipeline.operate.find import find_rule, find_target
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.routing.trace_headers import delivery_headers
+from eventbridge.rules.find import find_rule, find_target
 from eventbridge.rules.model import Rule, Target
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.targets.protocol import Checkable, Request
 from eventbridge.transform import Scope, compile_transform
 

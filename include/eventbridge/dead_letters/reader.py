@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from eventbridge.errors import NotFoundError
-from eventbridge.model import rowset
-from eventbridge.model.cursor import read_cursor, write_cursor
-from eventbridge.pipeline.dead_letters.selection import (
+from eventbridge.dead_letters.selection import (
     SELECTED_BY,
     Selection,
     checked_name,
@@ -18,15 +15,13 @@ from eventbridge.pipeline.dead_letters.selection import (
     name_of,
     subject_of,
 )
-from eventbridge.pipeline.runtime.newest_files import files_from, newest_files, place_of, rows_after
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import visibility_of
-from eventbridge.pipeline.settle.dead_letter_files import (
-    Damaged,
-    dead_letter_files,
-    read_dead_letters,
-    read_unless_damaged,
-)
+from eventbridge.errors import NotFoundError
+from eventbridge.model import rowset
+from eventbridge.model.cursor import read_cursor, write_cursor
+from eventbridge.runtime.dead_letter_files import Damaged, dead_letter_files, read_dead_letters, read_unless_damaged
+from eventbridge.runtime.newest_files import files_from, newest_files, place_of, rows_after
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
 from eventbridge.store import schemas
 from eventbridge.store.dead_letter_sql import KEY, keys_where
 from eventbridge.store.plain_rows import plain_rows

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from eventbridge.dead_letters.redrive_plan import Survey
 from eventbridge.errors import NotFoundError
 from eventbridge.model.redrive import Redrive
-from eventbridge.pipeline.redrive.plan import Survey
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import visibility_of
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
 
 
 def seen_redrives(runtime: Runtime) -> list[Redrive]:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from eventbridge.dead_letters.reader import DeadLetter
 from eventbridge.event.ids import delivery_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.redrive import Redrive, Redriven
-from eventbridge.pipeline.dead_letters.reader import DeadLetter
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.settle.dead_letter_files import Damaged, read_unless_damaged
 from eventbridge.pipeline.settle.settlement import settlements
+from eventbridge.runtime.dead_letter_files import Damaged, read_unless_damaged
+from eventbridge.runtime.runtime import Runtime
 
 UNDER_WAY = "under way"
 PENDING = "pending"

@@ -16,22 +16,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from eventbridge.dead_letters.reader import Chosen, DeadLetter
+from eventbridge.dead_letters.redrive_inputs import DeadLetterFile, newest, write_deliveries, write_events
+from eventbridge.dead_letters.redrive_search import Search
+from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.redrive import Redrive
-from eventbridge.pipeline.dead_letters.reader import Chosen, DeadLetter
-from eventbridge.pipeline.dead_letters.selection import Selection
-from eventbridge.pipeline.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.pipeline.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
-from eventbridge.pipeline.redrive.search import Search
-from eventbridge.pipeline.redrive_inputs import DeadLetterFile, newest, write_deliveries, write_events
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import check_seen
-from eventbridge.pipeline.settle.dead_letter_files import Damaged, dead_letter_files
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.dead_letter_files import Damaged, dead_letter_files
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.ledger_identity import refuse_lost_ledger
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules
 
 #: dead letters a second: at 0.1 the wait between two batches of one letter is that of the window.

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from eventbridge.dead_letters.reader import Chosen, DeadLetter
+from eventbridge.dead_letters.selection import Selection
 from eventbridge.model import rowset
 from eventbridge.model.redrive import Redrive, Redriven
-from eventbridge.pipeline.dead_letters.reader import Chosen, DeadLetter
-from eventbridge.pipeline.dead_letters.selection import Selection
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.settle.dead_letter_files import Damaged, dead_letter_files, read_unless_damaged
 from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.hold_reason import delivery_hold_reason
+from eventbridge.runtime.dead_letter_files import Damaged, dead_letter_files, read_unless_damaged
+from eventbridge.runtime.runtime import Runtime
 
 #: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, which must do for
 #: it: its pushes take a token for each dead letter. The next one waits for as long.

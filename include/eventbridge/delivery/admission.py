@@ -6,8 +6,8 @@ from datetime import datetime
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.target_state import TargetStatus
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.breaker import Admission, admits
+from eventbridge.runtime.runtime import Runtime
 
 
 def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:

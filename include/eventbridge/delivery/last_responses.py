@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from eventbridge.delivery.run import TargetRun
-from eventbridge.pipeline.runtime.stop import Stop
+from eventbridge.runtime.stop import Stop
 
 #: How long a push that stops waiting, or fails, gives the threads of its targets to notice.
 NOTICE_SECONDS: Final = 1.0

@@ -8,7 +8,7 @@ from functools import partial
 from eventbridge.delivery.run import TargetRun
 from eventbridge.delivery.runs_under_way import BegunRuns, RunsUnderWay
 from eventbridge.model.batch import Batch
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 
 class Neighbours:

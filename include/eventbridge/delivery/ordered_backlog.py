@@ -12,7 +12,6 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.place import Place
 from eventbridge.model.routed import Routed
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.ordering import (
     PLACE_COLUMNS,
     Open,
@@ -22,6 +21,7 @@ from eventbridge.policy.ordering import (
     place_of,
     spans_of,
 )
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
 #: Maximum deliveries whose keys are read. If a shard has more before those of the push, nothing is sent: the backlog

@@ -16,11 +16,11 @@ from eventbridge.delivery.steps import Steps
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.deadline import deadline_of
 from eventbridge.policy.ordering import BLOCKED, DEFERRED_MATCH_FIRST, PLACE_COLUMNS, is_marked, place_of, shard_of
 from eventbridge.policy.response_to_outcome import age_begins
 from eventbridge.rules import Target as TargetRule
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
 _COLUMNS = [

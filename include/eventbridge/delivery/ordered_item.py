@@ -10,8 +10,8 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import Target as TargetRule
+from eventbridge.runtime.runtime import Runtime
 
 _NOWHERE = Place(Partition("", "", 0), 0)
 

@@ -32,13 +32,13 @@ from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.redrive import Redrive
 from eventbridge.model.replay import Replay
 from eventbridge.model.target_state import TargetStatus
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from eventbridge.policy.breaker import pause_of
 from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.types import TARGET_TYPES
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http_fields import HttpFields
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from eventbridge.pipeline.runtime.stop import Stop
+from eventbridge.runtime.stop import Stop
 
 
 class PushStop(Stop):

@@ -20,10 +20,10 @@ from eventbridge.event.json_document import write_document
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.pending import NO_CHUNK, PendingDeliveries
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.settle.dead_letter_files import read_dead_letters
 from eventbridge.rules import RuleSet, Target
 from eventbridge.rules.model import queue_of
+from eventbridge.runtime.dead_letter_files import read_dead_letters
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store

@@ -18,13 +18,13 @@ from eventbridge.delivery.steps import OWN_THREAD, Steps, run_to_completion
 from eventbridge.delivery.token_lease import Pace, Pause
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, RetryAt
 from eventbridge.model.response import Response
-from eventbridge.pipeline.runtime.stop import Stop
 from eventbridge.policy.breaker import Ended, Tally
 from eventbridge.policy.deadline import in_time
 from eventbridge.policy.response_time import last_start, slow_after
 from eventbridge.policy.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.rules.window import DeliverBetween
+from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http_engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.steps import BlockingCall, Step, is_multiplexed

@@ -15,7 +15,7 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.outcome import StatusName
 from eventbridge.model.partition import Partition
 from eventbridge.model.spent import Spent
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table
 

@@ -34,12 +34,12 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
 from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.target_state import TargetStatus
-from eventbridge.pipeline.guards.claims import claim, keeping
-from eventbridge.pipeline.notify.publish import publish_operational_events
-from eventbridge.pipeline.runtime.instrumented import instrumented, report_ended
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from eventbridge.policy.breaker import pause_of
+from eventbridge.runtime.claims import claim, keeping
+from eventbridge.runtime.instrumented import instrumented, report_ended
+from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
 #: Maximum targets of one chunk that block a thread and are delivered to at a time; the others wait.

@@ -17,18 +17,18 @@ from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.lane import SLOW_LANE_POOL
 from eventbridge.pipeline.commit.stage import commit
-from eventbridge.pipeline.guards.claims import OtherClaims
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.retry.deferred import due_deferred_matches, plan_deferred_matches
 from eventbridge.pipeline.retry.plan import plan_retries, settle_stale, stale_batches
 from eventbridge.pipeline.route.stage import route
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.job import Router
+from eventbridge.runtime.claims import OtherClaims
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 

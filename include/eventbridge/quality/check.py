@@ -8,17 +8,17 @@ from datetime import datetime
 
 from eventbridge.errors import UserError
 from eventbridge.model.quality import Measure, QualityCheck, QualityRecord
-from eventbridge.pipeline.notify.publish import publish_operational_events
-from eventbridge.pipeline.quality.counts import HourCounts, count_hour
-from eventbridge.pipeline.quality.fields import count_expected_fields
-from eventbridge.pipeline.quality.hour import HOUR, hour_of
-from eventbridge.pipeline.quality.record import read_record, volumes_before, write_record
-from eventbridge.pipeline.quality.suite import run_suite
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.operational_event import of_quality_check
 from eventbridge.policy.quality import QualityLimits, failed_rules, failure_message, measures_of
+from eventbridge.quality.counts import HourCounts, count_hour
+from eventbridge.quality.fields import count_expected_fields
+from eventbridge.quality.hour import HOUR, hour_of
+from eventbridge.quality.record import read_record, volumes_before, write_record
+from eventbridge.quality.suite import run_suite
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 
 log = logging.getLogger(__name__)

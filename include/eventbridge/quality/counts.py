@@ -12,8 +12,8 @@ import numpy as np
 
 from eventbridge.errors import StoreFileDamaged
 from eventbridge.model.batch import Batch
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.quality import BusCounts, TargetCounts
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.columns import codes_of, flag_column, valid_of
 from eventbridge.store.formats import require_known_format

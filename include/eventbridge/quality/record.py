@@ -11,8 +11,8 @@ import msgspec
 
 from eventbridge.errors import StoreError, StoreFileDamaged
 from eventbridge.model.quality import QualityCheck, QualityRecord, Subject
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.quality import VOLUMES, History
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.formats import FORMAT, require_known_format
 
 log = logging.getLogger(__name__)

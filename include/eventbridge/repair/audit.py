@@ -9,10 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from eventbridge.pipeline.operate.manifest import manifest_differences, reconciliation_of_manifest
-from eventbridge.pipeline.replay.account import coverage_differences
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import NewerFormatError, NotFoundError, ReconciliationError, StoreError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
@@ -23,6 +19,9 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import FILE_KINDS
 from eventbridge.policy.reconciliation import Reconciliation, differences
+from eventbridge.repair.manifest import manifest_differences, reconciliation_of_manifest
+from eventbridge.replay.account import coverage_differences
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import count_rows, read_table
 
 #: How many batches whose id begins with a name are counted at most.

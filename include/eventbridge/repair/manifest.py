@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import ReconciliationError, StoreError, StoreFileDamaged, StoreFileMissing
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch
 from eventbridge.pipeline.commit.stage import as_text, manifest_of
 from eventbridge.policy.reconciliation import Reconciliation
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.formats import require_known_format
 

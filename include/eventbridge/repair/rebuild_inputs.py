@@ -10,16 +10,16 @@ from contextlib import closing
 from datetime import datetime
 
 import pyarrow.compute as pc
-from eventbridge.pipeline.guards.log_identity import refuse_other_log
-from eventbridge.pipeline.replay import batch_file as of_events
-from eventbridge.pipeline.runtime.runtime import Runtime
 from msgspec import structs
 
+from eventbridge.dead_letters import redrive_inputs as of_dead_letters
 from eventbridge.errors import ReconciliationError, StoreError
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.landed import LandedRange
-from eventbridge.pipeline import redrive_inputs as of_dead_letters
 from eventbridge.pipeline.ingest.checking import Checking, Limits, valid_identities, write_file
+from eventbridge.replay import batch_file as of_events
+from eventbridge.runtime.log_identity import refuse_other_log
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 
 

@@ -11,9 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
-from eventbridge.pipeline.operate.manifest import is_manifest_readable, manifest_differences, write_manifest_again
-from eventbridge.pipeline.operate.rebuild_inputs import begins_batch, rebuild_inputs
-from eventbridge.pipeline.runtime.runtime import Runtime
 from msgspec import structs
 
 from eventbridge.errors import ReconciliationError, StoreFileDamaged, StoreFileMissing, UserError
@@ -31,7 +28,10 @@ from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import create_settlement, first_settlement, settlement_key, settlements
 from eventbridge.pipeline.settle.verdicts import verdicts_of
 from eventbridge.policy.reconciliation import differences
+from eventbridge.repair.manifest import is_manifest_readable, manifest_differences, write_manifest_again
+from eventbridge.repair.rebuild_inputs import begins_batch, rebuild_inputs
 from eventbridge.routing.job import Router, Slice
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table
 

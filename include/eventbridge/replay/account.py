@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from eventbridge.model.replay import Replay, Replayed, ReplayPosition
-from eventbridge.pipeline.replay.archive import files_from
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.settlement import settlements
+from eventbridge.replay.archive import files_from
+from eventbridge.runtime.runtime import Runtime
 
 UNDER_WAY = "under way"
 PENDING = "pending"

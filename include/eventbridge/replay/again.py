@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from eventbridge.model.replay import Replay
-from eventbridge.pipeline.replay.plan import begin_replay
-from eventbridge.pipeline.replay.request import ReplayRequest
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.replay.plan import begin_replay
+from eventbridge.replay.request import ReplayRequest
+from eventbridge.runtime.runtime import Runtime
 
 
 def asking(run: str, times: int) -> str:

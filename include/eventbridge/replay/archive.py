@@ -7,8 +7,8 @@ from datetime import datetime
 
 from eventbridge.errors import ReconciliationError
 from eventbridge.model.replay import ArchiveFile, Replay, ReplayPart, ReplayPosition
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.archive_cover import Span, take_once
+from eventbridge.runtime.runtime import Runtime
 
 #: Files that are listed at a time for one runner: a year of them is never listed at once.
 _AT_A_TIME = 1_000

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.schemas import ROW_GROUP_ROWS

@@ -18,9 +18,9 @@ from eventbridge.matching.pattern import Pattern, parse_pattern
 from eventbridge.matching.reference import matches_leaves
 from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.model.replay import Replay, ReplayPart
-from eventbridge.pipeline.replay.archive import Found
-from eventbridge.pipeline.replay.past import DELIVERED, Past, PastOutcome
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.replay.archive import Found
+from eventbridge.replay.past import DELIVERED, Past, PastOutcome
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import flag_column
 from eventbridge.store.event_sql import COLUMNS, rows_where
 from eventbridge.store.parquet import read_table

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from eventbridge.delivery.segments import segments
 from eventbridge.errors import ReconciliationError
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.settlement import settlements
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 
 DELIVERED = "delivered"

@@ -23,19 +23,19 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.lane import REPLAY_LANE_POOL
 from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
-from eventbridge.pipeline.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.pipeline.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
-from eventbridge.pipeline.replay.archive import files_from
-from eventbridge.pipeline.replay.batch_file import write_events
-from eventbridge.pipeline.replay.choose import Chooser
-from eventbridge.pipeline.replay.pruned import record_replay, refuse_pruned_request
-from eventbridge.pipeline.replay.request import ReplayRequest, refuse_unknown_then, restricted
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import check_seen
 from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.policy.chunking import PoolSlots
+from eventbridge.replay.archive import files_from
+from eventbridge.replay.batch_file import write_events
+from eventbridge.replay.choose import Chooser
+from eventbridge.replay.pruned import record_replay, refuse_pruned_request
+from eventbridge.replay.request import ReplayRequest, refuse_unknown_then, restricted
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.ledger_identity import refuse_lost_ledger
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 #: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, if every event

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from eventbridge.errors import UserError
 from eventbridge.model.replay import Replay
-from eventbridge.pipeline.replay.request import ReplayRequest
-from eventbridge.pipeline.runtime.pruned import refuse_pruned
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.replay.request import ReplayRequest
+from eventbridge.runtime.pruned import refuse_pruned
+from eventbridge.runtime.runtime import Runtime
 
 
 def refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:

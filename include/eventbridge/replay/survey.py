@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from eventbridge.model.replay import Replay, ReplayPart, ReplayPosition
-from eventbridge.pipeline.replay.archive import files_from
-from eventbridge.pipeline.replay.choose import Chooser
-from eventbridge.pipeline.replay.plan import made_of, rules_of_part
-from eventbridge.pipeline.replay.request import ReplayRequest
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.replay.archive import files_from
+from eventbridge.replay.choose import Chooser
+from eventbridge.replay.plan import made_of, rules_of_part
+from eventbridge.replay.request import ReplayRequest
 from eventbridge.routing.events import SliceEvents, match_rows
 from eventbridge.routing.program import route_program
+from eventbridge.runtime.runtime import Runtime
 
 _SAMPLES = 3
 #: Archive files that are read at most while a caller waits for a page or a response.

@@ -17,8 +17,8 @@ from typing import Final
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, LiveClaim
-from eventbridge.pipeline.runtime.processes import is_gone, this_process
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.processes import is_gone, this_process
+from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

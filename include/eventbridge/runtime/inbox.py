@@ -24,7 +24,7 @@ from eventbridge.errors import BusError, EventBridgeError, OffsetGapError
 from eventbridge.ledger import Ledger
 from eventbridge.model.inbox_file import InboxFile
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.runtime.held_messages import HeldMessages
+from eventbridge.runtime.held_messages import HeldMessages
 from eventbridge.sources.messages import MESSAGES, RECEIVED, STORED
 from eventbridge.sources.protocol import QueueSource
 from eventbridge.store import layout

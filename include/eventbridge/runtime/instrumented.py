@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.telemetry.protocol import NO_TELEMETRY, StageEnded
 
 log = logging.getLogger(__name__)

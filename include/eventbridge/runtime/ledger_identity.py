@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from eventbridge.errors import LedgerLostError, NotFoundError, StoreError, StoreFileMissing
 from eventbridge.event.ids import new_batch_id
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 
 #: A ledger that planned a batch this recently was not restored just now, so manifests need not be listed.

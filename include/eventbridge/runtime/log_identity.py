@@ -14,8 +14,8 @@ from eventbridge.errors import OffsetGapError
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.last_message import last_message_of
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import Bus
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import InboxLog, LogSource
 
 

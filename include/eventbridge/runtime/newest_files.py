@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from eventbridge.model.batch import BatchKind, FileKind, FilePlace
 from eventbridge.model.cursor import Place
 from eventbridge.model.retention import Kept
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 _AT_ONCE = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -18,10 +18,10 @@ from eventbridge.errors import BusError, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.operational_event import OperationalEvent, of_dead_letters
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import TrimmableLog
 
 log = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.owner import Owner
+from eventbridge.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from eventbridge.errors import InfrastructureError
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 
 class PrepareBudget:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from eventbridge.errors import UserError
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 
 def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, *, outcomes: bool = False) -> None:

@@ -15,12 +15,12 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError, RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
-from eventbridge.pipeline.runtime.bucket_rules import load_rule_files
 from eventbridge.private_files import close_to_others, make_private_folder
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.chunk_sizes import ChunkSizes
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.runtime.bucket_rules import load_rule_files
 from eventbridge.sources.open import open_log, open_publisher, open_queue
 from eventbridge.sources.protocol import LogSource, Publisher
 from eventbridge.store.open import open_store
@@ -181,7 +181,7 @@ class Runtime:
         """Open the bus to read from; the caller closes it. A bus of queues is read through its inbox."""
         if not bus.source.is_queue:
             return open_log(bus, self.settings, self.connections, self.clock)
-        from eventbridge.pipeline.runtime.inbox import Inbox  # few buses are queues
+        from eventbridge.runtime.inbox import Inbox  # few buses are queues
 
         sources = {
             topic: open_queue(bus, topic, self.settings, self.connections, self.clock) for topic in bus.source.topics

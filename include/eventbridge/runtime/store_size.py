@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import BatchSize, StoreQuota
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.watermarks import Room, quota_room
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventbridge.errors import UserError
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from eventbridge.pipeline.operate.streaming_bus import StreamingBus
-from eventbridge.pipeline.operate.streaming_close import BatchClose
-from eventbridge.pipeline.operate.streaming_fit import refuse_unfit
-from eventbridge.pipeline.operate.streaming_lease import LeaseKeeper
-from eventbridge.pipeline.operate.streaming_polls import BusPolls
-from eventbridge.pipeline.operate.streaming_routing import StreamingRouting
-from eventbridge.pipeline.operate.streaming_targets import TargetQueues
-from eventbridge.pipeline.operate.streaming_turns import PoolTurns
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.segments import write_open_segment
 from eventbridge.errors import EventBridgeError, InfrastructureError
@@ -27,7 +17,16 @@ from eventbridge.pipeline.ingest.buffer import Landing
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.streaming_pace import batch_is_over, segment_is_due
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
+from eventbridge.streaming.bus import StreamingBus
+from eventbridge.streaming.close import BatchClose
+from eventbridge.streaming.fit import refuse_unfit
+from eventbridge.streaming.lease import LeaseKeeper
+from eventbridge.streaming.polls import BusPolls
+from eventbridge.streaming.routing import StreamingRouting
+from eventbridge.streaming.target_queues import TargetQueues
+from eventbridge.streaming.turns import PoolTurns
 
 log = logging.getLogger(__name__)
 

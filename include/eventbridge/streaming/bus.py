@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.model.partition import Partition
 from eventbridge.rules import Bus
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import FollowableLog, LogSource
 
 

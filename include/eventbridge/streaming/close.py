@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from eventbridge.pipeline.operate.streaming_targets import TargetQueues
+from eventbridge.streaming.target_queues import TargetQueues
 
 
 @dataclass

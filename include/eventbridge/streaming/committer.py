@@ -20,9 +20,6 @@ from contextlib import closing, suppress
 from queue import SimpleQueue
 from typing import IO, Any, Final
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
-
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError, UserError
@@ -36,6 +33,8 @@ from eventbridge.pipeline.route.stage import route
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 from eventbridge.telemetry.selection import telemetry_from_environment
 
 log = logging.getLogger(__name__)

@@ -17,19 +17,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from eventbridge.pipeline.operate.committer import STOPPED, Committer, reconcile
-from eventbridge.pipeline.operate.streaming_batch import StreamingBatch
-from eventbridge.pipeline.operate.streaming_bus import StreamingBus
-from eventbridge.pipeline.operate.streaming_close import BatchClose
-from eventbridge.pipeline.operate.streaming_fit import left_to_close, refuse_unfit
-from eventbridge.pipeline.operate.streaming_handover import make_ready, wait_until_closed
-from eventbridge.pipeline.operate.streaming_lease import UNBOUNDED, Bounds, Handoff, LeaseKeeper
-from eventbridge.pipeline.operate.streaming_targets import http_loop
-from eventbridge.pipeline.operate.streaming_turns import Key
-from eventbridge.pipeline.operate.streaming_waiting import in_stages, waiting_events
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
-
 from eventbridge.delivery.garbage_collection import no_garbage_collection
 from eventbridge.errors import EventBridgeError, InfrastructureError, NotFoundError
 from eventbridge.model.batch import Batch
@@ -41,6 +28,18 @@ from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
+from eventbridge.streaming.batch import StreamingBatch
+from eventbridge.streaming.bus import StreamingBus
+from eventbridge.streaming.close import BatchClose
+from eventbridge.streaming.committer import STOPPED, Committer, reconcile
+from eventbridge.streaming.fit import left_to_close, refuse_unfit
+from eventbridge.streaming.handover import make_ready, wait_until_closed
+from eventbridge.streaming.lease import UNBOUNDED, Bounds, Handoff, LeaseKeeper
+from eventbridge.streaming.target_queues import http_loop
+from eventbridge.streaming.turns import Key
+from eventbridge.streaming.waiting import in_stages, waiting_events
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,6 @@ from contextlib import closing, suppress
 from itertools import islice
 from typing import Final
 
-from eventbridge.pipeline.operate.streaming_bus import StreamingBus
-from eventbridge.pipeline.operate.streaming_lease import Handoff, is_gone
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
-
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.partition import Partition
@@ -20,6 +15,10 @@ from eventbridge.pipeline.route.stage import job_of
 from eventbridge.routing.in_memory import route_in_memory
 from eventbridge.routing.program import route_program
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
+from eventbridge.streaming.bus import StreamingBus
+from eventbridge.streaming.lease import Handoff, is_gone
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from eventbridge.pipeline.runtime import processes
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
-
 from eventbridge.errors import EventBridgeError, StreamingLeaseTakenError
 from eventbridge.policy.chunking import PoolSlots
+from eventbridge.runtime import processes
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 

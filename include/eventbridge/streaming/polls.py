@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from eventbridge.pipeline.operate.streaming_targets import TargetQueues
-
 from eventbridge.policy.streaming_pace import UNANNOUNCED_SECONDS, look_seconds
 from eventbridge.sources.protocol import AnnouncingLog, LogSource
+from eventbridge.streaming.target_queues import TargetQueues
 
 #: A bus that failed to announce messages this many times in a row, because another host wrote them, is polled by the
 #: clock.

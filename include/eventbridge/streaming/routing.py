@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
-from eventbridge.pipeline.operate.streaming_fit import left_to_close
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.delivery.chunk_rows import ReadPiece
 from eventbridge.delivery.outstanding import ITEM_COLUMNS
@@ -21,7 +19,9 @@ from eventbridge.pipeline.route.stage import job_of
 from eventbridge.routing.in_memory import DeliveryRow, FreshDeliveries, route_in_memory
 from eventbridge.routing.program import route_program
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.schemas import DELIVERY
+from eventbridge.streaming.fit import left_to_close
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,6 @@ from datetime import timedelta
 from functools import partial
 
 import pyarrow as pa
-from eventbridge.pipeline.notify.publish import publish_operational_events
-from eventbridge.pipeline.operate.streaming_turns import Key, PoolTurns
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.stop import Stop
 
 from eventbridge.delivery.admission import must_halt
 from eventbridge.delivery.chunk_rows import ReadPiece
@@ -28,6 +24,10 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.policy.breaker import pause_of
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
+from eventbridge.streaming.turns import Key, PoolTurns
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.multi import HasFileno
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 
 def anything_waits(runtime: Runtime, runner: str) -> bool:

@@ -31,7 +31,7 @@ class RecordingTelemetry:
         return True
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
-        """Record it, separately from stages."""
+        """Record it, separately from pipeline."""
         self.settled.append(settled)
 
     def close(self) -> None:

@@ -9,10 +9,10 @@ from functools import lru_cache
 from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.replay import Replay
 from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept
-from eventbridge.pipeline.upkeep.retentions import Retentions
-from eventbridge.pipeline.upkeep.run import Run
 from eventbridge.policy.retention import Retention, keeping, needs_of_requests
 from eventbridge.store import layout
+from eventbridge.upkeep.retentions import Retentions
+from eventbridge.upkeep.run import Run
 
 #: With which part of a batch files of each kind are removed.
 _GOES_WITH: dict[FileKind, Kept] = {

@@ -11,11 +11,11 @@ from eventbridge.errors import BusError, UserError
 from eventbridge.model.assignment import LeftAt
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.upkeep.run import Run
 from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog
+from eventbridge.upkeep.run import Run
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eventbridge.pipeline.upkeep.retentions import Retentions
-from eventbridge.pipeline.upkeep.run import Run
 from eventbridge.store import layout
+from eventbridge.upkeep.retentions import Retentions
+from eventbridge.upkeep.run import Run
 
 
 def prune_history(run: Run, retentions: Retentions) -> None:

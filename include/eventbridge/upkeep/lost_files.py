@@ -14,10 +14,10 @@ from datetime import UTC, datetime, timedelta
 
 from eventbridge.errors import NotFoundError
 from eventbridge.model.retention import STEPS, SweepName
-from eventbridge.pipeline.upkeep.retentions import Retentions
-from eventbridge.pipeline.upkeep.run import Run
 from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.store import layout
+from eventbridge.upkeep.retentions import Retentions
+from eventbridge.upkeep.run import Run
 
 _DAY = timedelta(days=1)
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from eventbridge.pipeline.guards.ledger_identity import claim_runner, refuse_lost_ledger
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.store_size import count_store, is_count_due
-from eventbridge.pipeline.upkeep.batches import prune_batches
-from eventbridge.pipeline.upkeep.buses import trim_buses
-from eventbridge.pipeline.upkeep.event_index import index_events
-from eventbridge.pipeline.upkeep.history import prune_history
-from eventbridge.pipeline.upkeep.lost_files import sweep_expired, sweep_lost
-from eventbridge.pipeline.upkeep.retentions import Retentions
-from eventbridge.pipeline.upkeep.run import Maintained, Run
-from eventbridge.pipeline.upkeep.stats import fold_stats
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.ledger_identity import claim_runner, refuse_lost_ledger
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.store_size import count_store, is_count_due
+from eventbridge.upkeep.batches import prune_batches
+from eventbridge.upkeep.buses import trim_buses
+from eventbridge.upkeep.event_index import index_events
+from eventbridge.upkeep.history import prune_history
+from eventbridge.upkeep.lost_files import sweep_expired, sweep_lost
+from eventbridge.upkeep.retentions import Retentions
+from eventbridge.upkeep.run import Maintained, Run
+from eventbridge.upkeep.stats import fold_stats
 
 
 @instrumented("maintain", of="")

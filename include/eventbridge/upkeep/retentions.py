@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from eventbridge.errors import StoreError
 from eventbridge.model.retention import BatchGroup, Kept
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.retention import LEAST_AGE, Retention
 from eventbridge.rules import Bus, RuleSet
+from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from eventbridge.model.stat import Grain, Scope
-from eventbridge.pipeline.upkeep.run import Run
+from eventbridge.upkeep.run import Run
 
 #: How long stats are kept before they are folded, by scope: a bus has few, rules' targets may be thousands.
 KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {

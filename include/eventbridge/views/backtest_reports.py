@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import NotFoundError, StoreFileDamaged
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.formats import require_known_format
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.pipeline.operate.audit import Audit, audit, find_batch
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.cursor import Place, read_cursor, write_cursor
 from eventbridge.pipeline.commit.stats import stage_times
+from eventbridge.repair.audit import Audit, audit, find_batch
+from eventbridge.runtime.runtime import Runtime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from eventbridge.pipeline.operate.audit import find_batch
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.delivery.segments import is_of_streaming_task, segments
 from eventbridge.errors import StoreError
@@ -20,6 +18,8 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.cursor import read_number_cursors, write_name_cursor
 from eventbridge.model.spent import Spent
+from eventbridge.repair.audit import find_batch
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 

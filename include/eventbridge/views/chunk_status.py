@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.pipeline.dead_letters.selection import QUOTING_REASONS
-from eventbridge.pipeline.runtime.runtime import Runtime
-
+from eventbridge.dead_letters.selection import QUOTING_REASONS
 from eventbridge.delivery.segments import segments
 from eventbridge.model.batch import Batch, BatchKind
 from eventbridge.model.chunk import Chunk, ChunkState
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 
 #: How many batches are searched for failures.

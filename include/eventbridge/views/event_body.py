@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.why.explain import landed_bodies, why
-
 from eventbridge.errors import StoreError
 from eventbridge.event.plain import text
 from eventbridge.model import rowset
 from eventbridge.model.why import EventResult, Why
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
+from eventbridge.views.trace.explain import landed_bodies, why
 
 
 def body_of_event(runtime: Runtime, event_id: str) -> str | None:

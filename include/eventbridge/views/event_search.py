@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from eventbridge.pipeline.operate.find import find_bus
-from eventbridge.pipeline.runtime.newest_files import files_from, place_of, rows_after
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import visibility_of
 
 from eventbridge.errors import StoreError, UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
+from eventbridge.rules.find import find_bus
+from eventbridge.runtime.newest_files import files_from, place_of, rows_after
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
 from eventbridge.store.parquet import read_rows, read_table
 
 #: A page reads at most so many archive files, and no further one once they hold so many events.

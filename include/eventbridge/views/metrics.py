@@ -10,10 +10,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 
-from eventbridge.pipeline.operate.owner_metrics import owner_metrics
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.store_size import store_quota
-
 from eventbridge.errors import BusError, StoreError, UserError
 from eventbridge.model.metric import Family, MetricKind, Sample
 from eventbridge.model.moment import Moment
@@ -29,7 +25,10 @@ from eventbridge.model.stat import (
 )
 from eventbridge.policy.breaker import shown_state
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.store_size import store_quota
 from eventbridge.version import __version__
+from eventbridge.views.owner_metrics import owner_metrics
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventbridge.pipeline.runtime.owner_quota import owner_statuses
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.model.metric import Family, Sample
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.owner_quota import owner_statuses
+from eventbridge.runtime.runtime import Runtime
 
 _TEXTS = {
     "pending": "Deliveries of an owner's rules that wait, where there is a quota.",

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from eventbridge.pipeline.operate.partition_status import PartitionStatus
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.model.move import Move
 from eventbridge.model.partition import Partition
 from eventbridge.policy.flow import WINDOW, Flow, flow
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.partition_status import PartitionStatus
 
 #: Batches that are read: those that a runner commits in the period, if each takes five seconds.
 _MOST_BATCHES = 60

@@ -5,12 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from eventbridge.pipeline.guards.log_identity import offset_gaps, start_offset
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Partition
 from eventbridge.rules import Bus, RuleSet
+from eventbridge.runtime.log_identity import offset_gaps, start_offset
+from eventbridge.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.pipeline.quality.hour import HOUR, hour_of
-from eventbridge.pipeline.quality.record import read_record
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_time_cursor, write_name_cursor
 from eventbridge.model.quality import QualityCheck, QualityRecord
+from eventbridge.quality.hour import HOUR, hour_of
+from eventbridge.quality.record import read_record
+from eventbridge.runtime.runtime import Runtime
 
 #: How far back the hours go whose volumes an hour is compared with: see QUALITY_HISTORY_DAYS.
 _COMPARED = timedelta(days=90)
@@ -21,7 +20,7 @@ def check_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
 
     Raises UserError for a text that is not a time or does not begin an hour, and for an hour that is not over.
     """
-    from eventbridge.pipeline.quality.check import check_quality  # imports DuckDB, which listing does without
+    from eventbridge.quality.check import check_quality  # imports DuckDB, which listing does without
 
     return check_quality(runtime, None if text is None else _time(text))
 

@@ -8,12 +8,12 @@ from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from eventbridge.pipeline.runtime.newest_files import newest_files
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import StoreError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import rowset
+from eventbridge.runtime.newest_files import newest_files
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
 #: Segments of the newest pushes that are read, and responses that are returned, at most.

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from eventbridge.pipeline.replay.account import ReplayAccount, account_of
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import visibility_of
-
 from eventbridge.errors import NotFoundError
 from eventbridge.model.replay import Replay
+from eventbridge.replay.account import ReplayAccount, account_of
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
 
 
 @dataclass(frozen=True)

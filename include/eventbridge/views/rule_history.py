@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import NotFoundError, StoreError, UserError
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.model.rules_in_force import RuleChange
 from eventbridge.rules import RuleSet
 from eventbridge.rules.suggestions import suggest
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules
 
 #: Versions that are returned with their diff.

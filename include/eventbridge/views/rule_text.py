@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import RuleFileError
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.files import files_below
 from eventbridge.rules.load import load_rule_file
+from eventbridge.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import visibility_of
-
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.event_schema import EventSchema, KnownField
 from eventbridge.policy.field_use import users_of_fields
 from eventbridge.rules.suggestions import suggest
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
 
 _AT_ONCE = 500
 #: Rules of a bus whose used fields are read.

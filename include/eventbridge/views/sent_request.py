@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import StoreError
 from eventbridge.event.plain import text
 from eventbridge.model import rowset
 from eventbridge.model.why import DeliveryResult
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from eventbridge.pipeline.operate.find import find_rule
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.time_range import time_range
-
 from eventbridge.delivery.segments import segments
 from eventbridge.errors import UserError
 from eventbridge.model.batch import Batch
 from eventbridge.rules import Target
+from eventbridge.rules.find import find_rule
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.time_range import time_range
 from eventbridge.store.parquet import read_table
 
 NOT_SENT = "not sent"

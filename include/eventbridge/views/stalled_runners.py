@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import BusError, RuleMovedError
 from eventbridge.pipeline.ingest.rule_transfer import arrivals, transfer_of
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
 
 _REMEDY = "If that takes more than some minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
 

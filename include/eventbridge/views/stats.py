@@ -6,12 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from eventbridge.pipeline.operate.find import find_rule
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import visibility_of
-
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.stat import EVENT_OUTCOMES, StatAt
+from eventbridge.rules.find import find_rule
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
 
 _MINUTES = 26 * 60
 #: More rules than anybody has.

@@ -8,14 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from eventbridge.pipeline.operate.partition_flow import PartitionFlow, partition_flows
-from eventbridge.pipeline.operate.partition_status import PartitionStatus, events_before_first_run, partition_statuses
-from eventbridge.pipeline.operate.stalled_runners import StalledRunner, stalled_runners
-from eventbridge.pipeline.operate.target_status import TargetStanding, target_standings
-from eventbridge.pipeline.runtime.owner_quota import OwnerStatus, owner_statuses
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.store_size import store_quota
-
 from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.event.plain import plain
 from eventbridge.model.applied_slots import AppliedSlots
@@ -29,6 +21,13 @@ from eventbridge.model.store_size import StoreQuota
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import delivery_on_hold_at
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.owner_quota import OwnerStatus, owner_statuses
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.store_size import store_quota
+from eventbridge.views.partition_flow import PartitionFlow, partition_flows
+from eventbridge.views.partition_status import PartitionStatus, events_before_first_run, partition_statuses
+from eventbridge.views.stalled_runners import StalledRunner, stalled_runners
+from eventbridge.views.target_status import TargetStanding, target_standings
 
 
 class _OfRule(Protocol):

@@ -6,13 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from eventbridge.pipeline.operate.find import find_rule
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import visibility_of
-
 from eventbridge.model.hold_reasons import POOL_CLOSED
 from eventbridge.model.target_state import ShownState, TargetStatus
 from eventbridge.policy.breaker import pause_of, shown_state
+from eventbridge.rules.find import find_rule
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
 
 #: Why a target is paused that is ok otherwise.
 _PAUSED = "it asked for a pause (429)"

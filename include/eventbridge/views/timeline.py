@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from eventbridge.pipeline.operate.find import find_rule
-from eventbridge.pipeline.operate.metrics import reconciliation_difference
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.model.stat import AGAIN, BUCKETS, EVENT_OUTCOMES, Stat, StatsStep
 from eventbridge.policy.latency import quantile_seconds
 from eventbridge.rules import Rule
+from eventbridge.rules.find import find_rule
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.metrics import reconciliation_difference
 
 Span = Literal["hour", "day"]
 

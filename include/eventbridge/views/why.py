@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.time_range import time_range
-from eventbridge.pipeline.why.explain import why
-
 from eventbridge.model.why import Why
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.time_range import time_range
+from eventbridge.views.trace.explain import why
 
 
 def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | None, until: str | None) -> Why:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.rocketmq.test_messages import NO_MESSAGE, PROPERTIES, stored
+from unit.clients.rocketmq.test_messages import NO_MESSAGE, PROPERTIES, stored
 
 from eventbridge.clients.rocketmq.remoting.errors import Malformed
 from eventbridge.clients.rocketmq.remoting.reading import PullResult

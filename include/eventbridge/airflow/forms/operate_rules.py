@@ -6,7 +6,7 @@ from airflow.sdk import Param
 
 from eventbridge.airflow.forms.choices import NO_CHOICES, Choices, proposing
 
-#: As `Action` of `eventbridge.pipeline.operate.overrides`, which parsing a DAG file must not import; a test compares
+#: As `Action` of `eventbridge.control.overrides`, which parsing a DAG file must not import; a test compares
 #: them.
 ACTIONS = (
     "pause rule",

@@ -6,7 +6,7 @@ from airflow.sdk import Param
 
 from eventbridge.airflow.forms.choices import NO_CHOICES, Choices, proposing
 
-#: As `REASONS` of `eventbridge.pipeline.dead_letters.selection`, which parsing a DAG file must not import; a test
+#: As `REASONS` of `eventbridge.dead_letters.selection`, which parsing a DAG file must not import; a test
 #: compares them.
 REASONS = (
     "maximum_retry_attempts",

@@ -10,7 +10,7 @@ from eventbridge.api.documents import run_for_caller
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import visible_actions
-from eventbridge.pipeline.operate.actions import action_page
+from eventbridge.control.actions import action_page
 
 router = APIRouter(prefix="/page/actions", include_in_schema=False, default_response_class=Response)
 

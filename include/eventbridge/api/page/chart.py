@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eventbridge.pipeline.operate.timeline import Timeline
+from eventbridge.views.timeline import Timeline
 
 #: Units of the drawing; as wide as a phone, so that its texts are readable there too.
 WIDTH, HEIGHT = 360, 100

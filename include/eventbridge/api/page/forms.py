@@ -20,9 +20,9 @@ from eventbridge.api.page.render import FormRefused
 from eventbridge.api.page.session import Viewer, check_origin, root, viewer
 from eventbridge.api.payloads import check_conditions, require_payloads
 from eventbridge.api.refusal import CallRefused, refusal_of
-from eventbridge.pipeline.operate.actions import note_action
-from eventbridge.pipeline.operate.event_body import body_of_event
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.control.actions import note_action
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.event_body import body_of_event
 
 #: A pasted event may be as large as a published one.
 MOST_FORM_BYTES = 2 * 1_048_576

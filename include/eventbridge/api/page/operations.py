@@ -21,20 +21,20 @@ from eventbridge.api.page.forms import (
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import require_payloads
+from eventbridge.control.curl import curl_call
+from eventbridge.control.enable import enable_target
+from eventbridge.control.overrides import operate
+from eventbridge.control.release import release_rule
+from eventbridge.control.try_pattern import try_pattern
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
-from eventbridge.pipeline.operate.curl import curl_call
-from eventbridge.pipeline.operate.enable import enable_target
-from eventbridge.pipeline.operate.event_body import newest_body
-from eventbridge.pipeline.operate.event_search import EventQuery, event_page
-from eventbridge.pipeline.operate.find import find_rule, find_target
-from eventbridge.pipeline.operate.overrides import operate
-from eventbridge.pipeline.operate.release import release_rule
-from eventbridge.pipeline.operate.rule_text import rule_text
-from eventbridge.pipeline.operate.sent_request import sent_request
-from eventbridge.pipeline.operate.try_pattern import try_pattern
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.why.explain import why
+from eventbridge.rules.find import find_rule, find_target
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.event_body import newest_body
+from eventbridge.views.event_search import EventQuery, event_page
+from eventbridge.views.rule_text import rule_text
+from eventbridge.views.sent_request import sent_request
+from eventbridge.views.trace.explain import why
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

@@ -14,7 +14,7 @@ from eventbridge.api.page.forms import read_form, redirect_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
 from eventbridge.event.json_document import write_document
-from eventbridge.pipeline.operate.timeline import Span
+from eventbridge.views.timeline import Span
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

@@ -17,12 +17,12 @@ from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.paging import page_of
 from eventbridge.api.payloads import can_see_payloads, visible_selection
 from eventbridge.api.refusal import CallRefused
+from eventbridge.dead_letters.redrive_account import find_redrive, redrive_document, seen_redrives, survey_document
+from eventbridge.dead_letters.redrive_marks import Marks
+from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
+from eventbridge.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.errors import UserError
-from eventbridge.pipeline.dead_letters.selection import Selection, WrittenSelection
-from eventbridge.pipeline.redrive.account import find_redrive, redrive_document, seen_redrives, survey_document
-from eventbridge.pipeline.redrive.marks import Marks
-from eventbridge.pipeline.redrive.plan import begin_redrive, survey
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

@@ -10,9 +10,9 @@ from eventbridge.api.documents import run_for_caller
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import HIDDEN, can_see_payloads
-from eventbridge.pipeline.operate.schemas import MOST_RULES, field_users, schema_page, schemas_named
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import visibility_of
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
+from eventbridge.views.schemas import MOST_RULES, field_users, schema_page, schemas_named
 
 router = APIRouter(prefix="/page/schemas", include_in_schema=False, default_response_class=Response)
 

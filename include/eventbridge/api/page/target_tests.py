@@ -11,10 +11,10 @@ from eventbridge.api.page.forms import OperatorForm, archived_event
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import visible_response_head
+from eventbridge.control.try_target import check_target, send_event
 from eventbridge.errors import TransformFailed, UserError
-from eventbridge.pipeline.operate.find import find_target
-from eventbridge.pipeline.operate.try_target import check_target, send_event
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.rules.find import find_target
+from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(prefix="/page/targets", include_in_schema=False, default_response_class=Response)
 

@@ -22,24 +22,24 @@ from eventbridge.api.payloads import (
     visible_rule_on_hold,
     visible_trace,
 )
+from eventbridge.dead_letters.reader import DeadLetter, dead_letter_page, read_dead_letter
+from eventbridge.dead_letters.redrive_marks import Marks
+from eventbridge.dead_letters.selection import REASONS, Selection
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
 from eventbridge.model.why import EventResult
-from eventbridge.pipeline.dead_letters.reader import DeadLetter, dead_letter_page, read_dead_letter
-from eventbridge.pipeline.dead_letters.selection import REASONS, Selection
-from eventbridge.pipeline.operate.event_body import archived_body
-from eventbridge.pipeline.operate.find import find_target
-from eventbridge.pipeline.operate.recent_responses import recent_responses
-from eventbridge.pipeline.operate.rule_history import rule_versions
-from eventbridge.pipeline.operate.rule_text import rule_text
-from eventbridge.pipeline.operate.stats import rule_days
-from eventbridge.pipeline.operate.status import Status, rules_on_hold, status
-from eventbridge.pipeline.operate.target_status import target_lines, target_page
-from eventbridge.pipeline.operate.timeline import Span, reconciliation_today, rule_hours, rule_timeline, timeline
-from eventbridge.pipeline.redrive.marks import Marks
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.why.explain import why
+from eventbridge.rules.find import find_target
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.event_body import archived_body
+from eventbridge.views.recent_responses import recent_responses
+from eventbridge.views.rule_history import rule_versions
+from eventbridge.views.rule_text import rule_text
+from eventbridge.views.stats import rule_days
+from eventbridge.views.status import Status, rules_on_hold, status
+from eventbridge.views.target_status import target_lines, target_page
+from eventbridge.views.timeline import Span, reconciliation_today, rule_hours, rule_timeline, timeline
+from eventbridge.views.trace.explain import why
 
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10

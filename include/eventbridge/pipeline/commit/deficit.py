@@ -11,11 +11,11 @@ from eventbridge.errors import ReconciliationError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.deliveries import batch_deliveries
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import publish_settlement, settlements
 from eventbridge.pipeline.settle.verdicts import MATCHED_COLUMNS, Judge
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import codes_of, flag_column, numbers_of
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from eventbridge.event.ids import Fingerprint
 from eventbridge.model import row_vectors
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.reconciliation import Fingerprints
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import codes_of, ids_of
 
 ID_COLUMNS = ["delivery_id", "rule", "target"]

@@ -20,12 +20,12 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
 from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, UnroutableEvent
 from eventbridge.pipeline.commit.fingerprints import ID_COLUMNS, add, by_target, of_pending
-from eventbridge.pipeline.redrive_inputs import taken_ids
 from eventbridge.pipeline.route.budgeted_rules import candidate_events
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.deliveries import batch_deliveries
 from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.policy.reconciliation import Fingerprints, Reconciliation
+from eventbridge.runtime.dead_letter_files import taken_ids
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import codes_of, flag_column, ids_of, valid_of
 from eventbridge.store.parquet import read_table
 

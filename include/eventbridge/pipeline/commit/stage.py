@@ -21,15 +21,15 @@ from eventbridge.pipeline.commit.deficit import close_deficit
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stats import stats_of
 from eventbridge.pipeline.commit.traces import report_traces
-from eventbridge.pipeline.guards.log_identity import refuse_other_log
-from eventbridge.pipeline.notify.publish import publish_operational_events
-from eventbridge.pipeline.runtime.damaged_files import naming_the_repair
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.store_size import count_batch
 from eventbridge.pipeline.settle.settlement import first_settlement
 from eventbridge.policy.expectation import failed_expectations
 from eventbridge.policy.reconciliation import Fingerprints, Reconciliation, differences, settles_all
+from eventbridge.runtime.damaged_files import naming_the_repair
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.log_identity import refuse_other_log
+from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.store_size import count_batch
 from eventbridge.store import layout
 from eventbridge.store.formats import FORMAT, require_known_format
 from eventbridge.telemetry.protocol import NO_TELEMETRY

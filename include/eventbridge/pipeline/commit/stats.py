@@ -18,9 +18,9 @@ from eventbridge.model.routed import Routed
 from eventbridge.model.row_vectors import Rows
 from eventbridge.model.spent import Spent
 from eventbridge.model.stat import AGAIN, BOUNDS_MS, BUCKETS, EVENT_OUTCOMES, Scope, Stat, StatKey
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_TIME, codes_of, times_of
 
 _COLUMNS = ("rule", "target", "verdict", "published_at", "settled_at")

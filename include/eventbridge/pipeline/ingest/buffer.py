@@ -13,7 +13,6 @@ from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.guards.log_identity import refuse_other_log
 from eventbridge.pipeline.ingest.checked import Check, check_one_by_one
 from eventbridge.pipeline.ingest.checking import CheckedFile, Checking, Limits, valid_identities, write_file
 from eventbridge.pipeline.ingest.deleted_range import passes_over
@@ -21,12 +20,13 @@ from eventbridge.pipeline.ingest.fresh import FreshRange, FreshReading
 from eventbridge.pipeline.ingest.learning import MOST_TYPES, learned_schemas
 from eventbridge.pipeline.ingest.sharing import LandedFile, Lander, LandingResult, LandJob, Part, log_of, parts_of
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.prepare_budget import PrepareBudget
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.schema_sample import merged
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.log_identity import refuse_other_log
+from eventbridge.runtime.prepare_budget import PrepareBudget
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.guards.log_identity import standing_offset
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import Bus, RuleSet
+from eventbridge.runtime.log_identity import standing_offset
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 
 

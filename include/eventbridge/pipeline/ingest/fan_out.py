@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.landed import LandedRange
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.batch_size import FanOut, Part, events_handed_out, part_of_chunks
 from eventbridge.policy.chunking import PoolSlots, chunks_for
 from eventbridge.rules import RuleSet
 from eventbridge.rules.model import PRIORITY_POOLS
+from eventbridge.runtime.runtime import Runtime
 
 #: How many batches are examined, until they have enough events: a few may have matched everything, or nothing.
 _MOST_BATCHES = 10

@@ -6,10 +6,10 @@ import logging
 
 from eventbridge.config.quantities import write_size
 from eventbridge.model.ingestion_stop import IngestionStop
-from eventbridge.pipeline.notify.publish import publish_operational_events
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.store_size import room_in_quota
 from eventbridge.policy.watermarks import Room, Watermarks, short_of
+from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.store_size import room_in_quota
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Final
 
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.guards.ledger_identity import registered_at
-from eventbridge.pipeline.guards.log_identity import start_offset
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import Bus
+from eventbridge.runtime.ledger_identity import registered_at
+from eventbridge.runtime.log_identity import start_offset
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 
 #: How far a broker's clock may be ahead of the ledger's without skipping an event; in return, older events may come.

@@ -10,11 +10,11 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.ledger.schemas import LearnedSchema
 from eventbridge.model.batch import Batch
 from eventbridge.model.event_schema import TypeSample
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.field_use import rules_using
 from eventbridge.policy.operational_event import of_schema
 from eventbridge.policy.schema import learn
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,6 @@ from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.guards.ledger_identity import claim_runner, refuse_lost_ledger
-from eventbridge.pipeline.guards.log_identity import refuse_other_log, start_offset
 from eventbridge.pipeline.ingest.catching_up import kept_rules, lower_bounds, moved_targets
 from eventbridge.pipeline.ingest.deleted_range import any_passed_over, waiting_events
 from eventbridge.pipeline.ingest.fan_out import events_to_hand_out
@@ -32,13 +30,15 @@ from eventbridge.pipeline.ingest.rule_transfer import (
     to_catch_up,
     transfer_of,
 )
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.owner_quota import storage_refusal
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.batch_size import events_within, plan_ranges
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.suggestions import suggest
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.ledger_identity import claim_runner, refuse_lost_ledger
+from eventbridge.runtime.log_identity import refuse_other_log, start_offset
+from eventbridge.runtime.owner_quota import storage_refusal
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.store.rule_sets import freeze_rules
 

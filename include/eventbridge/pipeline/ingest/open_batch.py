@@ -12,12 +12,12 @@ from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.guards.log_identity import refuse_other_log
 from eventbridge.pipeline.ingest.deleted_range import any_passed_over
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
 from eventbridge.pipeline.ingest.reload import take_up_rules
-from eventbridge.pipeline.runtime.owner_quota import storage_refusal
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.log_identity import refuse_other_log
+from eventbridge.runtime.owner_quota import storage_refusal
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 
 log = logging.getLogger(__name__)

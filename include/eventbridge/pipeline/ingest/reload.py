@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from eventbridge.errors import RuleFileError, StoreFileDamaged, StoreFileMissing
 from eventbridge.model.rules_in_force import RulesInForce
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.operational_event import of_rule_errors
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 log = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from eventbridge.model.assignment import Deliverers, LeftAt
 from eventbridge.model.batch import Batch
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.guards.log_identity import standing_offset
 from eventbridge.pipeline.ingest.reload import TakenRules
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.rules import Bus, RuleSet
+from eventbridge.runtime.log_identity import standing_offset
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 
 log = logging.getLogger(__name__)

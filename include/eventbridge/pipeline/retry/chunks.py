@@ -15,13 +15,13 @@ from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.pipeline.retry.ordered import is_ordered, ordered_due
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.breaker import GOOD_PROBES, admits
 from eventbridge.policy.chunking import PoolSlots, chunks_for
 from eventbridge.policy.fair_turns import fair_shares, round_robin
 from eventbridge.policy.token_bucket import second_of, tokens_within
 from eventbridge.rules import RuleSet, Target
 from eventbridge.rules.types import ChunkSize
+from eventbridge.runtime.runtime import Runtime
 
 #: Maximum rows of the ledger that are read for one target; each holds up to a chunk of deliveries.
 _MOST_ROWS = 5_000

@@ -14,11 +14,11 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.pipeline.retry.plan import REMOVED_RULE_GRACE, plan_retries
 from eventbridge.pipeline.route.budgeted_rules import full_rules
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 
 #: Maximum events of deferred matches that are taken up together: of a budgeted rule, which takes a millisecond and more

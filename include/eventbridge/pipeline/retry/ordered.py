@@ -8,10 +8,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.ordering import BEHIND_ITS_KEY, is_marked, waits_for_order
 from eventbridge.rules import RuleSet
 from eventbridge.rules.types import SMALL_CHUNK
+from eventbridge.runtime.runtime import Runtime
 
 
 def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:

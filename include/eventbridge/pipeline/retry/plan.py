@@ -22,13 +22,9 @@ from eventbridge.model.hold_reasons import RULE_REMOVED, TARGET_DISABLED
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.model.pending import PendingDeliveries, WaitingTarget
 from eventbridge.pipeline.commit.stage import commit
-from eventbridge.pipeline.guards.ledger_identity import refuse_lost_ledger
-from eventbridge.pipeline.notify.publish import publish_operational_events
 from eventbridge.pipeline.retry.chunks import RetryChunks
 from eventbridge.pipeline.retry.ordered import keeps_waiting, release_ready
 from eventbridge.pipeline.route.budgeted_rules import defer_again
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.policy.chunking import PoolSlots
@@ -36,6 +32,10 @@ from eventbridge.policy.deadline import late_reported_before, missed_before
 from eventbridge.policy.hold_reason import delivery_hold_reason
 from eventbridge.policy.operational_event import of_running_late
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.ledger_identity import refuse_lost_ledger
+from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)

@@ -22,13 +22,13 @@ from eventbridge.model.routed import RoutedShare, RoutedSlice
 from eventbridge.pipeline.route.canary import Canary
 from eventbridge.pipeline.route.one_by_one import result_file
 from eventbridge.pipeline.route.tries import ALL_SHARES, try_alone, try_together
-from eventbridge.pipeline.runtime.owner_quota import full_owners
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.ordering import PLACE_COLUMNS, place_of, spans_of
 from eventbridge.routing.budgeted_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
 from eventbridge.routing.share_turns import CROWDED, TotalBudget, by_lot, deferred
 from eventbridge.rules import Rule, RuleSet
+from eventbridge.runtime.owner_quota import full_owners
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from eventbridge.model.routed import RoutedShare, RoutedSlice
 from eventbridge.pipeline.route.canary import Canary
 from eventbridge.pipeline.route.split import split_file, unroutable_file
 from eventbridge.pipeline.route.tries import is_one_event, try_alone
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
+from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -17,14 +17,14 @@ from eventbridge.pipeline.route.canary import Canary
 from eventbridge.pipeline.route.one_by_one import result_file, route_one_by_one
 from eventbridge.pipeline.route.split import leaves
 from eventbridge.pipeline.route.tries import ALL_SLICES, try_together
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.prepare_budget import PrepareBudget
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, cut_chunks, joined
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rules import RuleSet
 from eventbridge.rules.chunk_sizes import ChunkSizes
 from eventbridge.rules.types import ChunkSize
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.prepare_budget import PrepareBudget
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 #: Row groups per slice once a batch has more than `_SMALL_BATCH_GROUPS`: beside its work, a slice costs 30 ms in Spark

@@ -15,8 +15,8 @@ from contextlib import closing
 from eventbridge.errors import SparkError
 from eventbridge.model import rowset
 from eventbridge.pipeline.route.canary import Canary
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.routing.job import BatchTask, RouteJob, Router, Slice, SliceResult
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows
 

@@ -17,13 +17,13 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.routed import UnroutableEvent
 from eventbridge.model.verdict import Verdict
-from eventbridge.pipeline.notify.publish import DeadLetterNews, publish_operational_events
-from eventbridge.pipeline.runtime.damaged_files import naming_the_repair
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.settle.dead_letter_files import read_dead_letters
 from eventbridge.pipeline.settle.settlement import first_settlement, records, settled_as
 from eventbridge.pipeline.settle.verdicts import settle
+from eventbridge.runtime.damaged_files import naming_the_repair
+from eventbridge.runtime.dead_letter_files import read_dead_letters
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.operational_events import DeadLetterNews, publish_operational_events
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout, schemas
 from eventbridge.store.columns import codes_of, column_of, numbers_of
 from eventbridge.store.parquet import read_rows, read_table, write_table

@@ -13,7 +13,7 @@ from eventbridge.model import row_vectors, rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_CODE, column_of
 from eventbridge.store.parquet import read_table
 

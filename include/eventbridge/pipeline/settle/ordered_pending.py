@@ -21,10 +21,10 @@ from eventbridge.model.outcome import NOT_BEFORE
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.waiting import Flags, WaitingRows
 from eventbridge.policy.ordering import BEHIND_ITS_KEY, BLOCKED, PLACE_COLUMNS, is_marked, on_hold_at, shard_of
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of
 
 #: Reasons for which a delivery would be dead-lettered; where none may be, its rule is put on hold at it.

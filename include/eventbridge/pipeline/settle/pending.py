@@ -14,8 +14,6 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.runtime.instrumented import instrumented
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.ordered_pending import OrderedPending, dead_letters_nothing, release_after_progress
 from eventbridge.pipeline.settle.settlement import first_settlement, settled_as
 from eventbridge.pipeline.settle.span_pending import SpanPending
@@ -24,6 +22,8 @@ from eventbridge.policy.deadline import late_reported_before
 from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
 from eventbridge.policy.ordering import BLOCKED, delivery_on_hold_at, is_marked
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.instrumented import instrumented
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import time_at
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.outcome import StatusName
 from eventbridge.model.verdict import Verdict
-from eventbridge.pipeline.runtime.runtime import Runtime
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout, schemas
 from eventbridge.store.columns import codes_of, flag_column
 from eventbridge.store.parquet import TableWriter, count_rows, read_table, write_table

@@ -9,10 +9,10 @@ import numpy as np
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.waiting import WaitingRows
 from eventbridge.rules import RuleSet
 from eventbridge.rules.types import TARGET_TYPES
+from eventbridge.runtime.runtime import Runtime
 
 
 class SpanPending:

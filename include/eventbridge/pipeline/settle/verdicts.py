@@ -20,12 +20,12 @@ from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARG
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
 from eventbridge.model.routed import RoutedShare
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.guards.claims import begin_settlement
-from eventbridge.pipeline.runtime.runtime import Runtime
 from eventbridge.pipeline.settle.deliveries import ChunkPlaces, batch_deliveries
 from eventbridge.pipeline.settle.ordered_pending import dead_letters_nothing
 from eventbridge.pipeline.settle.settlement import publish_settlement, settlement_key
 from eventbridge.policy.delivery_window import next_opening, windows_of
+from eventbridge.runtime.claims import begin_settlement
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.columns import (
     NO_CODE,

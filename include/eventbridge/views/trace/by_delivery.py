@@ -12,12 +12,12 @@ from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from eventbridge.pipeline.runtime.newest_files import newest_files
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import StoreError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import rowset
+from eventbridge.runtime.newest_files import newest_files
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
 #: Delivery files that one search reads at most: two seconds on a local disk.

@@ -12,18 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.why.shadows import as_shadow, failed_shadow, shadows_of
-from eventbridge.pipeline.why.steps import (
-    attempt_step,
-    dead_letter_attempt_step,
-    dead_letter_step,
-    deferred_match_step,
-    pending_step,
-    redrive_step,
-    replay_step,
-    verdict_step,
-)
 
 from eventbridge.delivery.queue_copies import copy_id
 from eventbridge.delivery.segments import segments
@@ -34,10 +22,22 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.retention import is_kept
 from eventbridge.model.why import DeliveryResult, DeliveryState, EventName, Landing, Step
-from eventbridge.pipeline.settle.dead_letter_files import read_dead_letters
+from eventbridge.runtime.dead_letter_files import read_dead_letters
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.plain_rows import plain_rows
 from eventbridge.store.schemas import SETTLEMENT
+from eventbridge.views.trace.shadows import as_shadow, failed_shadow, shadows_of
+from eventbridge.views.trace.steps import (
+    attempt_step,
+    dead_letter_attempt_step,
+    dead_letter_step,
+    deferred_match_step,
+    pending_step,
+    redrive_step,
+    replay_step,
+    verdict_step,
+)
 
 _ATTEMPT_COLUMNS = [
     "delivery_id", "rule", "target", "attempt", "sent", "started_at", "duration_ms", "outcome", "reason", "code",

@@ -7,20 +7,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-from eventbridge.pipeline.runtime.visibility import Visibility, visibility_of
-from eventbridge.pipeline.why.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
-from eventbridge.pipeline.why.event_trace import EventTrace
-from eventbridge.pipeline.why.rules import rule_results
-from eventbridge.pipeline.why.search import Found, Search, Wanted
-from eventbridge.pipeline.why.unlanded import before_starts, on_buses
-
 from eventbridge.errors import EventBridgeError, NotFoundError, PartlySearched, StoreError, UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import text
 from eventbridge.model.why import BeforeStart, EventName, EventPlace, EventResult, Landing, RuleResult, Step, Why
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.suggestions import suggest
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import Visibility, visibility_of
+from eventbridge.views.trace.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
+from eventbridge.views.trace.event_trace import EventTrace
+from eventbridge.views.trace.rules import rule_results
+from eventbridge.views.trace.search import Found, Search, Wanted
+from eventbridge.views.trace.unlanded import before_starts, on_buses
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime.max.replace(tzinfo=UTC)

@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow.compute as pc
-from eventbridge.pipeline.runtime.runtime import Runtime
 
 from eventbridge.errors import NotFoundError, StoreError, StoreFileMissing
 from eventbridge.model import rowset
@@ -22,6 +21,7 @@ from eventbridge.model.event_index import IndexedFile
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.retention import is_kept
 from eventbridge.model.why import Looked
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import one_text
 from eventbridge.store.event_index import claimed_ids, look_up
 from eventbridge.store.parquet import read_rows, read_table

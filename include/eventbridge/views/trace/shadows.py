@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.model.batch import Batch
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT
 from eventbridge.model.why import Step
+from eventbridge.runtime.runtime import Runtime
 
 
 def shadows_of(runtime: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
-from eventbridge.pipeline.runtime.runtime import Runtime
-
 from eventbridge.errors import EventBridgeError
 from eventbridge.event.claimed_id import claimed_id
 from eventbridge.event.json_document import write_document
 from eventbridge.model.partition import Partition
 from eventbridge.model.why import BeforeStart, EventPlace, RunnerStart
 from eventbridge.rules import Bus
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 
 #: The newest messages of a partition that are read: one search does not read a backlog of days.

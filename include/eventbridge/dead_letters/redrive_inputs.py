@@ -1,0 +1,150 @@
+"""The input files of a redrive batch: requests as a delivery file, or events as a buffer file."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from eventbridge.dead_letters.reader import DeadLetter
+from eventbridge.event.json_document import parse_document
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.policy.ordering import shard_of
+from eventbridge.routing.order_keys import UNORDERED, order_key
+from eventbridge.rules import RuleSet
+from eventbridge.runtime.dead_letter_files import dead_letter_files, read_dead_letters
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.store import layout, schemas
+from eventbridge.store.parquet import write_table
+from eventbridge.store.schemas import ROW_GROUP_ROWS
+
+_KEY = "redrive"
+_SAME = (
+    "delivery_id", "rule", "target", "rule_version", "bus", "topic", "broker", "partition_id", "offset", "source",
+    "event_id",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DeadLetterFile:
+    """A file in the store, the record for the ledger, and the chunks of its rows (none: route cuts them)."""
+
+    file: BatchFile
+    chunks: tuple[Chunk, ...] = ()
+
+
+def write_deliveries(runtime: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
+    """Write dead letters' requests as deliveries whose age begins with the batch; return the file and its chunks."""
+    path = layout.deliveries(batch.planned_at, batch.batch_id, uuid.uuid4().hex, "000000")
+    rules = runtime.rules_of(batch)
+    rows = sorted((_delivery(batch, rules, letter) for letter in letters), key=_order)
+    write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DELIVERY))
+    file = BatchFile(batch.batch_id, "delivery", _KEY, path, len(rows))
+    return DeadLetterFile(file, tuple(_chunks(runtime, batch, path, rows)))
+
+
+def write_events(runtime: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
+    """Write the dead letters' events as a buffer file, whose age begins with the batch; return the file."""
+    path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
+    rows = [_event(batch, letter) for letter in letters]
+    write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
+    return DeadLetterFile(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows)))
+
+
+def newest(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    """Return one dead letter for each delivery id: the last, as the oldest come first."""
+    return list({letter.record["delivery_id"]: letter for letter in letters}.values())
+
+
+def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
+    """Return whether a file is an input of a redrive batch."""
+    return batch.kind == "redrive" and file.key == _KEY
+
+
+def make_again(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
+    """Write the input of a redrive batch again under another name: the same rows from the same dead letters."""
+    taken = {each.file: each.rows for each in runtime.ledger.redriven_by(batch.batch_id)}
+    letters = [
+        DeadLetter(path, row, record)
+        for path in reversed(dead_letter_files(runtime))  # the oldest come first, as when it was planned
+        if path in taken
+        for row, record in zip(
+            rowset.decode(taken[path]), read_dead_letters(runtime.store, path, taken[path]).to_pylist(), strict=True
+        )
+    ]
+    write = write_events if file.kind == "buffer" else write_deliveries
+    return write(runtime, batch, newest(letters))
+
+
+def _delivery(batch: Batch, rules: RuleSet, letter: DeadLetter) -> dict[str, Any]:
+    record = letter.record
+    target = rules.rules[record["rule"]].targets[record["target"]]
+    return {name: record[name] for name in _SAME} | {
+        "order_key": order_key(target, parse_document(record["event"]), record) if target.ordered else None,
+        "not_before": None,
+        "published_at": batch.planned_at,  # again: `deliver_within` counts from here
+        "arrived_at": batch.planned_at,
+        # the dead letter itself: it holds the event, and the attempts made before
+        "event_file": letter.file,
+        "event_row": letter.row,
+        "payload": record["request"],
+        "content_type": record["request_content_type"],
+        "headers": record["request_headers"],
+        "failure": None,
+    }
+
+
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
+    shard = UNORDERED if row["order_key"] is None else shard_of(row["order_key"])
+    return (row["rule"], row["target"], shard, row["topic"], row["broker"], row["partition_id"], row["offset"])
+
+
+def _event(batch: Batch, letter: DeadLetter) -> dict[str, Any]:
+    record = letter.record
+    return {name: record[name] for name in ("topic", "broker", "partition_id", "offset", "source", "event_id")} | {
+        "message_id": "",
+        "published_at": batch.planned_at,
+        "arrived_at": batch.planned_at,
+        "status": "valid",
+        "reason": None,
+        "type": parse_document(record["event"])["type"],  # it was an event: only those become deliveries
+        "body": record["event"],
+    }
+
+
+def _chunks(runtime: Runtime, batch: Batch, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Chunk]:
+    for number, piece in enumerate(_pieces(runtime, path, rows)):
+        yield Chunk(
+            batch_id=batch.batch_id,
+            chunk_id=number,
+            pool=SLOW_LANE_POOL,
+            weight=SLOW_LANE_WEIGHT,
+            pieces=(piece,),
+            rows=piece.count,
+            size=piece.size,
+            handed_out=number < runtime.settings.batch_max_chunks,
+            map_index=number if number < runtime.settings.batch_max_chunks else None,
+        )
+
+
+def _pieces(runtime: Runtime, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Piece]:
+    """Yield pieces of one target and order shard each, none larger than a chunk may be; the rows are sorted."""
+    most = runtime.chunk_sizes.small
+    for (rule, target, _), of_target in groupby(enumerate(rows), key=lambda each: _order(each[1])[:3]):
+        numbers: list[int] = []
+        size = 0
+        for number, row in of_target:
+            more = len(row["payload"])
+            if numbers and (len(numbers) == most.deliveries or size + more > most.size):
+                yield Piece(path, rowset.encode(numbers), len(numbers), size, rule, target)
+                numbers, size = [], 0
+            numbers.append(number)
+            size += more
+        yield Piece(path, rowset.encode(numbers), len(numbers), size, rule, target)

@@ -1,0 +1,145 @@
+"""The index of event ids: made by maintenance, joined by day, made again where it is lost, gone with its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pipeline.delivering import Sending
+
+from eventbridge.errors import NotFoundError
+from eventbridge.model.why import Why
+from eventbridge.upkeep.maintain import maintain
+from eventbridge.views.trace.explain import why
+
+DAY = timedelta(days=1).total_seconds()
+
+
+def found(sending: Sending, event_id: str) -> Why:
+    """Return what is known of an id of which there is one message."""
+    response = why(sending.runtime, event_id)
+    assert len(response.events) == 1
+    return response
+
+
+def test_an_indexed_event_is_found_in_its_file_alone(sending: Sending) -> None:
+    """Of many batches one file is read; what was landed since the last run is looked through beside it."""
+    runtime = sending.begin(2, crm="/healthy/crm")
+    for _ in range(4):
+        sending.deliver()
+        sending.publish(2)
+    before = found(sending, "3")
+
+    maintain(runtime)
+
+    after = found(sending, "3")
+    assert (before.looked.files, after.looked.files) == (8, 1)
+    assert after.events == before.events
+    assert runtime.ledger.batches_to_index(10) == []
+    sending.deliver()
+    assert found(sending, "9").looked.files <= 2
+
+
+def test_the_files_of_a_day_that_is_over_are_joined(sending: Sending) -> None:
+    """One file a day remains, whose rows are those of all, and the store holds no other."""
+    runtime = sending.begin(2, crm="/healthy/crm")
+    for _ in range(3):
+        sending.deliver()
+        maintain(runtime)
+        sending.publish(2)
+    assert len(runtime.ledger.index_files()) == 3
+
+    sending.site.clock.advance(DAY)
+    maintain(runtime)
+
+    (file,) = runtime.ledger.index_files()
+    assert file.rows == 6
+    assert len(runtime.store.list("index/")) == 2
+    assert [found(sending, str(number)).looked.files for number in range(1, 7)] == [1] * 6
+
+
+def test_what_is_no_event_and_an_id_in_two_batches_are_indexed(sending: Sending) -> None:
+    """By the id that a message claims; an id that came twice is found twice."""
+    runtime = sending.begin(1, b'{"id": "torn", ', crm="/healthy/crm")
+    sending.deliver()
+    sending.publish(sending.order(1))
+    sending.deliver()
+    maintain(runtime)
+
+    assert [each.status for each in why(runtime, "torn").events] == ["malformed"]
+    assert [each.status for each in why(runtime, "1").events] == ["valid", "valid"]
+
+
+@pytest.mark.parametrize("harm", ["lost", "damaged"])
+def test_a_lost_index_is_said_and_made_again(sending: Sending, harm: str) -> None:
+    """Never a wrong result: that day is looked through, until maintenance has indexed it again."""
+    runtime = sending.begin(2, crm="/healthy/crm")
+    sending.deliver()
+    maintain(runtime)
+    (file,) = runtime.ledger.index_files()
+    if harm == "lost":
+        runtime.store.delete(file.path)
+    else:
+        runtime.store.put(file.path, b"no Parquet")
+
+    response = found(sending, "2")
+
+    assert "was looked through" in response.notes[0]
+    with pytest.raises(NotFoundError, match="was looked through"):
+        why(runtime, "nobody")
+    if harm == "lost":
+        maintain(runtime)
+        assert found(sending, "2").notes == ()
+
+
+def test_the_index_goes_with_the_events(sending: Sending) -> None:
+    """Once no event of a day is archived, no file of its index is left, in the ledger or in the store."""
+    runtime = sending.begin(2, crm="/healthy/crm", settings={"retention_deliveries": 86400})
+    sending.deliver()
+    maintain(runtime)
+    assert runtime.store.list("index/")
+
+    sending.site.clock.advance(40 * DAY)
+    maintain(runtime)
+
+    assert runtime.ledger.index_files() == []
+    assert runtime.store.list("index/") == []
+
+
+def test_a_file_that_nobody_recorded_is_removed_once_it_is_old(sending: Sending) -> None:
+    """What a run left that died between writing and recording; a fresh one stays: its writer may be at work."""
+    runtime = sending.begin(2, crm="/healthy/crm")
+    sending.deliver()
+    maintain(runtime)
+    (file,) = runtime.ledger.index_files()
+    runtime.ledger.forget_index(file.day)
+
+    maintain(runtime)
+    assert runtime.store.exists(file.path)
+    sending.site.clock.advance(2 * DAY)
+    maintain(runtime)
+
+    assert not runtime.store.exists(file.path)
+    assert found(sending, "1").looked.files == 1
+
+
+def test_a_run_that_dies_anywhere_leaves_no_wrong_index(
+    sending: Sending, dying_everywhere: Callable[..., Iterator[Any]]
+) -> None:
+    """Whatever of the index was written: every event is found, also before the next run, which finishes it."""
+    for _ in range(2):
+        sending.publish(2)
+        sending.rules(crm="/healthy/crm")
+        sending.deliver()
+    maintain(sending.runtime)
+    sending.publish(2)
+    sending.deliver()
+    sending.site.clock.advance(DAY)
+
+    for wreck in dying_everywhere(sending.site, maintain):
+        assert [len(why(wreck.runtime, str(number)).events) for number in range(1, 7)] == [1] * 6
+        maintain(wreck.runtime)
+        assert [why(wreck.runtime, str(number)).looked.files for number in range(1, 7)] == [1] * 6
+        assert len(wreck.runtime.ledger.index_files()) == 1

@@ -1,0 +1,423 @@
+"""Replay: archived events are delivered again, a batch at a time, and everything is reconciled."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from pipeline.delivering import REFUSED, Sending, http, keeps, rules
+
+from eventbridge.control.deliver_replay import (
+    cancel_replay,
+    deliver_replay,
+    pause_replay,
+    resume_replay,
+)
+from eventbridge.errors import UserError
+from eventbridge.event.ids import delivery_id, delivery_id_text
+from eventbridge.model.replay import Replay
+from eventbridge.repair.audit import audit
+from eventbridge.repair.repair import repair_batch
+from eventbridge.replay.account import account_of
+from eventbridge.replay.plan import begin_replay, plan_replay
+from eventbridge.replay.request import WrittenReplayRequest
+from eventbridge.replay.survey import survey
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.store.parquet import read_table
+from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.store import CountingStore
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """A receiver that also records headers and bodies."""
+    with Receiver(tmp_path_factory.mktemp("receiver") / "requests.jsonl", whole=True) as running:
+        yield running
+
+
+NO_RETRY = "{policy: custom, max_retries: 0}"
+
+
+def begin(sending: Sending, run: str = "run", **options: Any) -> Replay:
+    """Begin a replay of the last hour of bus orders."""
+    runtime = sending.runtime
+    chosen = {"since": "1h", "until": None} | options
+    return begin_replay(
+        runtime, WrittenReplayRequest("orders", **chosen).read(runtime.ledger.now(), runtime.rule_set()), run
+    )
+
+
+def deliver(sending: Sending, replay: Replay) -> int:
+    """Deliver a replay until it has ended, or is paused; return how many batches that took."""
+    return deliver_replay(sending.runtime, replay.replay_id, InProcessRouter(sending.runtime.store))
+
+
+def replay(sending: Sending, run: str = "run", **options: Any) -> Replay:
+    """Begin a replay, deliver all of it, and return it as it is then; they must be reconciled."""
+    begun = begin(sending, run, **options)
+    deliver(sending, begun)
+    assert audit(sending.runtime).differences == ()
+    return sending.runtime.ledger.replay(begun.replay_id)
+
+
+def landed(sending: Sending, count: int, **targets: str) -> None:
+    """Have so many orders delivered, or refused, and a moment pass."""
+    sending.begin(count, **targets)
+    sending.deliver()
+    sending.site.clock.advance(1)
+
+
+def event_of(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the event that a request carried."""
+    found: dict[str, Any] = json.loads(request["body"])
+    return found
+
+
+def ids(sending: Sending) -> Counter[str]:
+    """Return how often each event was received."""
+    return Counter(event_of(request)["id"] for request in sending.requests())
+
+
+def test_archived_events_are_delivered_again_under_new_ids(sending: Sending) -> None:
+    """Every event once more, under an id made of the replay's, which a header names; the replay is done."""
+    landed(sending, 3, crm="/healthy/crm")
+
+    done = replay(sending)
+
+    first, again = sending.requests()[:3], sending.requests()[3:]
+    assert done.state == "done"
+    assert set(ids(sending).values()) == {2}
+    assert {each["webhook_id"] for each in first}.isdisjoint(each["webhook_id"] for each in again)
+    assert {each["headers"]["eventbridge-replay-id"] for each in again} == {done.replay_id}
+    assert not any("eventbridge-replay-id" in each["headers"] for each in first)
+    event = event_of(again[0])
+    expected = delivery_id("orders", event["source"], event["id"], "orders", "crm", done.replay_id)
+    assert again[0]["webhook_id"] == delivery_id_text(expected)
+    account = account_of(sending.runtime, done)
+    assert (account.batches, account.looked_at, account.taken, account.outcomes) == (1, 3, 3, {"delivered": 3})
+
+
+def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
+    """No listing finds a file of the archive, only the newest manifest; of the archive only the hour is read."""
+    landed(sending, 2, crm="/healthy/crm")
+    times = [sending.runtime.ledger.now()]
+    for _ in range(12):
+        sending.site.clock.advance(30 * 86_400)
+        times.append(sending.runtime.ledger.now())
+        sending.publish(2)
+        sending.deliver()
+    sending.site.clock.advance(3_600)
+    hour = times[6].replace(minute=0, second=0, microsecond=0)
+    counting = CountingStore(sending.runtime.store)
+    runtime = replace(sending.runtime, store=counting)
+    request = WrittenReplayRequest("orders", since=hour.isoformat(), until=str(hour + timedelta(hours=1))).read(
+        runtime.ledger.now(), runtime.rule_set()
+    )
+
+    begun = begin_replay(runtime, request, "run")
+    deliver_replay(runtime, begun.replay_id, InProcessRouter(counting))
+
+    archived = {f"{path.partition('/date=')[2][:18]}" for path in counting.read if path.startswith("buffer/")}
+    assert [path.partition("/")[0] for path in counting.listed] == ["manifests"]
+    assert account_of(runtime, begun).looked_at == 2
+    assert len(runtime.ledger.archive_files("orders", times[0], runtime.ledger.now(), begun.started_at)) > 12
+    assert archived == {f"{hour:%Y-%m-%d/hour=%H}", f"{begun.started_at:%Y-%m-%d/hour=%H}"}
+
+
+def test_deliveries_keep_their_ids_on_request(sending: Sending) -> None:
+    """A receiver that drops duplicates recognises them; no header names a replay."""
+    landed(sending, 2, crm="/healthy/crm")
+
+    replay(sending, new_ids=False)
+
+    assert set(Counter(each["webhook_id"] for each in sending.requests()).values()) == {2}
+    assert not any("eventbridge-replay-id" in each["headers"] for each in sending.requests())
+
+
+def test_a_replay_is_several_batches_and_ends(sending: Sending) -> None:
+    """Each takes what a batch may hold, wherever files end; every archived event is looked through once."""
+    sending.begin(7, settings={"batch_max_events": 3}, crm="/healthy/crm")
+    sending.deliver()
+    sending.site.clock.advance(1)
+    begun = begin(sending)
+
+    assert deliver(sending, begun) == 3
+    assert set(ids(sending).values()) == {2}
+    assert audit(sending.runtime).differences == ()
+
+
+def test_only_events_of_the_time_are_taken(sending: Sending) -> None:
+    """From and to are compared with when a batch was planned: side by side two replays take every event once."""
+    clock = sending.site.clock
+    landed(sending, 2, crm="/healthy/crm")
+    clock.advance(600)
+    sending.publish(3)
+    sending.deliver()
+    clock.advance(1)
+    between = (clock() - timedelta(seconds=300)).isoformat()
+
+    assert account_of(sending.runtime, replay(sending, "late", since=between)).taken == 3
+    assert account_of(sending.runtime, replay(sending, "early", until=between)).taken == 2
+
+
+def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
+    """Only events that the pattern matches, for the rules and to the targets that are named."""
+    landed(sending, 5, crm="/healthy/crm", bills="/healthy/bills")
+    wanted = sorted(ids(sending))[:2]
+
+    done = replay(sending, pattern=json.dumps({"id": wanted}), targets=["bills"], rules=["orders"])
+
+    again = sending.requests()[10:]
+    assert sorted(event_of(each)["id"] for each in again) == wanted
+    assert {each["path"] for each in again} == {"/healthy/bills"}
+    assert (account_of(sending.runtime, done).looked_at, account_of(sending.runtime, done).taken) == (5, 2)
+
+
+def test_what_was_delivered_is_left_out_on_request(sending: Sending) -> None:
+    """Per target: the one that had the events gets nothing, the one that refused them gets them all."""
+    landed(sending, 3, crm="/healthy/crm", bills=http(REFUSED, retry=NO_RETRY))
+    sending.rules(crm="/healthy/crm", bills="/healthy/bills")
+
+    replay(sending, skip_delivered=True)
+
+    assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 3, "/healthy/bills": 3}
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("outcome = 'dead_lettered' AND code = 503", 3),
+        ("outcome = 'dead_lettered' AND code = 400", 0),
+        ("outcome = 'delivered'", 3),
+        ("delivered_at > TIMESTAMPTZ '2020-01-01'", 3),
+        ("attempts = 1 AND reason = 'maximum_retry_attempts'", 3),
+        ("event->>'$.id' = event_id AND target = 'crm'", 3),
+        ("outcome IS NULL", 0),
+        ("true -- all", 6),
+    ],
+)
+def test_a_condition_over_event_and_past_outcome_chooses(condition: str, count: int, sending: Sending) -> None:
+    """Per target: of what was refused by 503 and dead-lettered, say, and only to the target that refused it."""
+    landed(sending, 3, crm="/healthy/crm", bills=http("/status/503", retry=NO_RETRY))
+
+    done = replay(sending, sql=condition)
+
+    assert account_of(sending.runtime, done).taken == count
+
+
+@pytest.mark.parametrize(
+    "condition", ["outcom = 1", "true) OR (true", "1; SELECT 2", "DROP TABLE events", "count(*) > 1"]
+)
+def test_what_is_no_condition_is_reported_before_anything_is_recorded(condition: str, sending: Sending) -> None:
+    """With the columns that exist."""
+    landed(sending, 1, crm="/healthy/crm")
+
+    with pytest.raises(UserError, match="condition in SQL"):
+        begin(sending, sql=condition)
+
+    assert sending.runtime.ledger.replays() == []
+
+
+def test_what_a_retry_delivered_counts_as_delivered(sending: Sending) -> None:
+    """Deliveries are followed through the batches that took them up later."""
+    landed(sending, 2, crm=http(REFUSED))
+    sending.rules(crm="/healthy/crm")
+    for _ in range(2):  # the first run only probes the target that had failed
+        sending.site.clock.advance(3601)
+        sending.deliver()
+    assert len(sending.requests()) == 2
+
+    done = replay(sending, since="1d", skip_delivered=True)
+
+    assert len(sending.requests()) == 2
+    assert account_of(sending.runtime, done).taken == 0
+
+
+def test_events_are_routed_by_the_rules_of_then_on_request(sending: Sending) -> None:
+    """By today's rules a new target gets them; by those of then the old one does, though no file names it any more."""
+    landed(sending, 2, crm="/healthy/crm")
+    sending.rules(bills="/healthy/bills")
+
+    replay(sending, "today")
+    replay(sending, "then", as_of="then")
+
+    assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 4, "/healthy/bills": 2}
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"rules": ["ordres"]}, r"had no rule 'ordres' then. Did you mean orders\?"),
+        ({"targets": ["bills"]}, "had a target 'bills' then"),
+    ],
+)
+def test_a_name_that_nobody_had_then_is_refused(sending: Sending, named: dict[str, Any], said: str) -> None:
+    """Even if today's files have it; nothing is recorded."""
+    landed(sending, 2, crm="/healthy/crm")
+    sending.rules(bills="/healthy/bills")
+
+    with pytest.raises(UserError, match=said):
+        begin(sending, as_of="then", **named)
+    assert sending.runtime.ledger.replays() == []
+
+
+def test_a_rule_with_a_runner_of_its_own_gets_what_others_landed(sending: Sending) -> None:
+    """A rule that was not there, on a runner that never ran, is replayed from the archive of the bus; nothing twice."""
+    landed(sending, 4, crm="/healthy/crm")
+    late = rules({"audit": "/healthy/audit"}, rule="late", runner="night").partition("rules:\n")[2]
+    sending.write(rules({"crm": "/healthy/crm"}) + late)
+
+    replay(sending, rules=["late"])
+
+    assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 4, "/healthy/audit": 4}
+
+
+def test_a_paused_replay_plans_nothing_until_it_continues(sending: Sending) -> None:
+    """And a cancelled one never does, but for the batch that it had planned; both under the same id."""
+    sending.begin(4, settings={"batch_max_events": 2}, crm="/healthy/crm")
+    sending.deliver()
+    sending.site.clock.advance(1)
+    begun = begin(sending)
+    runtime = sending.runtime
+
+    assert pause_replay(runtime, begun.replay_id)
+    assert deliver(sending, begun) == 0
+    assert not pause_replay(runtime, begun.replay_id)
+    assert resume_replay(runtime, begun.replay_id)
+    assert deliver(sending, begun) == 2
+    assert not cancel_replay(runtime, begun.replay_id)
+    other = begin(sending, "other")
+    assert cancel_replay(runtime, other.replay_id)
+    assert (deliver(sending, other), runtime.ledger.replay(other.replay_id).state) == (0, "cancelled")
+    assert set(ids(sending).values()) == {2}
+    third = begin(sending, "third")
+    planned = plan_replay(runtime, third.replay_id).batch_id
+    assert planned is not None
+    assert cancel_replay(runtime, third.replay_id)
+    assert (deliver(sending, third), runtime.ledger.batch(planned).state) == (1, "committed")
+    assert Counter(ids(sending).values()) == {2: 2, 3: 2}
+
+
+def test_a_run_that_asks_again_gets_its_replay(sending: Sending) -> None:
+    """Whatever it requests then, and nothing is taken twice."""
+    landed(sending, 1, crm="/healthy/crm")
+    done = replay(sending)
+
+    assert begin(sending, targets=["crm"]) == done
+    assert deliver(sending, done) == 0
+    assert set(ids(sending).values()) == {2}
+
+
+def test_a_dry_run_counts_and_shows_samples(sending: Sending) -> None:
+    """Per target, by today's rules, and nothing is recorded or sent."""
+    landed(sending, 5, crm="/healthy/crm")
+    runtime = sending.runtime
+
+    found = survey(runtime, WrittenReplayRequest("orders", since="1h").read(runtime.ledger.now(), runtime.rule_set()))
+
+    assert (found.events, found.taken, found.deliveries) == (5, 5, {"orders/crm": 5})
+    assert len(found.samples["orders/crm"]) == 3
+    assert set(found.samples["orders/crm"]) <= set(ids(sending))
+    assert (runtime.ledger.replays(), len(sending.requests())) == ([], 5)
+
+
+def test_the_rate_of_a_replay_counts_every_second(sending: Sending) -> None:
+    """All targets of a replay together get no more than its rate, whatever its batches hold."""
+    landed(sending, 12, crm="/healthy/crm", bills="/healthy/bills")
+
+    replay(sending, rate=8.0)
+
+    again = sending.requests()[24:]
+    assert len(again) == 24
+    assert keeps([datetime.fromisoformat(each["at"]) for each in again], 8.0)
+
+
+def test_age_and_attempts_count_from_the_replay(sending: Sending) -> None:
+    """An event of an hour ago that fails is tried again as a new one would be, by the rule's policy."""
+    landed(sending, 1, crm="/healthy/crm")
+    sending.site.clock.advance(1800)
+    sending.rules(crm=http(REFUSED))
+
+    done = replay(sending)
+
+    (waiting,) = [row for row in sending.runtime.ledger.pending() if row.state != "closed"]
+    assert waiting.attempts == 1
+    assert account_of(sending.runtime, done).outcomes == {"pending": 1}
+    sending.rules(crm="/healthy/crm")
+    sending.site.clock.advance((waiting.due_at - sending.runtime.ledger.now()).total_seconds() + 1)
+    assert sending.retry() is not None
+    assert account_of(sending.runtime, done).outcomes == {"delivered": 1}
+    assert sending.requests()[-1]["headers"]["eventbridge-replay-id"] == done.replay_id
+    assert audit(sending.runtime).differences == ()
+
+
+def test_what_a_replay_began_with_is_made_again(sending: Sending) -> None:
+    """A buffer file of a replay that is lost is written again from the archive, row by row as it was."""
+    landed(sending, 3, crm="/healthy/crm")
+    done = replay(sending, pattern=json.dumps({"id": sorted(ids(sending))[:2]}))
+    runtime = sending.runtime
+    batch_id = next(each.batch_id for each in runtime.ledger.replayed(done.replay_id) if each.batch_id)
+    (file,) = runtime.ledger.files(batch_id, "buffer")
+    before = read_table(runtime.store, str(file.path))
+    runtime.store.delete(str(file.path))
+
+    assert audit(runtime).differences
+    repair_batch(runtime, batch_id, InProcessRouter(runtime.store), dry_run=False)
+
+    assert read_table(runtime.store, str(file.path)).equals(before)
+    assert audit(runtime).differences == ()
+
+
+def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
+    """A part of the archive that was never read is a difference."""
+    landed(sending, 3, crm="/healthy/crm")
+    done = replay(sending)
+    runtime = sending.runtime
+
+    with runtime.ledger._writing() as connection:
+        connection.exec_driver_sql("DELETE FROM replayed")
+
+    reported = audit(runtime).differences
+    assert any(done.replay_id in each and "looked through" in each for each in reported)
+
+
+def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) -> None:
+    """Three offsets were taken from the bus, however often their events are replayed; the sums add up."""
+    landed(sending, 3, crm="/healthy/crm")
+    replay(sending)
+    events = audit(sending.runtime).events
+
+    assert (events["range_total"], events["from_archive"], events["read"]) == (3, 3, 6)
+    assert events["range_total"] + events["from_archive"] == events["gaps"] + events["read"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reported"),
+    [
+        ({"since": None}, "from is missing"),
+        ({"since": "yesterday"}, "is not a time"),
+        ({"since": "1h", "until": "2h"}, "is not before"),
+        ({"rules": ["order"]}, "Did you mean orders?"),
+        ({"targets": ["crn"]}, "Did you mean crm?"),
+        ({"pattern": "{"}, "is not JSON"),
+        ({"pattern": '{"type": [{"prefx": "a"}]}'}, "prefix"),
+        ({"pattern": '{"detail-type": ["a"]}'}, "detail-type"),
+        ({"as_of": "tomorrow"}, "today, or then"),
+        ({"rate": 0.0}, "cannot be kept"),
+    ],
+)
+def test_what_makes_no_sense_is_reported_before_anything_is_recorded(
+    options: dict[str, Any], reported: str, sending: Sending
+) -> None:
+    """The error says what is wrong and what to write instead."""
+    landed(sending, 1, crm="/healthy/crm")
+
+    with pytest.raises(UserError, match=reported.replace("?", r"\?")):
+        begin(sending, **options)
+
+    assert sending.runtime.ledger.replays() == []

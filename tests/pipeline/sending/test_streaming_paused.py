@@ -1,0 +1,41 @@
+"""A pause that a target asked another push for holds for the runs of a streaming task, too."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from pipeline.delivering import Sending
+from pipeline.streaming_tasks import a_streaming_task, ids, until
+
+from eventbridge.policy.breaker import Tally
+from eventbridge.repair.audit import audit
+
+_PAUSE = timedelta(seconds=10)
+#: A push reports to the ledger and reads it each second, later on a busy machine; requests in flight are not taken
+#: back.
+_KNOWN_AFTER = timedelta(seconds=5)
+
+
+def test_a_pause_that_another_push_was_asked_for_holds_a_run_under_way(sending: Sending) -> None:
+    """Events keep the run going, and nothing is sent from the moment at which the ledger was asked until the end."""
+    sending.rules(crm="/healthy/crm")
+    ledger = sending.runtime.ledger
+    with a_streaming_task(sending):
+        sending.publish(1)
+        until(lambda: sending.requests())
+        asked_at = ledger.now()
+        ledger.note_attempts([Tally("orders", "crm", paused_until=asked_at + _PAUSE)])
+        count = 1
+        while ledger.now() < asked_at + _PAUSE - timedelta(seconds=3):  # the streaming task ends within the pause
+            sending.publish(1)
+            count += 1
+            ended = ledger.now() + timedelta(seconds=0.1)
+            until(lambda ended=ended: ledger.now() >= ended)
+    times = [datetime.fromisoformat(each["at"]) for each in sending.requests()]
+    sending.site.clock.advance(60)
+    sending.deliver()
+
+    assert [at for at in times if asked_at + _KNOWN_AFTER <= at] == []
+    assert len(ids(sending)) == count
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.runtime).differences == ()

@@ -1,0 +1,143 @@
+"""The timeline of an hour and a day equals the stats, by step."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pipeline.delivering import RunningClock, Sending
+
+from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
+from eventbridge.views.stats import daily_stats, rule_days
+from eventbridge.views.timeline import (
+    RuleHour,
+    Span,
+    Step,
+    Timeline,
+    reconciliation_today,
+    rule_hours,
+    rule_timeline,
+    timeline,
+)
+
+
+@pytest.mark.parametrize(("span", "minutes"), [("hour", 1), ("day", 30)])
+def test_a_timeline_counts_each_delivery_in_one_step(
+    sending: Sending, clock: RunningClock, span: Span, minutes: int
+) -> None:
+    """For all buses, a rule and its targets, by minute and by half an hour; the reconciliation agrees."""
+    sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x")
+    sending.deliver()
+    runtime = sending.runtime
+    reconciliation = reconciliation_today(runtime)
+    clock.advance(120)
+    (rule,) = runtime.rule_set().rules
+    whole = timeline(runtime, span)
+    of_rule = rule_timeline(runtime, rule, span)
+
+    assert rule_hours(runtime, list(runtime.rule_set().rules.values())) == {rule: RuleHour(20, 20, 0)}
+    assert rule_days(runtime, rule, 7) == list(daily_stats(runtime, 7, rule).rules)
+    assert [round(sum(getattr(each, name) for each in whole.steps) * minutes) for name in ("events", "delivered")] == [
+        21,
+        20,
+    ]
+    assert {name: round(sum(each.failed for each in one.steps) * minutes) for name, one in of_rule.items()} == {
+        "": 20,
+        "crm": 0,
+        "bad": 20,
+    }
+    assert sum(each.p99_seconds is not None for each in of_rule["crm"].steps) >= 1
+    assert all(each.p99_seconds is None for each in of_rule["bad"].steps)
+    assert (
+        reconciliation.moved,
+        reconciliation.accounted,
+        reconciliation.delivered,
+        reconciliation.dead_lettered,
+        reconciliation.difference,
+    ) == (21, 21, 20, 20, 0)
+
+
+def test_every_term_of_the_reconciliation_is_there_and_it_adds_up(sending: Sending, clock: RunningClock) -> None:
+    """Deliveries that wait for a disabled target are pending in that day's reconciliation, and before it a day
+    later.
+    """
+    sending.begin(9, b"not json", crm="/healthy/crm", gone="/gone/x")
+    sending.deliver()
+    sending.publish(3)  # these find the target disabled
+    sending.deliver()
+    first = reconciliation_today(sending.runtime)
+    clock.advance(24 * 3600)
+    second = reconciliation_today(sending.runtime)
+
+    assert (first.moved, first.valid, first.malformed, first.duplicate, first.gap) == (13, 12, 1, 0, 0)
+    assert (first.matched, first.delivered, first.difference) == (24, 12, 0)
+    assert first.pending > 0
+    assert first.dead_lettered + first.pending == 12
+    assert (first.pending_before, second.pending_before) == (0, first.pending)
+    assert (second.matched, second.delivered, second.dead_lettered, second.pending) == (0, 0, 0, first.pending)
+    for reconciliation in (first, second):
+        owed = reconciliation.pending_before + reconciliation.matched + reconciliation.again
+        assert (
+            owed
+            == reconciliation.delivered
+            + reconciliation.dead_lettered
+            + reconciliation.pending
+            + reconciliation.difference
+        )
+
+
+def test_what_waits_for_a_disabled_target_counts_against_its_rule(sending: Sending, clock: RunningClock) -> None:
+    """A rule of two targets, one of them disabled, is not at 100 %: not in its hour, and on no chart."""
+    sending.begin(9, crm="/healthy/crm", gone="/gone/x")
+    sending.deliver()
+    sending.publish(3)  # these find the target disabled
+    sending.deliver()
+    clock.advance(120)
+    runtime = sending.runtime
+    (rule,) = runtime.rule_set().rules
+    hour = rule_hours(runtime, list(runtime.rule_set().rules.values()))[rule]
+    chart = success_chart(rule_timeline(runtime, rule, "hour")[""], "success", "delivered")
+
+    assert (hour.delivered, hour.dead_lettered + hour.pending) == (12, 12)
+    assert hour.pending > 0
+    assert hour.delivered_percent == 50.0
+    assert [value for value in chart.lines[0].values if value is not None] == [50.0]
+    assert RuleHour(0, 0, 0).delivered_percent is None
+    assert RuleHour(0, 0, 5).delivered_percent == 0.0
+
+
+def test_a_chart_says_in_its_description_and_table_what_its_lines_show(sending: Sending, clock: RunningClock) -> None:
+    """A value that is missing breaks its line, and a single one is a dot."""
+    sending.begin(4, crm="/healthy/crm")
+    sending.deliver()
+    clock.advance(120)
+    went = timeline(sending.runtime, "hour")
+    counts, times, success = (
+        counts_chart(went, "one", "Events"),
+        latency_chart(went, "two", "Times"),
+        success_chart(went, "three", "Taken"),
+    )
+
+    assert [line.name for line in counts.lines] == ["events in", "delivered", "failed"]
+    assert len(counts.times) == len(counts.lines[0].values) == 60
+    assert "delivered: highest" in counts.summary
+    assert "failed: highest 0.0" in counts.summary
+    drawn = f"{times.lines[0].path}{times.lines[0].dots}"
+    assert drawn.count("M") + drawn.count("L") == sum(value is not None for value in times.lines[0].values)
+    assert {value for value in success.lines[0].values if value is not None} == {100.0}
+
+
+def test_a_line_keeps_its_colour_on_every_chart_and_a_lone_value_is_a_dot() -> None:
+    """What failed is not drawn as what was delivered on another page; two values that are neighbours are a line."""
+    began = datetime(2026, 11, 27, tzinfo=UTC)
+    rows = [(1.0, None), (0.0, 0.5), (1.0, None), (1.0, 2.0), (1.0, 2.0)]
+    steps = [Step(began, 1.0, there, 1.0, 0.0, seconds, seconds) for there, seconds in rows]
+    went = Timeline("hour", tuple(steps))
+    ours, rules = (counts_chart(went, "one", "Events", events=events) for events in (True, False))
+    colours = [{line.name: line.colour for line in each.lines} for each in (ours, rules)]
+    seconds = latency_chart(went, "two", "Times").lines[0]
+
+    assert [(each["delivered"], each["failed"]) for each in colours] == [(2, 3), (2, 3)]
+    assert all(len(set(each.values())) == 3 for each in colours)
+    assert (seconds.dots.count("M"), seconds.path.count("M"), seconds.path.count("L")) == (1, 1, 1)
+    assert not latency_chart(Timeline("hour", (steps[0],)), "three", "Times").has_values

@@ -1,0 +1,118 @@
+"""Streaming tasks for tests: in a thread or a process, with batches that are closed soon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pipeline.delivering import RUNNER, Sending, rules
+
+from eventbridge import fault_points
+from eventbridge.runtime.stop import Stop
+from eventbridge.streaming.deliver import deliver_streaming
+from eventbridge.streaming.lease import UNBOUNDED, Bounds
+
+#: What the command `eventbridge` is.
+_COMMAND = "import sys; from eventbridge.cli import main; sys.exit(main())"
+
+
+def until(reached: Callable[[], Any], seconds: float = 60) -> None:
+    """Wait until a condition is true."""
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end, "it never came"
+        threading.Event().wait(0.01)
+
+
+@contextmanager
+def a_streaming_task(
+    sending: Sending, *, opens: bool = True, at_once: bool = False, bounds: Bounds = UNBOUNDED
+) -> Iterator[None]:
+    """Deliver in a thread while the block runs, which begins with a batch open; `opens` False: with the lease held.
+
+    `at_once`: at the end of the block the streaming task does not listen for the responses to what is in flight.
+    """
+    stop = Stop()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            deliver_streaming(sending.runtime, RUNNER, stop, bounds)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="streaming task under test")
+    thread.start()
+    try:
+        ledger = sending.runtime.ledger
+        until(lambda: failed or (ledger.batches(state="open") if opens else ledger.streaming_lease(RUNNER)))
+        yield
+    finally:
+        (stop.set_at_once if at_once else stop.set)()
+        thread.join()
+        assert failed == []
+
+
+@contextmanager
+def a_close_that_waits(
+    at: Callable[[str], bool] = lambda point: point == "bus.commit",
+) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Hold the first commit, or the first call `at` a point; yield what says that it began, and what lets it
+    continue.
+    """
+    began, goes_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if not began.is_set() and at(point):
+            began.set()
+            assert goes_on.wait(120)
+
+    fault_points.install(hold)
+    try:
+        yield began, goes_on
+    finally:
+        goes_on.set()
+        fault_points.install(None)
+
+
+@contextmanager
+def a_process(sending: Sending, first: str = "", **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Deliver in a process of its own, which runs the code `first` before; it has a batch open."""
+    own = {
+        "EVENTBRIDGE_HOME": str(sending.site.folder),
+        "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(sending.site.folder),
+        "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
+    }
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"{first}\n{_COMMAND}", "deliver", "--runner", RUNNER, "--streaming"],
+        env=os.environ | sending.site.environ | own | environ,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        until(lambda: sending.runtime.ledger.batches(state="open"), 60)
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def ids(sending: Sending) -> Counter[str]:
+    """Return how often each delivery was received."""
+    return Counter(each["webhook_id"] for each in sending.requests())
+
+
+def quick_batches(sending: Sending, **targets: str) -> None:
+    """Write the rule, of a runner whose batches are closed after a second of load."""
+    sending.write(rules(targets) + f"runners:\n  {RUNNER}: {{mode: streaming, streaming: {{batch_interval: 1s}}}}\n")
+
+
+def crm_requests(sending: Sending) -> list[Any]:
+    """Return what the target `crm` received."""
+    return [each for each in sending.requests() if each["path"].endswith("crm")]

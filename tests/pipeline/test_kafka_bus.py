@@ -1,0 +1,89 @@
+"""What a bus on Kafka alone has: headers, topics with an identity, and the product's own bus there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pipeline.broker_shop import deliver, delivered, publish, shop_on
+from services.brokers import OnKafka
+from services.kafka import Kafka, make_topics
+
+from eventbridge.dead_letters.reader import dead_letters
+from eventbridge.errors import OffsetGapError
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.repair.audit import audit
+from eventbridge.routing.in_process import InProcessRouter
+
+Order = Callable[..., bytes]
+
+
+@pytest.fixture
+def on_kafka(site: Any, kafka: Kafka, tmp_path: Path) -> Any:
+    """The installation of the page's example, its topic made just now, with three partitions."""
+    return shop_on(site, OnKafka(kafka), tmp_path)
+
+
+def test_events_come_in_every_form(on_kafka: Any, kafka: Kafka, order: Order, tmp_path: Path) -> None:
+    """In the body, in headers, or as plain JSON by a mapping; what is neither is a dead letter that says why.
+
+    A tombstone is counted and is no dead letter; with the headers of an event it is an event without data.
+    """
+    on_kafka.write_rules(
+        (on_kafka.folder / "rules" / "rules.yaml")
+        .read_text()
+        .replace("start_at: earliest", "start_at: earliest, mapping: {type: order.placed, source: /old, id: $.no}")
+    )
+    binary = [("ce_specversion", b"1.0"), ("ce_type", b"order.placed"), ("ce_source", b"/shop"), ("ce_id", b"b")]
+    structured = [("content-type", b"application/cloudevents+json")]
+    producer = Producer({"bootstrap.servers": kafka.servers})
+    json_type = [("content-type", b"application/json")]
+    producer.produce("orders", b'{"amount": 2000}', headers=[*binary, *json_type, ("ce_subject", None)])
+    producer.produce("orders", None, headers=[*binary[:3], ("ce_id", b"no data")])
+    producer.produce("orders", order("s", 2000), headers=structured)
+    producer.produce("orders", b'{"no": 17, "amount": 2000}')
+    producer.produce("orders", b'{"amount": 2000}')
+    producer.produce("orders", None, b"17")
+    producer.flush(10)
+    deliver(on_kafka)
+
+    letters = {letter["detail"] for letter in dead_letters(on_kafka.runtime)}
+    assert delivered(tmp_path) == ["17", "b", "s"]
+    assert {letter.partition(":")[0] for letter in letters} == {"mapping of id"}
+    found = audit(on_kafka.runtime)
+    counts = {name: found.events[name] for name in ("read", "valid", "malformed", "tombstone")}
+    assert counts == {"read": 6, "valid": 4, "malformed": 1, "tombstone": 1}
+    assert found.differences == ()
+
+
+def test_a_topic_that_was_made_again_stops_the_runner(on_kafka: Any, kafka: Kafka, order: Order) -> None:
+    """It holds as much as the old one: only its identity tells."""
+    publish(on_kafka, order("1"), order("2"))
+    deliver(on_kafka)
+    make_topics(kafka, "orders", partitions=3)
+    publish(on_kafka, *(order(number) for number in range(9)))
+
+    with pytest.raises(OffsetGapError, match="the bus was deleted or replaced"):
+        deliver(on_kafka)
+
+
+def test_the_products_own_bus_may_be_a_topic(on_kafka: Any, kafka: Kafka, tmp_path: Path) -> None:
+    """Operational events go where the files say that the bus `eventbridge` is, and rules deliver them from there."""
+    make_topics(kafka, "operations")
+    source = {"type": "kafka", "connection": "shop_kafka", "topics": ["operations"], "start_at": "earliest"}
+    target = {"type": "file", "path": str(tmp_path / "told.jsonl")}
+    rule = {"bus": "eventbridge", "pattern": {"type": ["delivery.dead_lettered"]}, "targets": {"log": target}}
+    own = {"buses": {"eventbridge": {"source": source}}, "rules": {"tell": rule}}
+    (Path(on_kafka.runtime.settings.rules_folder) / "operations.yaml").write_text(json.dumps(own))
+    publish(on_kafka, b"no event")
+    deliver(on_kafka)
+
+    deliver_until_idle(on_kafka.runtime, "eventbridge", InProcessRouter(on_kafka.runtime.store))
+
+    (event,) = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    assert (event["type"], event["data"]["reason"]) == ("delivery.dead_lettered", "malformed")
+    assert not (on_kafka.runtime.settings.bus_folder / "eventbridge.sqlite").exists()

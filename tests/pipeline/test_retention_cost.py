@@ -1,0 +1,61 @@
+"""What a run of retention costs: by what it removes, and not by what is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from eventbridge import fault_points
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model.batch import Batch
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.store import layout
+from eventbridge.upkeep.maintain import maintain
+
+Settle = Callable[[Runtime, str], None]
+
+
+@pytest.fixture
+def calls() -> Iterator[Counter[str]]:
+    """Every call to store, ledger and bus that is made from now on, counted by its fault point."""
+    counted: Counter[str] = Counter()
+    fault_points.install(lambda point: counted.update([point]))
+    yield counted
+    fault_points.install(None)
+
+
+def commit(runtime: Runtime, settle: Settle, at: datetime) -> Batch:
+    """Have a batch planned at a time and committed, as if nothing had matched; it leaves a manifest."""
+    batch = Batch(new_batch_id(at), "normal", "orders", "orders", "planned", "cafe", at)
+    assert runtime.ledger.plan_batch(batch, [])
+    settle(runtime, batch.batch_id)
+    runtime.ledger.mark_bus_committed(batch.batch_id)
+    runtime.store.put(layout.manifest(at, batch.batch_id), b"{}")
+    return batch
+
+
+def test_a_run_costs_what_it_removes(
+    runtime: Runtime, clock: Any, settle_by_ledger: Settle, calls: Counter[str]
+) -> None:
+    """With ten times as many batches that are kept it makes the same calls, and lists nothing of them."""
+    now = clock()
+
+    def run_with(kept: int, days: range) -> Counter[str]:
+        for day in days:
+            commit(runtime, settle_by_ledger, now - timedelta(days=day))
+        for number in range(kept):
+            commit(runtime, settle_by_ledger, now - timedelta(hours=1, seconds=number))
+        calls.clear()
+        assert maintain(runtime).batches["all"] == len(days)
+        return Counter(calls)
+
+    run_with(1, range(31, 50))  # the days of the store are swept once
+    few = run_with(9, range(31, 33))
+    many = run_with(90, range(31, 33))
+
+    assert many == few
+    assert few["store.list"] <= 2, "the newest manifest is looked for, and the files of the index"

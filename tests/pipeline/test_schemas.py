@@ -1,0 +1,174 @@
+"""Schemas are learned by buffer, once, whichever process lands the batch; what changes is reported with the rules that
+use it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pipeline.delivering import operational_events
+from pipeline.landing import InProcessLander
+
+from eventbridge.pipeline.ingest import sharing
+from eventbridge.pipeline.ingest.buffer import buffer
+from eventbridge.pipeline.ingest.listen import listen
+from eventbridge.policy import schema as schema_decision
+from eventbridge.rules import Bus
+from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.schemas import all_schemas, field_users, schemas_named
+
+SettleByLedger = Callable[[Runtime, str], None]
+
+RULES = """
+buses:
+  orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}
+rules:
+  by-pattern:
+    bus: orders
+    pattern: {type: [order.placed], data: {customer: {city: [{prefix: B}]}}}
+    targets: {log: {type: file, path: /tmp/never-written/a.jsonl}}
+  by-transform:
+    bus: orders
+    pattern: {type: [{prefix: order.}]}
+    targets:
+      log:
+        type: file
+        path: /tmp/never-written/b.jsonl
+        transform: {form: TEMPLATE, value: {city: $.data.customer.city}, template: '{"city": "${city}"}'}
+  by-expression:
+    bus: orders
+    runner: apart
+    pattern: {}
+    targets:
+      log: {type: file, path: /tmp/never-written/c.jsonl, transform: {form: JSONATA, value: data.customer.city}}
+  by-another-field:
+    bus: orders
+    pattern: {data: {amount: [{numeric: [">", 1]}]}}
+    targets: {log: {type: file, path: /tmp/never-written/d.jsonl}}
+  of-another-type:
+    bus: orders
+    pattern: {type: [order.paid], data: {customer: {city: [Bern]}}}
+    targets: {log: {type: file, path: /tmp/never-written/e.jsonl}}
+"""
+
+
+def an_order(number: int, **data: object) -> bytes:
+    event = {"specversion": "1.0", "id": str(number), "source": "/shop", "type": "order.placed"}
+    return json.dumps(event | {"data": data}).encode()
+
+
+@pytest.fixture
+def shop(site: Any, clock: Any, settle_by_ledger: SettleByLedger) -> Callable[..., None]:
+    """Take events of a batch of their own through buffer."""
+    site.write_rules(RULES)
+    number = 0
+
+    def take(count: int, **data: object) -> None:
+        nonlocal number
+        site.publish(*[an_order(number + each, **data) for each in range(count)])
+        number += count
+        clock.advance(60)
+        batch_id = listen(site.runtime, "orders") or ""
+        buffer(site.runtime, batch_id)
+        buffer(site.runtime, batch_id)  # twice, as a run again would
+        settle_by_ledger(site.runtime, batch_id)
+
+    return take
+
+
+def reported(runtime: Runtime) -> list[tuple[str, str, list[str]]]:
+    """Return what was reported about schemas: the event's type, the field, the rules."""
+    publish_operational_events(runtime)  # as commit does
+    events = [event for event in operational_events(runtime) if event["type"].startswith("schema.")]
+    return [(each["type"], each["data"].get("field", ""), each["data"]["rules"]) for each in events]
+
+
+def test_fields_types_null_rates_and_examples_are_learned(site: Any, shop: Callable[..., None]) -> None:
+    """Of each field: in which share of the events it has no value, its types, and a value."""
+    shop(6, amount=3, customer={"city": "Bern"}, tags=["a"], note=None)
+    shop(2, amount=3.5)
+
+    (found,) = schemas_named(site.runtime, "order.placed")
+    fields = {each.path: (each.types, each.null_rate, each.example) for each in found.fields}
+    assert found.sampled == 8
+    assert {path: fields[path] for path in fields if path.startswith("data")} == {
+        "data": (("object",), 0.0, None),
+        "data.amount": (("integer", "number"), 0.0, "3"),
+        "data.customer": (("object",), 0.25, None),
+        "data.customer.city": (("string",), 0.25, '"Bern"'),
+        "data.note": ((), 1.0, None),
+        "data.tags": (("string[]",), 0.25, '"a"'),
+    }
+
+
+def test_an_event_with_half_a_character_counts(site: Any, shop: Callable[..., None]) -> None:
+    """JSON allows half of a surrogate pair and UTF-8 does not: it is `?` in an example, an escape in a field's name."""
+    shop(1, amount=3)
+    shop(1, amount=4, text="a\ud800", **{"\ud800": 5})
+
+    (found,) = schemas_named(site.runtime, "order.placed")
+    examples = {each.path: each.example for each in found.fields}
+    assert found.sampled == 2
+    assert (examples["data.text"], examples['data."\\ud800"']) == ('"a?"', "5")
+
+
+def test_a_change_names_the_rules_that_use_it(
+    site: Any, shop: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new type, a field that was always there and is not any more, and a field of another type are reported, once."""
+    monkeypatch.setattr(schema_decision, "LOST_AFTER", 5)
+    city = ["by-expression", "by-pattern", "by-transform"]
+
+    shop(6, amount=3, customer={"city": "Bern"})
+    shop(1, amount=3, customer={"city": 3000})
+    for _ in range(3):
+        shop(3, amount=3)
+
+    assert reported(site.runtime) == [
+        ("schema.discovered", "", ["by-pattern", "by-transform"]),
+        ("schema.field_changed", "data.customer.city", city),
+        ("schema.field_lost", "data.customer", city),
+    ]
+    assert [(each.type, each.sampled, each.lost) for each in all_schemas(site.runtime)] == [("order.placed", 16, 2)]
+    (found,) = schemas_named(site.runtime, "order.placed")
+    users, more = field_users(site.runtime, found)
+    assert (users["data.customer.city"], users["data.amount"], more) == (city, ["by-another-field"], False)
+
+
+def test_the_workers_samples_count_like_ones_own(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that several workers land is learned as one is that the stage lands itself."""
+    monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
+    site.write_rules(RULES)
+    site.publish(*[an_order(number, amount=number) for number in range(20)])
+    runtime = site.reopen(buffer_range_events=3)
+    batch_id = listen(runtime, "orders") or ""
+
+    def lander(bus: Bus) -> InProcessLander:
+        return InProcessLander(runtime.store, bus, runtime.open_source)
+
+    buffer(runtime, batch_id, lander)
+
+    (found,) = schemas_named(runtime, "order.placed")
+    assert found.sampled == 20
+    assert {each.path: each.seen for each in found.fields}["data.amount"] == 20
+
+
+def test_a_landing_that_dies_counts_and_tells_nothing_twice(site: Any, dying_everywhere: Any) -> None:
+    """Wherever buffer dies, events count at most once, and the new type is reported once."""
+    site.write_rules(RULES)
+    site.publish(*[an_order(number, amount=1) for number in range(4)])
+    listen(site.reopen(buffer_range_events=2), "orders")
+
+    counts = set()
+    for wreck in dying_everywhere(site, lambda runtime: buffer(runtime, listen(runtime, "orders") or "")):
+        runtime = wreck.reopen(buffer_range_events=2)
+        buffer(runtime, listen(runtime, "orders") or "")
+        counts |= {each.sampled for each in all_schemas(runtime)}
+        assert len([each for each in reported(runtime) if each[0] == "schema.discovered"]) == len(all_schemas(runtime))
+
+    assert counts <= {1, 2, 3, 4}
+    assert 4 in counts

@@ -1,0 +1,306 @@
+"""Deliveries that wait for a time of their own, or for their target's hours: from publish to delivered, and the
+reconciliation.
+
+The clock stands at noon of 1 March 2026, a Sunday, until a test moves it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pipeline.modes import deliver_all
+from pipeline.routing import buffered, deliveries, routed
+
+from eventbridge.dead_letters.reader import dead_letters
+from eventbridge.delivery.stage import push
+from eventbridge.model.routed import Routed
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.retry.plan import plan_retries
+from eventbridge.pipeline.settle.dead_letters import write_dead_letters
+from eventbridge.pipeline.settle.pending import schedule_retries
+from eventbridge.repair.audit import audit
+from eventbridge.runtime.runtime import Runtime
+
+Order = Callable[..., bytes]
+
+RULES = """
+buses:
+  orders:
+    source: {type: embedded, topics: [placed], partitions: 1, start_at: earliest}
+rules:
+  waiting:
+    bus: orders
+    pattern: {}
+    targets:
+      lines: {type: file, path: LINES, FIELDS}
+  others:
+    bus: orders
+    pattern: {}
+    targets:
+      lines: {type: file, path: OTHERS}
+"""
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+RETRIES = (
+    "retry: {policy: custom, max_retries: 5, initial_delay: 1h, multiplier: 1, "
+    "max_delay: 1h, jitter: 0, maximum_event_age: AGE}"
+)
+
+
+class Place:
+    """One installation: what the target of the rule `waiting` says of waiting is given, and what it received."""
+
+    def __init__(self, site: Any, clock: Any) -> None:
+        self.site, self.clock = site, clock
+
+    def begin(self, fields: str, *orders: bytes) -> Runtime:
+        """Write the rules, publish orders, and return the runtime."""
+        self.write_rules(fields)
+        self.site.publish(*orders, key="k")
+        runtime: Runtime = self.site.runtime
+        return runtime
+
+    def write_rules(self, fields: str) -> None:
+        """Write the rules."""
+        text = RULES.replace("FIELDS", fields)
+        for name in ("LINES", "OTHERS"):
+            text = text.replace(name, str(self.site.folder / name))
+        self.site.write_rules(text)
+
+    def deliver(self) -> None:
+        """Deliver until nothing is available or due."""
+        deliver_all(self.site.runtime, "orders")
+
+    def received(self, name: str = "LINES") -> list[str]:
+        """Return the ids of the events that a target has received."""
+        path = self.site.folder / name
+        return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.is_file() else []
+
+    def waiting(self) -> list[tuple[int, datetime, int]]:
+        """Return number, due time and attempts of the deliveries that are pending."""
+        rows = [row for row in self.site.runtime.ledger.pending() if row.state == "scheduled"]
+        return sorted((row.count, row.due_at, row.attempts) for row in rows)
+
+
+@pytest.fixture
+def place(site: Any, clock: Any) -> Place:
+    """An installation."""
+    return Place(site, clock)
+
+
+def at(order: Order, number: int, time: object) -> bytes:
+    """Return an order whose data say when it is to be sent."""
+    return order(number, data={"at": time})
+
+
+def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: Any) -> None:
+    """Each at its own time, with any offset; what has none, null or one that is past goes at once, and so do others."""
+    runtime = place.begin(
+        "not_before: $.data.at",
+        at(order, 1, "2026-03-01T14:00:00+01:00"),  # 13:00
+        order(2),
+        at(order, 3, None),
+        at(order, 4, "2026-03-01T11:00:00Z"),
+        at(order, 5, "2026-03-01T12:30:00.5Z"),
+    )
+
+    place.deliver()
+    assert place.received() == ["2", "3", "4"]
+    assert place.received("OTHERS") == ["1", "2", "3", "4", "5"]
+    half_past = NOON + timedelta(seconds=1801)
+    assert place.waiting() == [(1, half_past, 0), (1, NOON + timedelta(hours=1), 0)]
+    clock.now = half_past - timedelta(seconds=1)
+    place.deliver()
+    assert plan_retries(runtime).batch_id is None
+    clock.now = half_past
+    place.deliver()
+    assert place.received() == ["2", "3", "4", "5"]
+    clock.now = NOON + timedelta(hours=1)
+    place.deliver()
+
+    assert place.received() == ["2", "3", "4", "5", "1"]
+    reconciliation = audit(runtime)
+    assert reconciliation.differences == ()
+    assert reconciliation.deliveries["waiting/lines"] == {"matched": 5, "delivered": 5, "dead": 0, "pending": 0}
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        ("tomorrow", r"not_before: $.data.at is not a time as RFC 3339 has it"),
+        ("2026-03-01T14:00:00", "is not a time as RFC 3339"),
+        (1772366400, "is not a time as RFC 3339"),
+        ("2026-02-30T14:00:00Z", "which is not a valid time"),
+        ("2026-03-01T24:00:01Z", "which is not a valid time"),
+        ("2027-03-03T12:00:00Z", "more than 366 days ahead"),
+        ("9999-12-31T23:59:59-12:00", "more than 366 days ahead|which is not a valid time"),
+    ],
+)
+def test_a_time_that_is_none_fails_its_delivery(place: Place, order: Order, time: object, said: str) -> None:
+    """It is a dead letter `transform_failed` that says what is wrong; its neighbours and other rules continue."""
+    runtime = place.begin("not_before: $.data.at", at(order, 1, time), order(2))
+
+    place.deliver()
+
+    (record,) = dead_letters(runtime, whole=True)
+    assert (record["reason"], record["event_id"], record["rule"]) == ("transform_failed", "1", "waiting")
+    assert any(part in record["detail"] for part in said.split("|"))
+    assert place.received() == ["2"]
+    assert place.received("OTHERS") == ["1", "2"]
+    assert audit(runtime).differences == ()
+
+
+def test_a_duration_after_arrival(place: Place, order: Order, clock: Any) -> None:
+    """Nothing goes before it; what waits is neither handed to a push nor tried."""
+    runtime = place.begin("not_before: 90s", order(1), order(2))
+
+    place.deliver()
+    (batch,) = runtime.ledger.batches()
+    handed_out = {chunk.pieces[0].rule: chunk.map_index for chunk in runtime.ledger.chunks(batch.batch_id)}
+    assert handed_out == {"others": 0, "waiting": None}
+    assert place.waiting() == [(2, NOON + timedelta(seconds=90), 0)]
+    clock.advance(90)
+    place.deliver()
+
+    assert place.received() == ["1", "2"]
+    assert audit(runtime).differences == ()
+
+
+def test_hours_of_a_target(place: Place, order: Order, clock: Any) -> None:
+    """On a Sunday it waits for Monday morning in Berlin; while the window is open it goes at once."""
+    window = "deliver_between: {time_zone: Europe/Berlin, hours: 08:00-18:00, weekdays: [mon, tue, wed, thu, fri]}"
+    runtime = place.begin(window, order(1))
+
+    place.deliver()
+    monday = datetime(2026, 3, 2, 7, tzinfo=UTC)
+    assert place.waiting() == [(1, monday, 0)]
+    clock.now = monday
+    place.deliver()
+    place.site.publish(order(2), key="k")
+    place.deliver()
+
+    assert place.received() == ["1", "2"]
+    assert place.waiting() == []
+    assert audit(runtime).differences == ()
+
+
+def test_a_time_of_its_own_and_hours(place: Place, order: Order, clock: Any) -> None:
+    """With both it is the first opening from that time on."""
+    fields = "not_before: 3h, deliver_between: {time_zone: UTC, hours: 10:00-14:00}"
+    place.begin(fields, order(1))
+
+    place.deliver()
+
+    assert place.waiting() == [(1, datetime(2026, 3, 2, 10, tzinfo=UTC), 0)]
+
+
+def test_a_retry_waits_for_the_next_opening(place: Place, order: Order, clock: Any) -> None:
+    """It fails at noon, would be tried again at one, and the window closes at half past twelve: tomorrow morning."""
+    (place.site.folder / "LINES").mkdir(parents=True)
+    fields = f"deliver_between: {{time_zone: UTC, hours: 08:00-12:30}}, {RETRIES.replace('AGE', '3d')}"
+    runtime = place.begin(fields, order(1))
+
+    place.deliver()
+    tomorrow = datetime(2026, 3, 2, 8, tzinfo=UTC)
+    ((_, due_at, attempts),) = place.waiting()
+    assert (due_at, attempts) == (tomorrow, 1)
+    (place.site.folder / "LINES").rmdir()
+    clock.now = due_at
+    place.deliver()
+
+    assert place.received() == ["1"]
+    assert audit(runtime).differences == ()
+
+
+def test_a_window_that_closed_since_route(place: Place, order: Order, clock: Any, site: Any) -> None:
+    """The push that comes too late sends nothing; that is not an attempt, and it is tried when the window opens."""
+    clock.now = NOON + timedelta(minutes=9, seconds=50)
+    place.begin("deliver_between: {time_zone: UTC, hours: 08:00-12:10}", order(1))
+    runtime, batch_id = buffered(site)
+    assert len(routed(runtime, batch_id)) == 1
+    clock.advance(10)
+
+    for chunk in runtime.ledger.chunks(batch_id):
+        push(runtime, batch_id, chunk.chunk_id)
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    assert commit(runtime, batch_id)
+
+    assert place.received() == []
+    assert place.received("OTHERS") == ["1"]
+    assert place.waiting() == [(1, datetime(2026, 3, 2, 8, tzinfo=UTC), 0)]
+    clock.now = datetime(2026, 3, 2, 8, tzinfo=UTC)
+    place.deliver()
+    assert place.received() == ["1"]
+    assert audit(runtime).differences == ()
+
+
+def test_age_counts_from_when_it_could_first_be_sent(place: Place, order: Order, clock: Any) -> None:
+    """An hour of age is enough for one that waits two; closed hours after its first attempt do count."""
+    (place.site.folder / "LINES").mkdir(parents=True)
+    fields = f"not_before: 2h, deliver_between: {{time_zone: UTC, hours: 08:00-14:30}}, {RETRIES.replace('AGE', '90m')}"
+    runtime = place.begin(fields, order(1))
+
+    place.deliver()
+    assert place.waiting() == [(1, NOON + timedelta(hours=2), 0)]
+    clock.now = NOON + timedelta(hours=2)
+    place.deliver()
+
+    (record,) = dead_letters(runtime, whole=True)
+    assert (record["reason"], len(record["attempts"])) == ("maximum_event_age", 1)
+    assert audit(runtime).differences == ()
+
+
+def test_hours_that_change_in_the_file_count_at_once(place: Place, order: Order, clock: Any) -> None:
+    """What falls due while the new hours are closed is deferred again, without an attempt."""
+    runtime = place.begin("deliver_between: {time_zone: UTC, hours: 14:00-15:00}", order(1))
+    place.deliver()
+    place.write_rules("deliver_between: {time_zone: UTC, hours: 16:00-17:00}")
+    clock.now = NOON + timedelta(hours=2)
+
+    place.deliver()
+    assert place.waiting() == [(1, NOON + timedelta(hours=4), 0)]
+    clock.now = NOON + timedelta(hours=4)
+    place.deliver()
+
+    assert place.received() == ["1"]
+    assert audit(runtime).differences == ()
+
+
+def test_a_budgeted_rule_waits_too(place: Place, order: Order, clock: Any) -> None:
+    """Its deliveries are made by another part of route, and wait like any other; one without a time fails there too."""
+    transform = "transform: {form: JSONATA, value: '{\"id\": id}'}"
+    runtime = place.begin(
+        f"not_before: $.data.at, {transform}", at(order, 1, "2026-03-01T13:00:00Z"), order(2), at(order, 3, "soon")
+    )
+
+    place.deliver()
+    assert place.received() == ["2"]
+    assert place.waiting() == [(1, NOON + timedelta(hours=1), 0)]
+    clock.advance(3600)
+    place.deliver()
+
+    assert place.received() == ["2", "1"]
+    assert [(row["event_id"], row["reason"]) for row in dead_letters(runtime)] == [("3", "transform_failed")]
+    assert audit(runtime).differences == ()
+
+
+def test_what_waits_for_different_times_is_cut_by_them(place: Place, order: Order, site: Any) -> None:
+    """Pieces of what waits are sorted by time, so that a few of them say when the first must go; no row is lost."""
+    hours = [5, 1, 4, 2, 3]
+    times = [f"2026-03-01T{12 + hour}:00:00Z" for hour in hours]
+    place.begin("not_before: $.data.at", *(at(order, hour, time) for hour, time in zip(hours, times, strict=True)))
+    runtime, batch_id = buffered(site, chunk_max_deliveries=2)
+
+    routed(runtime, batch_id)
+
+    (file,) = runtime.ledger.files(batch_id, "delivery")
+    assert isinstance(file.detail, Routed)
+    pieces = [piece for piece in file.detail.pieces if piece.rule == "waiting"]
+    rows = [row for row in deliveries(runtime, batch_id) if row["rule"] == "waiting"]
+    assert [row["not_before"].hour - 12 for row in rows] == hours
+    assert [piece.count for piece in pieces] == [2, 2, 1]
+    assert [datetime.fromtimestamp((piece.not_before or 0) / 1e6, UTC).hour - 12 for piece in pieces] == [1, 3, 5]
