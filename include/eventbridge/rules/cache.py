@@ -27,7 +27,7 @@ from eventbridge.errors import TypeUnusable
 from eventbridge.rules.rule_set import RuleSet
 
 #: Everything that decides what a rule file means: our source code that reads one, and its libraries.
-_PACKAGES: Final = ("pattern", "rule", "transform", "config", "event", "model", "targets", "sources")
+_PACKAGES: Final = ("matching/pattern", "rules", "transform", "config", "event", "model", "targets", "sources")
 _LIBRARIES: Final = ("jsonata", "pydantic", "re2", "yaml")
 
 _SUFFIX: Final = ".rules"
@@ -167,7 +167,7 @@ def _installed() -> list[str]:
 def reader_sources(root: Path) -> list[Path]:
     """Return the source files of the package that may take part in reading a rule file."""
     packages = (file for package in _PACKAGES for file in (root / package).rglob("*.py"))
-    return sorted([*root.glob("*.py"), *packages])
+    return sorted([*root.glob("*.py"), *root.glob("matching/*.py"), *packages])
 
 
 def zones_of(rule_set: RuleSet) -> frozenset[str]:

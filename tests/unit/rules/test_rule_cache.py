@@ -69,7 +69,7 @@ def outcome(folder: Path, cache: Path | None = None) -> tuple[object, ...]:
 def in_new_process(folder: Path, cache: Path, include: Path = Path(eventbridge.__file__).parent.parent) -> str:
     """Return the hash of what another process reads, which remembers nothing."""
     code = (
-        "import sys\nfrom pathlib import Path\nfrom eventbridge.rule import load_rules\n"
+        "import sys\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
         "print(load_rules(Path(sys.argv[1]), cache=Path(sys.argv[2])).hash)"
     )
     called = [sys.executable, "-c", code, str(folder), str(cache)]
@@ -169,7 +169,7 @@ def test_processes_at_once_read_the_same(places: tuple[Path, Path]) -> None:
     folder, cache = places
     shutil.rmtree(cache)
     code = (
-        "import shutil, sys\nfrom pathlib import Path\nfrom eventbridge.rule import cache, load_rules\n"
+        "import shutil, sys\nfrom pathlib import Path\nfrom eventbridge.rules import cache, load_rules\n"
         "for number in range(40):\n"
         "    cache._remembered = {}\n"
         "    if number % 3 == 0: shutil.rmtree(sys.argv[2], ignore_errors=True)\n"
@@ -195,7 +195,7 @@ def test_changed_code_reads_files_again(places: tuple[Path, Path], tmp_path: Pat
     in_new_process(folder, cache, copy.parent)
     assert set(cache.iterdir()) == before
 
-    with (copy / "rule" / "read_target.py").open("a") as source:
+    with (copy / "rules" / "read_target.py").open("a") as source:
         source.write("# changed\n")
     in_new_process(folder, cache, copy.parent)
 
@@ -205,7 +205,7 @@ def test_changed_code_reads_files_again(places: tuple[Path, Path], tmp_path: Pat
 def test_every_source_that_reads_is_looked_at() -> None:
     """Whatever of ours is imported to read a file of all forms of transforms decides what it means."""
     code = (
-        "import sys, tempfile\nfrom pathlib import Path\nfrom eventbridge.rule import load_rules\n"
+        "import sys, tempfile\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
         "with tempfile.TemporaryDirectory() as place:\n"
         "    Path(place, 'a.yaml').write_text(sys.argv[1])\n"
         "    load_rules(Path(place))\n"

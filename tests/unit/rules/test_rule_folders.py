@@ -44,7 +44,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     hidden.chmod(0)
     tmp_path.chmod(0o755)
     code = (
-        "import os\nfrom pathlib import Path\nfrom eventbridge.rule import load_rules\n"
+        "import os\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
         "def told():\n    try:\n        load_rules(Path())\n        return ''\n"
         "    except Exception as error:\n        return str(error)\n"
         "told()\n"  # whatever is imported on the way is imported with all rights

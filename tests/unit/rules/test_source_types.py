@@ -23,7 +23,7 @@ RULES = "rules: {r: {bus: b, pattern: {}, targets: {t: {type: file, path: /x}}}}
 MODULE = """
 from typing import Literal
 from pydantic import Field
-from eventbridge.rule import Source
+from eventbridge.rules import Source
 from eventbridge.rules.types import SourceType
 from eventbridge.testing.queues import InMemoryQueue
 from eventbridge.testing.sources import InMemoryLog

@@ -23,7 +23,7 @@ LISTED = """
 from typing import Literal
 from pydantic import Field
 from eventbridge.config.setting_types import Seconds
-from eventbridge.rule import Target
+from eventbridge.rules import Target
 from eventbridge.rules.types import TargetType
 from eventbridge.testing.targets import InMemoryTarget
 
@@ -184,7 +184,7 @@ def test_built_in_types_cost_no_look_at_packages(tmp_path: Path) -> None:
         "u: {type: http, url: 'https://x.example', batch: {count: 5}}}}}\n"
     )
     code = (
-        "import importlib.metadata, sys\nfrom pathlib import Path\nfrom eventbridge.rule import load_rules\n"
+        "import importlib.metadata, sys\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
         "def refuse(**_): raise AssertionError('looked for packages')\n"
         "import eventbridge.rules.registry as registry\nregistry.entry_points = refuse\n"
         "load_rules(Path(sys.argv[1]))\n"

@@ -180,7 +180,7 @@ _ASK = """
 import time
 from datetime import UTC, datetime, timedelta
 from eventbridge.config.connection import Connection
-from eventbridge.rule import Target
+from eventbridge.rules import Target
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.http_fields import HttpFields

@@ -90,7 +90,7 @@ class _KeptCode:
 @cache
 def sources_stamp() -> str:
     """Return a hash of all sources that hold compiled functions."""
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     digest = hashlib.blake2b(digest_size=16)
     for package in _PACKAGES:
         for file in sorted((root / package).glob("*.py")):

@@ -41,7 +41,7 @@ def copied(folder: Path) -> Path:
 
 def test_a_change_in_another_file_is_seen(tmp_path: Path) -> None:
     """What marks.py says of backslashes counts at once in the function of strings.py that asks it."""
-    marks = copied(tmp_path) / "scan" / "marks.py"
+    marks = copied(tmp_path) / "matching" / "scan" / "marks.py"
 
     assert response(tmp_path) == "True"
     assert response(tmp_path) == "True 1"
