@@ -14,7 +14,7 @@ from sqlalchemy import create_engine
 from eventbridge.event.ids import new_batch_id
 from eventbridge.ledger.tables import batch as batches
 from eventbridge.ledger.tables import batch_file as files
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout

@@ -22,7 +22,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
-from eventbridge.model.verdict import Verdict
+from eventbridge.model.outcome import Verdict
 from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus

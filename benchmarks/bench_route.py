@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from eventbridge.event.cloudevent import parse_event
-from eventbridge.model.routed import RoutedSlice
+from eventbridge.model.file_detail import RoutedSlice
 from eventbridge.routing.job import RouteJob, Slice
 from eventbridge.routing.slice import route_slice
 from eventbridge.rules import RuleSet

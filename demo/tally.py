@@ -9,7 +9,7 @@ from typing import Any
 
 from eventbridge.delivery.segments import segments
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.model.verdict import Verdict
+from eventbridge.model.outcome import Verdict
 from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.repair.audit import Audit
 from eventbridge.runtime.runtime import Runtime

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from demo.receipts import receiver_path
-from eventbridge.model.target_state import TargetState, TargetStatus
+from eventbridge.model.rule_state import TargetState, TargetStatus
 from eventbridge.policy.breaker import LEAST_ATTEMPTS
 from eventbridge.rules import RuleSet
 

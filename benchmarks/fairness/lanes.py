@@ -17,7 +17,7 @@ from benchmarks.fairness.executor import Executor
 
 from eventbridge.airflow.pools import SHARED_POOLS
 from eventbridge.delivery.stage import push
-from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen

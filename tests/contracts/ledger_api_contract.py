@@ -7,8 +7,7 @@ from dataclasses import replace
 from contracts.ledger_samples import START, Clock, after
 
 from eventbridge.ledger import Ledger
-from eventbridge.model.api_token import ApiToken
-from eventbridge.model.kept_response import KeptResponse
+from eventbridge.model.api import ApiToken, KeptResponse
 
 TOKEN = ApiToken("shop", ("publish:orders", "publish:*"), START, after(60))
 RESPONSE = KeptResponse("shop", "key-1", "cafe", 207, '{"published": 1, "said": "\\u0000"}', START)

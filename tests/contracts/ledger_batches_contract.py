@@ -22,10 +22,9 @@ from contracts.ledger_samples import (
 from eventbridge.errors import LedgerError, NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Range
-from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.partition import Partition
-from eventbridge.model.routed import SplitSlice, UnroutableEvent
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.file_detail import SplitSlice, UnroutableEvent
+from eventbridge.model.partition import ConsumerOffset, Partition
+from eventbridge.model.rule_state import TargetStatus
 
 
 class BatchesContract:

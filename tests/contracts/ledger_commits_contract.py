@@ -20,9 +20,7 @@ from contracts.ledger_samples import (
 from eventbridge.errors import NotFoundError, ReconciliationError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Range, ReadRange
-from eventbridge.model.last_message import LastMessage
-from eventbridge.model.move import Move
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import LastMessage, Move, Partition
 
 
 class CommitsContract:

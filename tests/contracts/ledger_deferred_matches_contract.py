@@ -8,8 +8,8 @@ from contracts.ledger_samples import Clock, a_batch, a_retry_batch, after
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
-from eventbridge.model.deferred_match import DeferredMatch
-from eventbridge.model.rule_on_hold import RuleOnHold
+from eventbridge.model.pending import DeferredMatch
+from eventbridge.model.rule_state import RuleOnHold
 
 
 def a_deferred_match(**changes: object) -> DeferredMatch:

@@ -9,8 +9,8 @@ import pytest
 from contracts.ledger_samples import PARTITIONS, Clock, a_pending, a_retry_batch, after, settle
 
 from eventbridge.ledger import Ledger
+from eventbridge.model.partition import Span
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.place import Span
 from eventbridge.policy.ordering import BEHIND_ITS_KEY, SKIPPED, on_hold_at
 
 

@@ -10,8 +10,7 @@ from contracts.ledger_samples import a_chunk, a_file, a_retry_batch, after
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
-from eventbridge.model.recorded import RECORDED
-from eventbridge.model.redrive import Redrive, Redriven
+from eventbridge.model.redelivery import RECORDED, Redrive, Redriven
 
 
 def a_redrive(name: str = "redrive-1", **changes: object) -> Redrive:

@@ -10,7 +10,7 @@ from contracts.ledger_samples import a_file, a_retry_batch, after
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import BatchState
-from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
+from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPosition
 
 
 def a_replay(name: str = "replay-1", **changes: object) -> Replay:

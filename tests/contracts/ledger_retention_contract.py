@@ -24,8 +24,7 @@ from contracts.ledger_samples import (
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
-from eventbridge.model.retention import BatchGroup, BatchPlace, Kept
-from eventbridge.model.store_size import BatchSize
+from eventbridge.model.storage import BatchGroup, BatchPlace, BatchSize, Kept
 
 GROUP = BatchGroup("flights", "flights-bus")
 

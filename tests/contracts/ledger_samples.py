@@ -13,10 +13,9 @@ from eventbridge.event.ids import Fingerprint
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.chunk import Chunk, Piece
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange, RoutedPiece, RoutedShare, RoutedSlice
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import DueTarget, PendingDeliveries
-from eventbridge.model.routed import RoutedPiece, RoutedShare, RoutedSlice
 
 START = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 PARTITIONS = [Partition("flights", "", 0), Partition("flights", "", 1)]

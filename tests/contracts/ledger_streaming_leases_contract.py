@@ -11,7 +11,7 @@ from contracts.ledger_samples import PARTITIONS, Clock, a_batch, a_file, after, 
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.watcher import last_look
 from eventbridge.model.batch import BatchFile, Range
-from eventbridge.model.streaming_lease import StreamingLease
+from eventbridge.model.runner import StreamingLease
 
 
 def a_segment(number: int = 0) -> BatchFile:

@@ -22,8 +22,7 @@ from eventbridge.dead_letters.selection import Selection
 from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import BatchKind
-from eventbridge.model.redrive import Redrive
-from eventbridge.model.replay import Replay
+from eventbridge.model.redelivery import Redrive, Replay
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.pipeline.ingest.buffer import buffer

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
-from eventbridge.model.partition import Partition
-from eventbridge.model.place import Place, Span
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, Response, RetryAt
+from eventbridge.model.partition import Partition, Position, Span
 from eventbridge.policy.ordering import (
     BEHIND_ITS_KEY,
     BLOCKED,
@@ -56,7 +54,7 @@ class Delivery:
     """One delivery and what ledger and store know of it."""
 
     key: str
-    place: Place
+    place: Position
     arrived_at: datetime
     not_before: datetime | None
     attempts: int = 0
@@ -143,7 +141,7 @@ class OrderModel:
     def publish(self, key: str, partition: Partition, not_before: datetime | None = None) -> None:
         """Publish an event."""
         events = self.published[partition]
-        place = Place(partition, len(events))
+        place = Position(partition, len(events))
         events.append(Delivery(SINGLE_KEY if self.strict else key, place, self.now, not_before))
 
     def plan(self, most: int) -> None:

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from eventbridge.event.ids import Fingerprint, delivery_id
-from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
+from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, Response, RetryAt
 from eventbridge.model.partition import Partition
-from eventbridge.model.response import Response
 from eventbridge.policy.batch_size import Waiting, plan_ranges
 from eventbridge.policy.chunking import ChunkLimits, PlannedPiece, PoolSlots, cut_chunks
 from eventbridge.policy.reconciliation import Reconciliation, differences

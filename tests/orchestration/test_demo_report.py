@@ -13,7 +13,7 @@ from demo.receipts import compare, duplicates, read_record
 from demo.tally import Tally
 from demo.target_states import target_lines, unexpected_states
 
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.rule_state import TargetStatus
 from eventbridge.rules import RuleSet, load_rules
 
 ROOT = Path(__file__).parents[2]

@@ -22,8 +22,7 @@ from eventbridge.airflow.tasks import stage
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import UserError
-from eventbridge.model.recorded import RECORDED
-from eventbridge.model.replay import Replay
+from eventbridge.model.redelivery import RECORDED, Replay
 from eventbridge.runtime.runtime import Runtime
 
 RUN = "eventbridge_replay_archive backfill__2026-11-22T08:00:00+00:00"

@@ -19,7 +19,7 @@ from eventbridge.airflow.plain_failure import PlainFailure
 from eventbridge.config.settings import Settings
 from eventbridge.control.heartbeat import standing_still
 from eventbridge.ledger import Ledger
-from eventbridge.model.metric import Family, Sample
+from eventbridge.model.stat import Family, Sample
 from eventbridge.testing.receiver import Receiver
 
 

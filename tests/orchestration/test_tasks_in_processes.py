@@ -37,7 +37,7 @@ from eventbridge.dead_letters.redrive_plan import RedrivePlan
 from eventbridge.delivery.outstanding import TargetReport
 from eventbridge.delivery.stage import PushReport
 from eventbridge.errors import ConnectionUnusable, LedgerError, ReconciliationError, UserError
-from eventbridge.model import lane
+from eventbridge.model import chunk
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.niceness import NICENESS
 from eventbridge.runtime.stop import Stop
@@ -174,7 +174,7 @@ def test_errors_that_a_person_must_fix_are_not_retried(home: Path) -> None:
 
 def test_the_pools_of_retries_and_unplanned_pushes_are_created() -> None:
     """Every pool that does not belong to a rule is among those that listen creates."""
-    assert {lane.SLOW_LANE_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
+    assert {chunk.SLOW_LANE_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
     assert UNPLANNED.pool == names.UNPLANNED_POOL
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from eventbridge.delivery.stage import push
-from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.model.chunk import SLOW_LANE_POOL
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import next_due_at
 from eventbridge.pipeline.ingest.buffer import buffer

@@ -13,7 +13,7 @@ from pipeline.modes import deliver_all, deliver_one_batch
 from eventbridge.delivery.stage import push
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.batch import Batch
-from eventbridge.model.verdict import Verdict
+from eventbridge.model.outcome import Verdict
 from eventbridge.pipeline.deliver import deliver_retries
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen

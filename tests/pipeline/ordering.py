@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.delivering import Sending
 
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 

@@ -15,8 +15,8 @@ from pipeline.budgeted import RULES, BudgetedRuntime, Order, Place, landed, rout
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import ReconciliationError, UserError
 from eventbridge.model import rowset
-from eventbridge.model.deferred_match import DeferredMatch
-from eventbridge.model.routed import RoutedShare
+from eventbridge.model.file_detail import RoutedShare
+from eventbridge.model.pending import DeferredMatch
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches

@@ -13,7 +13,7 @@ from pipeline.delivering import operational_events
 
 from eventbridge.errors import NotFoundError, OffsetGapError, StoreError, UserError
 from eventbridge.model.batch import BatchFile, Range
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.pipeline.ingest.later_partition import later_start
 from eventbridge.pipeline.ingest.listen import listen

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import OffsetGapError, RuleMovedError
-from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import ConsumerOffset, Partition
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.runtime.log_identity import offset_gaps, standing_offset

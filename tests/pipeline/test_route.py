@@ -15,7 +15,7 @@ from pipeline.routing import buffered, deliveries, routed, wanted
 from eventbridge.delivery.outstanding import ITEM_COLUMNS
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.model import rowset
-from eventbridge.model.routed import Routed, RoutedSlice
+from eventbridge.model.file_detail import Routed, RoutedSlice
 from eventbridge.pipeline.ingest.buffer import Landing
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.runtime.runtime import Runtime

@@ -19,7 +19,7 @@ from eventbridge.matching.pattern import parse_pattern
 from eventbridge.matching.reference import matches
 from eventbridge.matching.scan.texts import Texts
 from eventbridge.model.batch import BatchFile
-from eventbridge.model.routed import RoutedSlice
+from eventbridge.model.file_detail import RoutedSlice
 from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.pipeline.route.stage import slices_of
 from eventbridge.repair.audit import audit

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.routing import buffered, deliveries, routed
 
 from eventbridge.model import rowset
-from eventbridge.model.routed import Routed, RoutedPiece
+from eventbridge.model.file_detail import Routed, RoutedPiece
 from eventbridge.pipeline.route.stage import route
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.in_process import InProcessRouter

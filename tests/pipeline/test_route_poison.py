@@ -10,7 +10,7 @@ import pytest
 
 from eventbridge.dead_letters.reader import dead_letters, subject_of
 from eventbridge.errors import SparkError, StoreError
-from eventbridge.model.routed import SplitSlice, UnroutableEvent
+from eventbridge.model.file_detail import SplitSlice, UnroutableEvent
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen

@@ -11,7 +11,7 @@ from msgspec import structs
 from pipeline.budgeted import BUDGETS, landed
 
 from eventbridge.errors import SparkError
-from eventbridge.model.routed import RoutedShare
+from eventbridge.model.file_detail import RoutedShare
 from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.pipeline.retry.deferred import due_deferred_matches
 from eventbridge.pipeline.route.stage import job_of, route

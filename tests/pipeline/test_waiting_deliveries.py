@@ -17,7 +17,7 @@ from pipeline.routing import buffered, deliveries, routed
 
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.stage import push
-from eventbridge.model.routed import Routed
+from eventbridge.model.file_detail import Routed
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.retry.plan import plan_retries
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from eventbridge.model.verdict import Verdict
+from eventbridge.model.outcome import Verdict
 from eventbridge.store import schemas
 
 

@@ -15,7 +15,7 @@ from unit.loopback import later, now
 from eventbridge.config.settings import Settings
 from eventbridge.control.check_rules import checked_folder
 from eventbridge.errors import SettingsError, UserError
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.rules.address import path_error
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.open import open_target

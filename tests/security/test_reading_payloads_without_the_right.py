@@ -21,7 +21,7 @@ from eventbridge.api.page.forms import operator_form, submitted_form
 from eventbridge.api.payloads import HIDDEN, visible_quality, visible_rule_on_hold
 from eventbridge.event.plain import plain
 from eventbridge.model.quality import Measure, QualityRecord, Subject
-from eventbridge.model.rule_on_hold import RuleOnHold
+from eventbridge.model.rule_state import RuleOnHold
 
 CARD = "4111111111111111"
 #: Names of fields that hold a condition on events, or a rule that is run over them.

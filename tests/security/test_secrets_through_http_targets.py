@@ -19,7 +19,7 @@ from eventbridge.config.connection import Connection, connections_from_environme
 from eventbridge.config.settings import Settings
 from eventbridge.control.try_target import check_target, send_event
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.rules.model import queue_of
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.targets.http_fields import HttpFields

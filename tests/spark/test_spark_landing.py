@@ -16,7 +16,7 @@ from spark.own_server import own_server
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 from eventbridge.pipeline.ingest import sharing
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen

@@ -14,7 +14,7 @@ from spark.local_submit import LocalSubmit
 from spark.own_server import own_server
 
 from eventbridge.errors import SparkError
-from eventbridge.model.routed import RoutedShare
+from eventbridge.model.file_detail import RoutedShare
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult
 from eventbridge.rules import Rule, RuleSet

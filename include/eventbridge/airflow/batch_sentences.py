@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from eventbridge.airflow.page_address import page_address
 from eventbridge.airflow.sentences import Failures, TargetLine, sentence_about, short
 from eventbridge.errors import StoreError
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 
 if TYPE_CHECKING:
     from eventbridge.delivery.stage import PushReport

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eventbridge.airflow.run_limit import run_limit
-from eventbridge.model.recorded import RECORDED
+from eventbridge.model.redelivery import RECORDED
 
 if TYPE_CHECKING:
-    from eventbridge.model.redrive import Redrive
-    from eventbridge.model.replay import Replay
+    from eventbridge.model.redelivery import Redrive, Replay
     from eventbridge.runtime.runtime import Runtime
 
 #: The prefix of a replay's `run` if `eventbridge replay` processes it, in its own process.

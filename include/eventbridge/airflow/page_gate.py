@@ -25,7 +25,7 @@ from eventbridge.airflow.batch_runs import batch_of, runs_of
 from eventbridge.airflow.names import BACKTEST_DAG, DIFF_DAG, REDRIVE_DAG, REPLAY_DAG
 from eventbridge.api.page.session import AirflowRun, NotLoggedIn, RequestKind, Viewer
 from eventbridge.api.refusal import CallRefused
-from eventbridge.model.api_token import OPERATE, OWNER, PAYLOADS, READ, ApiToken
+from eventbridge.model.api import OPERATE, OWNER, PAYLOADS, READ, ApiToken
 from eventbridge.model.batch import Batch
 from eventbridge.runtime.runtime import Runtime
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from eventbridge.airflow.airflow_api import AirflowApi, AirflowConflict
 from eventbridge.airflow.names import UNPLANNED_POOL
 from eventbridge.ledger import Ledger
-from eventbridge.model.lane import REPLAY_LANE_POOL, SLOW_LANE_POOL
+from eventbridge.model.chunk import REPLAY_LANE_POOL, SLOW_LANE_POOL
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import RuleSet
 

@@ -18,7 +18,7 @@ from eventbridge.airflow.settings import configured_settings
 from eventbridge.airflow.task_stop import task_stop
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
-from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 
 if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk

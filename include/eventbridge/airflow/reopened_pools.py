@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from eventbridge.airflow.airflow_api import CONNECTION_ID
 from eventbridge.airflow.pools import AirflowPools
 from eventbridge.errors import InfrastructureError, UserError
-from eventbridge.model.hold_reasons import POOL_CLOSED
+from eventbridge.model.pending import POOL_CLOSED
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime
 

@@ -21,7 +21,7 @@ from eventbridge.airflow.push import pushes
 from eventbridge.airflow.recorded_form import recorded_form
 from eventbridge.airflow.replay_asker import cancel_unwanted, resume_for
 from eventbridge.airflow.tasks import TASK, confirmed_pools, end_run, stage
-from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
+from eventbridge.model.chunk import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
 
 if TYPE_CHECKING:
     from eventbridge.replay.plan import ReplayPlan

@@ -20,7 +20,7 @@ from eventbridge.airflow.tasks import TASK, end_run, stage
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
-    from eventbridge.model.replay import Replay
+    from eventbridge.model.redelivery import Replay
     from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)

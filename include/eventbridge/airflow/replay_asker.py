@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from eventbridge.airflow.names import ARCHIVE_DAG
 
 if TYPE_CHECKING:
-    from eventbridge.model.replay import Replay
+    from eventbridge.model.redelivery import Replay
     from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)

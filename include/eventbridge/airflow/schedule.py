@@ -21,7 +21,7 @@ from eventbridge.policy.streaming_slots import short_of_slots
 if TYPE_CHECKING:
     from airflow.sdk.api.datamodels._generated import DagRunType
 
-    from eventbridge.model.rules_in_force import RulesInForce
+    from eventbridge.model.rule_state import RulesInForce
     from eventbridge.rules import RuleSet
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from eventbridge.api.owners import limit_to_owners
 from eventbridge.api.payloads import set_payloads_right
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.control.api_tokens import valid_token
-from eventbridge.model.api_token import PAYLOADS, PREFIX, READ, ApiToken
+from eventbridge.model.api import PAYLOADS, READ, TOKEN_PREFIX, ApiToken
 from eventbridge.runtime.runtime import Runtime
 
 _SCHEME = HTTPBearer(
@@ -59,7 +59,7 @@ async def caller(
     access: Access = request.app.state.access
     secret = credentials.credentials
     # Where another server mounts this application, that server's users are accepted too.
-    token = await (access.caller(secret) if secret.startswith(PREFIX) else _user(request, access, secret))
+    token = await (access.caller(secret) if secret.startswith(TOKEN_PREFIX) else _user(request, access, secret))
     mark_authenticated(request)
     limit_to_owners(request, token.owners)
     set_payloads_right(request, PAYLOADS in token.scopes)

@@ -10,7 +10,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from eventbridge.model.metric import Family
+from eventbridge.model.stat import Family
 
 
 def exposition(families: Sequence[Family], accept: str) -> tuple[bytes, str]:

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from fastapi import Request, Response
 
 from eventbridge.api.refusal import CallRefused
-from eventbridge.model.kept_response import KeptResponse
+from eventbridge.model.api import KeptResponse
 from eventbridge.runtime.runtime import Runtime
 
 HEADER = "Idempotency-Key"

@@ -11,7 +11,7 @@ from eventbridge.api.access import caller, check_general_scope
 from eventbridge.api.exposition import exposition
 from eventbridge.api.refusal import PROBLEM
 from eventbridge.api.token_first import TokenFirst
-from eventbridge.model.api_token import METRICS, ApiToken
+from eventbridge.model.api import METRICS, ApiToken
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.metrics import metrics as metrics_of
 

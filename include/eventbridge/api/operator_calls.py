@@ -21,7 +21,7 @@ from eventbridge.api.refusal import PROBLEM, CallRefused, refusal_of
 from eventbridge.control.actions import note_action
 from eventbridge.errors import EventBridgeError, EventError
 from eventbridge.event.json_document import parse_document
-from eventbridge.model.api_token import OPERATE, ApiToken
+from eventbridge.model.api import OPERATE, ApiToken
 from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from fastapi import Request
 
 from eventbridge.api.refusal import CallRefused
-from eventbridge.model.api_token import PUBLISH, ApiToken
+from eventbridge.model.api import PUBLISH, ApiToken
 from eventbridge.rules import Bus
 from eventbridge.runtime.runtime import Runtime
 

@@ -17,9 +17,8 @@ from eventbridge.api.refusal import CallRefused
 from eventbridge.control.actions import ActionPage
 from eventbridge.dead_letters.groups import DeadLetterGroup, dead_letter_groups
 from eventbridge.dead_letters.selection import QUOTING_REASONS
-from eventbridge.model.expectation_hold import EXPECTATION_FAILED
 from eventbridge.model.quality import Measure, QualityRecord
-from eventbridge.model.rule_on_hold import RuleOnHold
+from eventbridge.model.rule_state import EXPECTATION_HOLD, RuleOnHold
 from eventbridge.model.why import EventResult, Step, Why
 from eventbridge.policy.ordering import delivery_on_hold_at
 from eventbridge.policy.quality import VALUE_MEASURES
@@ -137,10 +136,10 @@ def visible_rule_on_hold(request: Request, held: RuleOnHold) -> RuleOnHold:
     """
     if can_see_payloads(request) or delivery_on_hold_at(held.reason) is not None:
         return held
-    if not held.reason.startswith(EXPECTATION_FAILED):
+    if not held.reason.startswith(EXPECTATION_HOLD):
         return replace(held, reason=HIDDEN)
     names_value = any(each in held.reason for each in VALUE_MEASURES)
-    return replace(held, reason=f"{EXPECTATION_FAILED}: {HIDDEN}") if names_value else held
+    return replace(held, reason=f"{EXPECTATION_HOLD}: {HIDDEN}") if names_value else held
 
 
 def visible_quality(request: Request, record: QualityRecord) -> QualityRecord | dict[str, Any]:

@@ -21,7 +21,7 @@ from eventbridge.api.owners import check_publishes
 from eventbridge.api.refusal import PROBLEM, CallRefused
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
-from eventbridge.model.api_token import PUBLISH, ApiToken
+from eventbridge.model.api import PUBLISH, ApiToken
 from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(route_class=TokenFirst)

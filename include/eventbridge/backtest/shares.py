@@ -19,7 +19,7 @@ from eventbridge.model.backtested import (
     PairCounts,
     TargetChanges,
 )
-from eventbridge.model.routed import RoutedShare
+from eventbridge.model.file_detail import RoutedShare
 from eventbridge.routing.budgeted_share import BUDGET
 from eventbridge.routing.job import SliceResult
 from eventbridge.routing.outputs import COLUMNS, output_of, sample_of

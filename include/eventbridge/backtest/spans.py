@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from eventbridge.model.replay import ArchiveFile
+from eventbridge.model.redelivery import ArchiveFile
 from eventbridge.policy.archive_cover import Span
 from eventbridge.routing.job import ArchiveSpan
 from eventbridge.store.schemas import ROW_GROUP_ROWS

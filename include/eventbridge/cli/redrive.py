@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from eventbridge.dead_letters.redrive_plan import Survey
-    from eventbridge.model.redrive import Redrive
+    from eventbridge.model.redelivery import Redrive
     from eventbridge.routing.job import Router
     from eventbridge.runtime.runtime import Runtime
 

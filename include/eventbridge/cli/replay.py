@@ -21,7 +21,7 @@ from eventbridge.cli.table import counted, show_table
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
-    from eventbridge.model.replay import Replay
+    from eventbridge.model.redelivery import Replay
     from eventbridge.replay.account import ReplayAccount
     from eventbridge.replay.request import WrittenReplayRequest
     from eventbridge.replay.survey import ReplaySurvey

@@ -15,7 +15,7 @@ from eventbridge.errors import named_lines
 
 if TYPE_CHECKING:
     from eventbridge.model.batch import Batch
-    from eventbridge.model.store_size import StoreQuota
+    from eventbridge.model.storage import StoreQuota
     from eventbridge.policy.flow import Flow
     from eventbridge.views.partition_status import PartitionStatus
     from eventbridge.views.status import NewRunner, Status, StreamingRunner

@@ -12,7 +12,7 @@ from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
-from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
+from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
 
 if TYPE_CHECKING:
     from eventbridge.views.target_status import TargetLine

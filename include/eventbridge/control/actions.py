@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventbridge.event.json_document import write_document
+from eventbridge.model.api import OperatorAction
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
-from eventbridge.model.operator_action import OperatorAction
 from eventbridge.runtime.runtime import Runtime
 
 #: Members that are payloads, or prove where a form comes from.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from eventbridge.errors import NotFoundError, UserError
-from eventbridge.model.api_token import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PREFIX, PUBLISH, READ, ApiToken
+from eventbridge.model.api import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PUBLISH, READ, TOKEN_PREFIX, ApiToken
 from eventbridge.rules.fields import NAME, NAME_REMEDY
 from eventbridge.rules.find import find_bus
 from eventbridge.rules.suggestions import suggest
@@ -38,7 +38,7 @@ def create_token(
     expires_at = None if expires_seconds is None else now + timedelta(seconds=expires_seconds)
     limits = (f"{OWNER}{owner}" for owner in owners)
     token = ApiToken(name, tuple(dict.fromkeys([*scopes, *limits])), now, expires_at)
-    secret = PREFIX + secrets.token_urlsafe(_BYTES)
+    secret = TOKEN_PREFIX + secrets.token_urlsafe(_BYTES)
     if not runtime.ledger.note_api_token(token, hash_of(secret)):
         raise UserError(f"a token {name!r} exists, or existed. Choose another name, so that calls can be told apart")
     return token, secret
@@ -56,7 +56,7 @@ def revoke_token(runtime: Runtime, name: str) -> bool:
 
 def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:
     """Return the token that a caller shows; None if there is none, or it is revoked or expired."""
-    if not secret.startswith(PREFIX):
+    if not secret.startswith(TOKEN_PREFIX):
         return None
     token = runtime.ledger.api_token(hash_of(secret))
     return token if token is not None and token.is_valid(runtime.clock()) else None

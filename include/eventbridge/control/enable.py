@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
-from eventbridge.model.hold_reasons import TARGET_DISABLED
+from eventbridge.model.pending import TARGET_DISABLED
 from eventbridge.policy.breaker import pause_of
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime

@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 
 from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.errors import InfrastructureError, UserError
-from eventbridge.model.metric import Family
+from eventbridge.model.stat import Family
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.metrics import metrics
 

@@ -12,8 +12,8 @@ from typing import Literal, get_args
 
 from eventbridge.config.quantities import parse_rate
 from eventbridge.errors import UserError
-from eventbridge.model.hold_reasons import RULE_DISABLED, RULE_PAUSED, TARGET_PAUSED
-from eventbridge.model.override import OverrideKind
+from eventbridge.model.pending import RULE_DISABLED, RULE_PAUSED, TARGET_PAUSED
+from eventbridge.model.rule_state import OverrideKind
 from eventbridge.rules import RuleSet
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.rules.model import Priority

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from eventbridge.control.release_expectation import release_expectation
 from eventbridge.control.release_on_hold import DeliveryOnHold, skip_on_hold, try_again_on_hold
-from eventbridge.model.expectation_hold import ExpectationHold
-from eventbridge.model.rule_on_hold import RuleOnHold
+from eventbridge.model.rule_state import ExpectationHold, RuleOnHold
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.runtime.runtime import Runtime
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eventbridge.model.expectation_hold import ExpectationHold
-from eventbridge.model.hold_reasons import EXPECTATION_FAILED
+from eventbridge.model.pending import EXPECTATION_FAILED
+from eventbridge.model.rule_state import ExpectationHold
 from eventbridge.runtime.runtime import Runtime
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from eventbridge.dead_letters.redrive_plan import Survey
 from eventbridge.errors import NotFoundError
-from eventbridge.model.redrive import Redrive
+from eventbridge.model.redelivery import Redrive
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 

@@ -14,8 +14,7 @@ from eventbridge.dead_letters.reader import DeadLetter
 from eventbridge.event.json_document import parse_document
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.chunk import Chunk, Piece
-from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT, Chunk, Piece
 from eventbridge.policy.ordering import shard_of
 from eventbridge.routing.order_keys import UNORDERED, order_key
 from eventbridge.rules import RuleSet

@@ -11,7 +11,7 @@ from eventbridge.dead_letters.reader import DeadLetter
 from eventbridge.event.ids import delivery_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
-from eventbridge.model.redrive import Redrive, Redriven
+from eventbridge.model.redelivery import Redrive, Redriven
 from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.runtime.dead_letter_files import Damaged, read_unless_damaged
 from eventbridge.runtime.runtime import Runtime

@@ -23,7 +23,7 @@ from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
-from eventbridge.model.redrive import Redrive
+from eventbridge.model.redelivery import Redrive
 from eventbridge.pipeline.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import RuleSet

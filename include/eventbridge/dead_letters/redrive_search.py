@@ -9,7 +9,7 @@ import pyarrow as pa
 from eventbridge.dead_letters.reader import Chosen, DeadLetter
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.model import rowset
-from eventbridge.model.redrive import Redrive, Redriven
+from eventbridge.model.redelivery import Redrive, Redriven
 from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.hold_reason import delivery_hold_reason

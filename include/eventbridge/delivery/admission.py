@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from eventbridge.model.batch import Batch
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.rule_state import TargetStatus
 from eventbridge.policy.breaker import Admission, admits
 from eventbridge.runtime.runtime import Runtime
 

@@ -14,7 +14,7 @@ from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, accepted_row, acc
 from eventbridge.delivery.run import Send, TargetRun
 from eventbridge.delivery.steps import Steps
 from eventbridge.model.chunk import Piece
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.targets.protocol import BlockTarget, Target, takes_blocks
 

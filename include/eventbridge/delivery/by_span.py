@@ -24,8 +24,7 @@ from eventbridge.delivery.segments import BestOutcome
 from eventbridge.delivery.steps import Steps
 from eventbridge.event.ids import batch_time
 from eventbridge.model.chunk import Piece
-from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, RetryAt
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.policy.response_to_outcome import decide, expired, is_failure, pause_asked, too_early
 from eventbridge.store import layout
 from eventbridge.targets.protocol import DeliverySpan, SpanTarget

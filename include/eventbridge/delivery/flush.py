@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventbridge.delivery.steps import SharedFlush, Steps
 from eventbridge.errors import InfrastructureError
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.protocol import Target, shares_flush
 
 #: Maximum time that a response waits for its flush, checked when the next response comes.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 
 
 class JitterSample(NamedTuple):

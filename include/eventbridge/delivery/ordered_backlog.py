@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
+from eventbridge.model.file_detail import Routed
+from eventbridge.model.partition import Position
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.place import Place
-from eventbridge.model.routed import Routed
 from eventbridge.policy.ordering import (
     PLACE_COLUMNS,
     Open,
@@ -30,7 +30,7 @@ _KEYS_READ_AT_MOST = 100_000
 
 
 def open_deliveries(
-    runtime: Runtime, batch: Batch, target: tuple[str, str], shard: int, going: Sequence[Place], own: set[int]
+    runtime: Runtime, batch: Batch, target: tuple[str, str], shard: int, going: Sequence[Position], own: set[int]
 ) -> Open:
     """Return the open deliveries of a shard, except those of the pending rows `own` that the push has.
 
@@ -58,7 +58,7 @@ def _is_head(row: PendingDeliveries) -> bool:
     return row.attempts > 0 or delivery_on_hold_at(row.held) is not None or is_marked(row.held)
 
 
-def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tuple[str, Place, bool]]:
+def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tuple[str, Position, bool]]:
     files: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for row in waiting:
         for file, rows in row.files:
@@ -70,13 +70,13 @@ def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tu
                 yield row["order_key"], place_of(row), head
 
 
-def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
+def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Position]:
     """Yield the first events, by partition, of a rule's deferred matches, except those that this batch took.
 
     A deferred match without that information, from before its rule was ordered, costs a read of each of its files.
     """
     spans, unsaid = runtime.ledger.waiting_spans(rule, but=batch.batch_id)
-    yield from (Place(span.partition, span.first) for span in spans)
+    yield from (Position(span.partition, span.first) for span in spans)
     for deferred_match in unsaid:
         for file, rows in deferred_match.files:
             first = next(iter(rowset.decode(rows)), None)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from eventbridge.delivery.outstanding import Item
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.partition import Partition
-from eventbridge.model.place import Place
+from eventbridge.model.partition import Partition, Position
 from eventbridge.rules import Target as TargetRule
 from eventbridge.runtime.runtime import Runtime
 
-_NOWHERE = Place(Partition("", "", 0), 0)
+_NOWHERE = Position(Partition("", "", 0), 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +23,7 @@ class OrderedItem(Item):
     """
 
     key: str = ""
-    place: Place = _NOWHERE
+    place: Position = _NOWHERE
     failure: str | None = None
     note: str = ""
     reason: str = ""

@@ -20,8 +20,7 @@ from eventbridge.delivery.pauses import note_pause
 from eventbridge.delivery.rows import unsent_row
 from eventbridge.delivery.run import Send, TargetRun
 from eventbridge.delivery.steps import Sleep, Steps
-from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, RetryAt
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.policy.deadline import in_time, missed
 from eventbridge.policy.ordering import (
     BLOCKED,

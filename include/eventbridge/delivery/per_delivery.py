@@ -14,8 +14,7 @@ from eventbridge.delivery.outstanding import Item
 from eventbridge.delivery.pauses import defer_paused, note_pause
 from eventbridge.delivery.run import Send, TargetRun
 from eventbridge.delivery.steps import Steps
-from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, RetryAt
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, Response, RetryAt
 from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired, is_failure, pause_asked
 from eventbridge.targets.protocol import Request, Target

@@ -28,10 +28,8 @@ from eventbridge.delivery.token_lease import Pace, Pause
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.outcome import DeadLettered
-from eventbridge.model.override import OperatorOverrides
-from eventbridge.model.redrive import Redrive
-from eventbridge.model.replay import Replay
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.redelivery import Redrive, Replay
+from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
 from eventbridge.policy.breaker import pause_of
 from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired

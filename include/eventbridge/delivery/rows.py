@@ -11,8 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from eventbridge.delivery.outstanding import Item
-from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, RetryAt
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.store import schemas
 
 _NOTHING = (None, None, None)

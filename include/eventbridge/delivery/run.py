@@ -16,8 +16,7 @@ from eventbridge.delivery.progress import Progress
 from eventbridge.delivery.rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.delivery.steps import OWN_THREAD, Steps, run_to_completion
 from eventbridge.delivery.token_lease import Pace, Pause
-from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, RetryAt
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.policy.breaker import Ended, Tally
 from eventbridge.policy.deadline import in_time
 from eventbridge.policy.response_time import last_start, slow_after

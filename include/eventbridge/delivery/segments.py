@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from eventbridge.delivery.responses import Responses, read_responses
 from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.file_detail import Spent
 from eventbridge.model.outcome import StatusName
 from eventbridge.model.partition import Partition
-from eventbridge.model.spent import Spent
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table

@@ -32,8 +32,7 @@ from eventbridge.delivery.threads import Threads
 from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
-from eventbridge.model.override import OperatorOverrides
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
 from eventbridge.policy.breaker import pause_of
 from eventbridge.runtime.claims import claim, keeping
 from eventbridge.runtime.instrumented import instrumented, report_ended

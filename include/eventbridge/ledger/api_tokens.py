@@ -6,7 +6,7 @@ from typing import Any
 
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import api_tokens as statements
-from eventbridge.model.api_token import ApiToken
+from eventbridge.model.api import ApiToken
 
 
 class ApiTokens(Database):

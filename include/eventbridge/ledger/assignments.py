@@ -11,8 +11,8 @@ from eventbridge.ledger.database import Database
 from eventbridge.ledger.offsets import offsets_of
 from eventbridge.ledger.statements import runners as statements
 from eventbridge.ledger.statements.rules import HOLD_RULES
-from eventbridge.model.assignment import Assignment, Deliverers, LeftAt, OpenBatch
 from eventbridge.model.partition import Partition
+from eventbridge.model.runner import Assignment, Deliverers, LeftAt, OpenBatch
 
 
 class Assignments(Database):

@@ -16,9 +16,8 @@ from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements.moment import OPEN_BATCHES
 from eventbridge.ledger.statements.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchFile, BatchKind, BatchState, FileKind, FilePlace, Range
-from eventbridge.model.move import Move
-from eventbridge.model.partition import Partition
-from eventbridge.model.retention import STEPS, Kept
+from eventbridge.model.partition import Move, Partition
+from eventbridge.model.storage import STEPS, Kept
 
 
 def to_batch(row: Row[Any]) -> Batch:

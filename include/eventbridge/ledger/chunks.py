@@ -17,7 +17,7 @@ from eventbridge.ledger.statements import chunks as statements
 from eventbridge.ledger.targets import note_attempts
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.chunk import PUSH_LOST, Chunk, ChunkState, ChunkTotal, LiveClaim, Piece
-from eventbridge.model.deferred_match import DeferredMatch
+from eventbridge.model.pending import DeferredMatch
 from eventbridge.policy.breaker import Tally
 
 

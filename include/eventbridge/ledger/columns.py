@@ -12,8 +12,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 from eventbridge.model.file_detail import FileDetail, decode_detail, encode_detail
-from eventbridge.model.partition import Partition
-from eventbridge.model.place import Span
+from eventbridge.model.partition import Partition, Span
 
 #: A number that the database generates and never reuses; SQLite generates one only in a plain INTEGER column.
 RowId = BigInteger().with_variant(Integer, "sqlite")

@@ -14,9 +14,9 @@ from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import deferred_matches as statements
 from eventbridge.model.batch import Batch
-from eventbridge.model.deferred_match import DeferredMatch
-from eventbridge.model.place import Span
-from eventbridge.model.rule_on_hold import RuleOnHold
+from eventbridge.model.partition import Span
+from eventbridge.model.pending import DeferredMatch
+from eventbridge.model.rule_state import RuleOnHold
 from eventbridge.policy.operational_event import of_rule_on_hold_in_version
 
 

@@ -9,9 +9,8 @@ from eventbridge.ledger.batches import to_batch
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import event_index as statements
 from eventbridge.model.batch import Batch
-from eventbridge.model.event_index import ArchivedBatches, IndexedFile, IndexFile
-from eventbridge.model.file_detail import decode_detail
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange, decode_detail
+from eventbridge.model.storage import ArchivedBatches, IndexedFile, IndexFile
 
 _EVER = {"since": datetime(1970, 1, 1, tzinfo=UTC), "until": datetime(9999, 1, 1, tzinfo=UTC)}
 _IDS_AT_ONCE = 500

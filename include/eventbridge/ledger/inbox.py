@@ -6,7 +6,7 @@ from datetime import datetime
 
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import inbox as statements
-from eventbridge.model.inbox_file import InboxFile
+from eventbridge.model.storage import InboxFile
 
 
 class Inbox(Database):

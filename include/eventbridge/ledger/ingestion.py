@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import ingestion as statements
-from eventbridge.model.ingestion_stop import IngestionStop, StopCause
+from eventbridge.model.storage import IngestionStop, StopCause
 from eventbridge.policy.operational_event import of_ingestion_resumed, of_ingestion_stopped
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import kept_responses as statements
-from eventbridge.model.kept_response import KeptResponse
+from eventbridge.model.api import KeptResponse
 
 
 class KeptResponses(Database):

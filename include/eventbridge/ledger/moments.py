@@ -12,10 +12,9 @@ from eventbridge.ledger.statements import moment as statements
 from eventbridge.ledger.statements import targets as target_statements
 from eventbridge.ledger.stats import stats_ever
 from eventbridge.model.batch import Range
-from eventbridge.model.moment import Moment, PendingSum
 from eventbridge.model.partition import Partition
-from eventbridge.model.stat import Scope
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.rule_state import TargetStatus
+from eventbridge.model.stat import Moment, PendingSum, Scope
 
 
 class Moments(Database):

@@ -12,8 +12,7 @@ from eventbridge.errors import ReconciliationError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import offsets as statements
 from eventbridge.model.batch import Range, ReadRange
-from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import ConsumerOffset, Partition
 
 
 class Offsets(Database):

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import operator_actions as statements
-from eventbridge.model.operator_action import OperatorAction
+from eventbridge.model.api import OperatorAction
 
 
 class OperatorActions(Database):

@@ -6,7 +6,7 @@ from sqlalchemy import Column, PrimaryKeyConstraint, Table, Text
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
-from eventbridge.model.override import OverrideKind
+from eventbridge.model.rule_state import OverrideKind
 
 #: Each override holds until an operator clears it; `target` "" = of the rule.
 override = Table(

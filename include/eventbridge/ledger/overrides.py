@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import overrides as statements
-from eventbridge.model.override import OperatorOverride, OperatorOverrides, OverrideKind
+from eventbridge.model.rule_state import OperatorOverride, OperatorOverrides, OverrideKind
 
 
 class Overrides(Database):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import pools as statements
-from eventbridge.model.applied_slots import AppliedSlots
+from eventbridge.model.chunk import AppliedSlots
 
 
 class Pools(Database):

@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import quality as statements
-from eventbridge.model.expectation_hold import ExpectationHold
 from eventbridge.model.quality import QualityCheck
+from eventbridge.model.rule_state import ExpectationHold
 from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_by_expectation
 
 

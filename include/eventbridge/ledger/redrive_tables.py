@@ -18,7 +18,7 @@ from sqlalchemy import (
 
 from eventbridge.ledger.columns import JsonText, UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
-from eventbridge.model.redrive import RedriveState
+from eventbridge.model.redelivery import RedriveState
 
 #: Dead letters to deliver again; `run` is the Airflow run, or the command, that requested it.
 redrive = Table(

@@ -17,7 +17,7 @@ from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import redrives as statements
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.redrive import Redrive, Redriven, RedriveState
+from eventbridge.model.redelivery import Redrive, Redriven, RedriveState
 
 
 class _Lost(Exception):

@@ -18,7 +18,7 @@ from sqlalchemy import (
 
 from eventbridge.ledger.columns import JsonText, UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
-from eventbridge.model.replay import ReplayState
+from eventbridge.model.redelivery import ReplayState
 
 #: Archived events to deliver again; `run` is the Airflow run, or the command, that requested it.
 replay = Table(

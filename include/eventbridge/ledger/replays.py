@@ -16,9 +16,8 @@ from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import replays as statements
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.file_detail import decode_detail
-from eventbridge.model.landed import LandedRange
-from eventbridge.model.replay import ArchiveFile, Replay, Replayed, ReplayPart, ReplayPosition, ReplayState
+from eventbridge.model.file_detail import LandedRange, decode_detail
+from eventbridge.model.redelivery import ArchiveFile, Replay, Replayed, ReplayPart, ReplayPosition, ReplayState
 
 
 class Replays(Database):

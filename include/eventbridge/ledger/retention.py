@@ -13,7 +13,7 @@ from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import retention as statements
 from eventbridge.ledger.store_sizes import take_size
 from eventbridge.model.batch import Batch, FileKind
-from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept, Need, SweepName, is_kept
+from eventbridge.model.storage import STEPS, BatchGroup, BatchPlace, Kept, Need, SweepName, is_kept
 
 #: Rows that one transaction deletes: other writers wait for it, some milliseconds.
 ROWS_AT_ONCE = 200

@@ -6,7 +6,7 @@ from sqlalchemy import Column, Table, Text
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
-from eventbridge.model.retention import SweepName
+from eventbridge.model.storage import SweepName
 
 #: Files of batches planned before `through` were swept.
 sweep = Table(

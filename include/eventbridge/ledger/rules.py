@@ -8,7 +8,7 @@ from types import MappingProxyType
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import rules as statements
-from eventbridge.model.rules_in_force import RuleChange, RulesInForce
+from eventbridge.model.rule_state import RuleChange, RulesInForce
 from eventbridge.policy.operational_event import OperationalEvent
 
 

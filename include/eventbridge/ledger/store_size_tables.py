@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, Table, Text
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
-from eventbridge.model.store_size import Area
+from eventbridge.model.storage import Area
 
 #: Total bytes. `counted_at`, for the area `other`: when all files of the store were measured.
 store_size = Table(

@@ -9,8 +9,7 @@ from sqlalchemy import Connection
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import store_sizes as statements
 from eventbridge.model.batch import Batch
-from eventbridge.model.retention import STEPS
-from eventbridge.model.store_size import AREAS, BatchSize, StoreCount, StoredBytes
+from eventbridge.model.storage import AREAS, STEPS, BatchSize, StoreCount, StoredBytes
 
 
 class StoreSizes(Database):

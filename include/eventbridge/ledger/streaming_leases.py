@@ -16,7 +16,7 @@ from eventbridge.ledger.statements import streaming_leases as statements
 from eventbridge.ledger.statements.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.partition import Partition
-from eventbridge.model.streaming_lease import StreamingLease
+from eventbridge.model.runner import StreamingLease
 
 
 class _LostError(Exception):

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, PrimaryKeyCo
 
 from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
-from eventbridge.model.target_state import TargetState
+from eventbridge.model.rule_state import TargetState
 
 target_status = Table(
     "target_status",

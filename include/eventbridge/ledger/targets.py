@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import targets as statements
-from eventbridge.model.target_state import TargetState, TargetStatus
+from eventbridge.model.rule_state import TargetState, TargetStatus
 from eventbridge.policy.breaker import Count, Tally, after, disabled, first_second, recovered
 from eventbridge.policy.operational_event import of_target
 from eventbridge.policy.token_bucket import Bucket, Lease, lease

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Literal
 
 from eventbridge.model.file_detail import FileDetail
-from eventbridge.model.last_message import LastMessage
-from eventbridge.model.partition import Partition
-from eventbridge.model.retention import Kept
+from eventbridge.model.partition import LastMessage, Partition
+from eventbridge.model.storage import Kept
 
 BatchKind = Literal["normal", "retry", "replay", "redrive"]
 BatchState = Literal["open", "planned", "buffered", "routed", "settling", "committed"]

@@ -1,4 +1,4 @@
-"""A chunk and its pieces of delivery files."""
+"""A chunk, its pieces of delivery files, and the pools that run chunks."""
 
 from __future__ import annotations
 
@@ -76,3 +76,26 @@ class ChunkTotal(NamedTuple):
     chunks: int
     rows: int
     size: int
+
+
+#: Pool and priority weight of every retry chunk; the weight is below those of new deliveries (250 to 750).
+SLOW_LANE_POOL = "eventbridge.retry"
+SLOW_LANE_WEIGHT = -200
+
+#: Pool and priority weight of every chunk of a replay: below all else.
+REPLAY_LANE_POOL = "eventbridge.replay"
+REPLAY_LANE_WEIGHT = -400
+
+
+@dataclass(frozen=True)
+class AppliedSlots:
+    """Slots that a rule file last set for a pool, when, and those that Airflow had when it was last queried.
+
+    If the two differ, an operator changed the pool; the operator's value wins until the file has another value.
+    """
+
+    pool: str
+    slots: int
+    applied_at: datetime
+    seen_slots: int
+    seen_at: datetime

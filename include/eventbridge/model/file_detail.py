@@ -1,12 +1,106 @@
-"""The detail of a stage's file as JSON: one encoder and one decoder for the ledger and for Spark's results."""
+"""What a stage records of a file beside its path and rows, as JSON for the ledger and for Spark's results."""
 
 from __future__ import annotations
 
 import msgspec
+from msgspec import Struct, field
 
-from eventbridge.model.landed import LandedRange
-from eventbridge.model.routed import RoutedShare, RoutedSlice, SplitSlice, UnroutableEvent
-from eventbridge.model.spent import Spent
+from eventbridge.event.ids import Fingerprint
+from eventbridge.model.partition import LastMessage, Partition
+
+
+class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="range"):
+    """Offsets `start` (included) to `end` (excluded) of one partition in one buffer file; each was read or is a gap."""
+
+    partition: Partition
+    start: int
+    end: int
+    read: int = 0  # valid + duplicate + malformed + tombstone
+    valid: int = 0
+    duplicate: int = 0
+    malformed: int = 0
+    tombstone: int = 0
+    size: int = 0  # body bytes
+    gaps: tuple[tuple[int, int], ...] = ()  # offsets that are not in the log: first (included), last (excluded)
+    last: LastMessage | None = None
+
+
+class RoutedPiece(Struct, frozen=True, array_like=True, gc=False):
+    """Rows of a delivery file, all of one rule and target, with their pool and weight; never larger than a chunk.
+
+    The record that holds the piece names its file. The piece becomes a `chunk.Piece`: rows of a chunk, with their file
+    and their history in earlier batches.
+    """
+
+    pool: str
+    weight: int
+    rule: str
+    target: str
+    rows: str  # a row set
+    count: int
+    size: int  # payload bytes
+    shard: int | None = None  # of an ordered target
+    not_before: int | None = None  # the earliest time for which its rows wait, in microseconds since 1970
+
+
+class Routed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record"):
+    """The record of route about the deliveries of one file; keys are `<rule>/<target>`."""
+
+    matched: dict[str, Fingerprint] = {}  # of all its deliveries, including failed ones
+    failed: dict[str, int] = {}  # how many could not be rendered
+    failed_rows: str = ""  # these, as a row set; they are in no piece
+    pieces: tuple[RoutedPiece, ...] = ()
+    cpu: int = 0  # CPU time in microseconds
+
+
+class RoutedSlice(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="slice"):
+    """A routed slice: rows `row_from` (included) to `row_to` (excluded) of the buffer file `file`."""
+
+    file: str
+    row_from: int
+    row_to: int
+    rows_in: int = 0  # valid rows read
+    reference_matched: int = 0  # events, and pairs of event and rule, decided by the reference matcher
+    reference_rendered: int = 0  # deliveries that compiled code handed back to their renderers
+    clears: int = 0  # how often the matcher's table of classes was full and was dropped
+    candidate_events: dict[str, str] = field(
+        default_factory=dict
+    )  # per budgeted rule, the rows of the buffer file that its pattern matches
+
+
+class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="share"):
+    """The routed part of a budgeted rule's share of a batch; pairs are buffer file and row set."""
+
+    rule: str
+    done: tuple[tuple[str, str], ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()  # those of `done` that `where` does not admit
+    left: tuple[tuple[str, str], ...] = ()  # becomes a deferred match
+    reason: str = ""  # why some are left
+    rendered: int = 0  # events rendered for at least one target, or rejected
+    failure_reasons: dict[str, str] = {}  # rows that failed for a reason other than transform_failed, by reason
+    error: str = ""  # why its rule is to be put on hold
+
+
+class SplitSlice(Struct, frozen=True, tag_field="record", tag="split"):
+    """A slice that is routed in parts: pairs of first row (included) and last row (excluded)."""
+
+    parts: tuple[tuple[int, int], ...]
+
+
+class UnroutableEvent(Struct, frozen=True, tag_field="record", tag="unroutable"):
+    """The single event of a slice that cannot be routed; it becomes a dead letter with reason route_failed."""
+
+    file: str  # buffer file
+    row: int
+    error: str
+
+
+class Spent(Struct, frozen=True, tag_field="record", tag="spent"):
+    """The CPU time, in microseconds, of a streaming task for its outcomes, and their number by `<rule>/<target>`."""
+
+    cpu: int
+    outcomes: dict[str, int]
+
 
 #: The detail of a file beside its path and rows; its member `record` names the type. None: there is none.
 FileDetail = LandedRange | RoutedSlice | RoutedShare | SplitSlice | UnroutableEvent | Spent | None

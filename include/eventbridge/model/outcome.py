@@ -1,10 +1,40 @@
-"""The outcome of an attempt, and the verdicts into which outcomes are frozen."""
+"""The response of a target to one attempt, the outcome of the attempt, and the status of a settled delivery."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
+
+
+class Response(NamedTuple):
+    """The response of a target to one request.
+
+    `accepted` responses without an HTTP code come from targets such as files. `code` is an HTTP status,
+    None if there was no response; then `error_class` names what happened instead
+    (`Timeout`, `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`;
+    `AddressRefused`: SSRF protection refused an internal address; `TokenUnavailable`: its credentials could not be
+    obtained; `InvalidHeader`: it can never be sent as it is; for Kafka, RocketMQ and S3 targets also those on
+    their pages in `docs/connectors`). `stalled_ms`: the part of `duration_ms` in which this process did not listen,
+    because it had no processor or was stopped; the rest is the time that the target took.
+    """
+
+    accepted: bool
+    started_at: datetime
+    duration_ms: float
+    code: int | None = None
+    error_class: str | None = None
+    error: str | None = None
+    retry_after: str | None = None  # the header as received
+    abort: bool = False  # header `webhook-delivery: abort-message`
+    response_head: bytes = b""  # at most 20 KB
+    stalled_ms: float = 0.0
+
+    @property
+    def took_seconds(self) -> float:
+        """Return how long the target took, in seconds."""
+        return max(0.0, self.duration_ms - self.stalled_ms) / 1000
+
 
 StatusName = Literal["delivered", "dead_lettered", "retry_scheduled", "unknown"]
 
@@ -60,3 +90,26 @@ Outcome = Delivered | RetryAt | DeadLettered
 DELIVERED = Delivered()
 #: The reason of a deferral: the target asked for a pause.
 TARGET_PAUSED = "target_paused"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A batch's verdict on a delivery; `eventbridge.store.schemas.SETTLEMENT` describes the fields."""
+
+    delivery_id: bytes
+    rule: str
+    target: str
+    chunk_id: int | None
+    file: str
+    row: int
+    verdict: StatusName
+    attempts: int
+    due_at: datetime | None
+    lane: str | None
+    held: str | None
+    reason: str | None
+    detail: str | None
+    published_at: datetime
+    arrived_at: datetime
+    not_before: datetime | None
+    settled_at: datetime | None

@@ -1,4 +1,4 @@
-"""Deliveries that wait in the ledger for another batch: rows and totals."""
+"""Deliveries and deferred matches that wait in the ledger for another batch, and why some are on hold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from eventbridge.model.place import Span
+from eventbridge.model.partition import Span
+
+EXPECTATION_FAILED = "expectation failed"
+POOL_CLOSED = "pool closed"
+RULE_DISABLED = "rule disabled"
+RULE_ON_HOLD = "rule on hold"
+RULE_PAUSED = "rule paused"
+RULE_REMOVED = "rule removed"
+TARGET_DISABLED = "target disabled"
+TARGET_PAUSED = "target paused"
+
 
 PendingState = Literal["scheduled", "on_hold", "closed"]
 
@@ -92,3 +102,31 @@ class WaitingTarget:
     state: PendingState
     held: str
     newest_on_hold_since: datetime | None  # when the last row was put on hold; None = they are not on hold
+
+
+@dataclass(frozen=True)
+class DeferredMatch:
+    """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern matches.
+
+    Named by (batch_id, rule, reason). State `scheduled`: may be taken from `due_at` on; `on_hold`: waits for a person,
+    since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first deferred.
+    `order_spans` holds the positions of its events if its rule had an ordered target when it was made; else it is
+    empty.
+    """
+
+    batch_id: str
+    runner: str
+    rule: str
+    reason: str
+    files: tuple[tuple[str, str], ...]  # (buffer file, encoded rows)
+    count: int
+    due_at: datetime
+    made_at: datetime
+    expires_at: datetime | None = None
+    state: PendingState = "scheduled"
+    tries: int = 0  # batches that took it, or the match it was part of, without success
+    on_hold_seconds: float = 0.0  # they do not count towards its age
+    taken_by: str | None = None
+    closed_by: str | None = None
+    order_spans: tuple[Span, ...] = ()
+    deferred_match_id: int | None = None  # assigned by the ledger

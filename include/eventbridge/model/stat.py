@@ -1,10 +1,14 @@
-"""Stats: counts by minute, hour or day, of buses and of rules' targets."""
+"""Stats: counts by minute, hour or day, of buses and of rules' targets; and metrics made of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
+
+from eventbridge.model.batch import Batch, Range
+from eventbridge.model.partition import ConsumerOffset
+from eventbridge.model.rule_state import TargetStatus
 
 #: The scope of a stat: everything of a bus, or one target of a rule. Both count the same deliveries.
 Scope = Literal["bus", "target"]
@@ -77,3 +81,57 @@ class StatsStep:
 
     step: int
     stat: Stat
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSum:
+    """Waiting deliveries of a rule's target from committed batches: their state and number."""
+
+    rule: str
+    target: str
+    state: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The values that one transaction read. `stats`: all-time sums of buses and, if requested, of targets.
+
+    `now` is the ledger's time, `host_now` the time of the reading host just after.
+    """
+
+    now: datetime
+    host_now: datetime
+    stats: tuple[Stat, ...]
+    pending: tuple[PendingSum, ...]
+    offsets: tuple[ConsumerOffset, ...]
+    open_batches: tuple[Batch, ...]
+    ranges: tuple[tuple[str, Range], ...]  # of uncommitted normal batches, with their runners
+    targets: tuple[TargetStatus, ...]
+    ingestion_stopped: bool
+
+
+MetricKind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a family; `labels` are in the family's order. For a histogram, `value` is the sum of all times.
+
+    `buckets`: pairs of an upper bound in seconds, the last one infinite, and how many values are not above it.
+    """
+
+    labels: tuple[str, ...]
+    value: float
+    buckets: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The samples of one name: a `counter` only grows; the name contains the unit, seconds or bytes."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...]
+    samples: tuple[Sample, ...]

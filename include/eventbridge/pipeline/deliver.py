@@ -15,7 +15,7 @@ from datetime import datetime
 from eventbridge.delivery.segments import is_of_streaming_task, responses_in, segments
 from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
-from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.model.chunk import SLOW_LANE_POOL
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from eventbridge.model.partition import Partition
-from eventbridge.model.replay import ArchiveFile
+from eventbridge.model.redelivery import ArchiveFile
 
 #: Offsets from the first (included) to the second (excluded).
 Span = tuple[int, int]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 
 #: The members of a response's body with the result of each delivery. No other body of a 2xx matters.
 RESULTS: Final = "delivery_results"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from eventbridge.model.target_state import ShownState, TargetStatus
+from eventbridge.model.rule_state import ShownState, TargetStatus
 
 Admission = Literal["all", "apart", "probes", "none"]
 

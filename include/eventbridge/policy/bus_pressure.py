@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventbridge.config.quantities import write_size
-from eventbridge.model.ingestion_stop import StopCause
-from eventbridge.model.store_size import StoreQuota
+from eventbridge.model.storage import StopCause, StoreQuota
 from eventbridge.policy.watermarks import Room, Watermarks, quota_room, short_of
 
 #: When a publisher may retry; a backlog shrinks sooner than disk space is freed.

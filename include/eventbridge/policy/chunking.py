@@ -10,8 +10,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from eventbridge.model import rowset
-from eventbridge.model.hold_reasons import POOL_CLOSED, TARGET_DISABLED
-from eventbridge.model.override import OperatorOverrides
+from eventbridge.model.pending import POOL_CLOSED, TARGET_DISABLED
+from eventbridge.model.rule_state import OperatorOverrides
 from eventbridge.rules.types import ChunkSize
 
 NO_OVERRIDES = OperatorOverrides()

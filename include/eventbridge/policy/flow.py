@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from eventbridge.model.move import Move
+from eventbridge.model.partition import Move
 
 #: The window of the rates: longer than a batch, short enough to be current.
 WINDOW = timedelta(minutes=5)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eventbridge.model.hold_reasons import POOL_CLOSED, RULE_DISABLED, RULE_ON_HOLD, RULE_REMOVED, TARGET_DISABLED
-from eventbridge.model.override import OperatorOverrides
-from eventbridge.model.rule_on_hold import RuleOnHold
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.pending import POOL_CLOSED, RULE_DISABLED, RULE_ON_HOLD, RULE_REMOVED, TARGET_DISABLED
+from eventbridge.model.rule_state import OperatorOverrides, RuleOnHold, TargetStatus
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import RuleSet
 

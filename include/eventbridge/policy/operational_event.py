@@ -14,11 +14,10 @@ from typing import Any, Literal
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.event_schema import SchemaChange, SchemaChangeKind
-from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
-from eventbridge.model.ingestion_stop import IngestionStop
 from eventbridge.model.pending import RunningLate
 from eventbridge.model.quality import QualityRecord
-from eventbridge.model.target_state import TargetState, TargetStatus
+from eventbridge.model.rule_state import EXPECTATION_HOLD, ExpectationHold, TargetState, TargetStatus
+from eventbridge.model.storage import IngestionStop
 from eventbridge.policy.quality import failure_message
 
 OperationType = Literal[
@@ -158,7 +157,7 @@ def of_rule_on_hold_in_version(rule: str, version: str, reason: str, time: datet
 def of_rule_on_hold_by_expectation(hold: ExpectationHold) -> OperationalEvent:
     """Return the event for a rule whose matched events violated its expectation; each new hold is another event."""
     data = {"rule": hold.rule, "reason": hold.reason, "on_hold_at": hold.found_in}
-    event_id = _id("rule.on_hold", hold.rule, EXPECTATION_FAILED, hold.found_in, hold.since.isoformat())
+    event_id = _id("rule.on_hold", hold.rule, EXPECTATION_HOLD, hold.found_in, hold.since.isoformat())
     return OperationalEvent(event_id, "rule.on_hold", hold.rule, hold.since, data)
 
 

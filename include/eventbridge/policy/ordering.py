@@ -11,8 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
-from eventbridge.model.partition import Partition
-from eventbridge.model.place import Place, Span
+from eventbridge.model.partition import Partition, Position, Span
 
 #: Shards of an ordered target. It never changes: pending rows in the ledger depend on it.
 SHARDS: Final = 16
@@ -38,9 +37,9 @@ PLACE_COLUMNS: Final = ["topic", "broker", "partition_id", "offset"]
 _LEASE_SECONDS: Final = 10.0
 
 
-def place_of(row: Mapping[str, Any]) -> Place:
+def place_of(row: Mapping[str, Any]) -> Position:
     """Return the place on its bus of the event of a row with PLACE_COLUMNS."""
-    return Place(Partition(row["topic"], row["broker"], row["partition_id"]), row["offset"])
+    return Position(Partition(row["topic"], row["broker"], row["partition_id"]), row["offset"])
 
 
 def shard_of(key: str) -> int:
@@ -50,7 +49,7 @@ def shard_of(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4).digest()) % SHARDS
 
 
-def spans_of(places: Iterable[Place]) -> tuple[Span, ...]:
+def spans_of(places: Iterable[Position]) -> tuple[Span, ...]:
     """Return the spans of places, by partition."""
     found: dict[Partition, tuple[int, int]] = {}
     for partition, offset in places:
@@ -79,14 +78,14 @@ class Open:
         self._referred: dict[Partition, int] = {}
         self._closed: set[int] = set()
 
-    def add(self, key: str, place: Place, *, head: bool) -> None:
+    def add(self, key: str, place: Position, *, head: bool) -> None:
         """Add an open delivery."""
         first = self._first[key]
         first[place.partition] = min(first.get(place.partition, place.offset), place.offset)
         if head:
             self._heads[key].add(place.partition)
 
-    def add_deferred_match(self, place: Place) -> None:
+    def add_deferred_match(self, place: Position) -> None:
         """Add the first event of a partition that is not routed yet; its key does not matter."""
         self._referred[place.partition] = min(self._referred.get(place.partition, place.offset), place.offset)
 
@@ -94,7 +93,7 @@ class Open:
         """Block a shard: it has too many open deliveries to read, and all of them may be earlier."""
         self._closed.add(shard)
 
-    def reason_to_wait(self, key: str, place: Place) -> str:
+    def reason_to_wait(self, key: str, place: Position) -> str:
         """Return BLOCKED, DEFERRED_MATCH_FIRST, or "" if a delivery may be sent after earlier ones of this push."""
         if self._referred.get(place.partition, place.offset) < place.offset:
             return DEFERRED_MATCH_FIRST
@@ -111,7 +110,7 @@ Each = TypeVar("Each", bound=Hashable)
 class Turns(Generic[Each]):
     """The deliveries of a push: those of one key go one after the other in bus order; other keys do not wait."""
 
-    def __init__(self, deliveries: Iterable[tuple[str, Place, Each]]) -> None:
+    def __init__(self, deliveries: Iterable[tuple[str, Position, Each]]) -> None:
         self._waiting: dict[str, deque[Each]] = defaultdict(deque)
         for key, _, each in sorted(deliveries, key=lambda found: (found[0], found[1])):
             self._waiting[key].append(each)

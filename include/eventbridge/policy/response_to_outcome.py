@@ -13,9 +13,9 @@ from eventbridge.model.outcome import (
     NOT_BEFORE,
     DeadLettered,
     Outcome,
+    Response,
     RetryAt,
 )
-from eventbridge.model.response import Response
 from eventbridge.policy.delivery_window import first_opening
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.rules.window import DeliverBetween

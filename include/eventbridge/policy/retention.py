@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from eventbridge.model.batch import Batch, BatchKind
-from eventbridge.model.replay import Replay
-from eventbridge.model.retention import STEPS, Kept, Need
+from eventbridge.model.redelivery import Replay
+from eventbridge.model.storage import STEPS, Kept, Need
 
 #: No younger record is removed, whatever rule files and settings say: stages of the previous day may still read it.
 LEAST_AGE = timedelta(hours=24)

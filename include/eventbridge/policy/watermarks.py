@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eventbridge.model.ingestion_stop import StopCause
+from eventbridge.model.storage import StopCause
 
 
 class Watermarks(NamedTuple):

@@ -13,9 +13,8 @@ from eventbridge.errors import NewerFormatError, NotFoundError, ReconciliationEr
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
-from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.partition import Partition
-from eventbridge.model.pending import PendingDeliveries
+from eventbridge.model.pending import DeferredMatch, PendingDeliveries
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import FILE_KINDS
 from eventbridge.policy.reconciliation import Reconciliation, differences

@@ -15,7 +15,7 @@ from msgspec import structs
 from eventbridge.dead_letters import redrive_inputs as of_dead_letters
 from eventbridge.errors import ReconciliationError, StoreError
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 from eventbridge.pipeline.ingest.checking import Checking, Limits, valid_identities, write_file
 from eventbridge.replay import batch_file as of_events
 from eventbridge.runtime.log_identity import refuse_other_log

@@ -16,7 +16,7 @@ from msgspec import structs
 from eventbridge.errors import ReconciliationError, StoreFileDamaged, StoreFileMissing, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch, BatchFile, FileKind
-from eventbridge.model.routed import RoutedSlice
+from eventbridge.model.file_detail import RoutedSlice
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import FILE_KINDS, commit
 from eventbridge.pipeline.ingest.open_batch import closed

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from eventbridge.model.replay import Replay, Replayed, ReplayPosition
+from eventbridge.model.redelivery import Replay, Replayed, ReplayPosition
 from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.replay.archive import files_from
 from eventbridge.runtime.runtime import Runtime

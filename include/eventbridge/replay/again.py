@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from eventbridge.model.replay import Replay
+from eventbridge.model.redelivery import Replay
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import ReplayRequest
 from eventbridge.runtime.runtime import Runtime

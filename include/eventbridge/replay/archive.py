@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from eventbridge.errors import ReconciliationError
-from eventbridge.model.replay import ArchiveFile, Replay, ReplayPart, ReplayPosition
+from eventbridge.model.redelivery import ArchiveFile, Replay, ReplayPart, ReplayPosition
 from eventbridge.policy.archive_cover import Span, take_once
 from eventbridge.runtime.runtime import Runtime
 

@@ -17,7 +17,7 @@ from eventbridge.matching.leaves import flatten
 from eventbridge.matching.pattern import Pattern, parse_pattern
 from eventbridge.matching.reference import matches_leaves
 from eventbridge.matching.scan.texts import padded_texts
-from eventbridge.model.replay import Replay, ReplayPart
+from eventbridge.model.redelivery import Replay, ReplayPart
 from eventbridge.replay.archive import Found
 from eventbridge.replay.past import DELIVERED, Past, PastOutcome
 from eventbridge.runtime.runtime import Runtime

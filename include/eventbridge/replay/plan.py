@@ -21,8 +21,8 @@ from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
-from eventbridge.model.lane import REPLAY_LANE_POOL
-from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
+from eventbridge.model.chunk import REPLAY_LANE_POOL
+from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPosition
 from eventbridge.pipeline.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
 from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.policy.chunking import PoolSlots

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventbridge.errors import UserError
-from eventbridge.model.replay import Replay
+from eventbridge.model.redelivery import Replay
 from eventbridge.replay.request import ReplayRequest
 from eventbridge.runtime.pruned import refuse_pruned
 from eventbridge.runtime.runtime import Runtime

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from eventbridge.model.replay import Replay, ReplayPart, ReplayPosition
+from eventbridge.model.redelivery import Replay, ReplayPart, ReplayPosition
 from eventbridge.replay.archive import files_from
 from eventbridge.replay.choose import Chooser
 from eventbridge.replay.plan import made_of, rules_of_part

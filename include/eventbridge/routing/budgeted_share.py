@@ -20,7 +20,7 @@ from eventbridge.errors import BudgetSpent, TransformFailed, UserError
 from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.ids import Fingerprint, delivery_id, delivery_id_text
 from eventbridge.model import rowset
-from eventbridge.model.routed import RoutedPiece, RoutedShare
+from eventbridge.model.file_detail import RoutedPiece, RoutedShare
 from eventbridge.routing.cpu_budget import OutOfTime, ShareBudget, interruptible
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 from eventbridge.routing.not_before import WaitingTimes

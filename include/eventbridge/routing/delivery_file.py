@@ -13,7 +13,7 @@ import pyarrow as pa
 from eventbridge.event.fingerprints import fingerprints
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
-from eventbridge.model.routed import RoutedPiece
+from eventbridge.model.file_detail import RoutedPiece
 from eventbridge.routing.block import SliceOrigin, block_of, runs_of
 from eventbridge.routing.events import MatchedRows, SliceEvents
 from eventbridge.routing.order_keys import UNORDERED

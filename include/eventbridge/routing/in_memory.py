@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from eventbridge.matching.scan.memory import PADDING
 from eventbridge.matching.scan.texts import Texts
-from eventbridge.model.fresh_event import FreshEvent
+from eventbridge.model.partition import FreshEvent
 from eventbridge.routing.block import SliceOrigin, outputs_of
 from eventbridge.routing.delivery_file import deliveries_of
 from eventbridge.routing.events import SliceEvents, match_rows

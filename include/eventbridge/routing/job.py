@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct, json, structs
 
 from eventbridge.model.backtested import BacktestedSlice
-from eventbridge.model.routed import RoutedShare, RoutedSlice
+from eventbridge.model.file_detail import RoutedShare, RoutedSlice
 from eventbridge.rules import RuleSet
 from eventbridge.store.protocol import Store
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from eventbridge.model import rowset
-from eventbridge.model.routed import RoutedPiece
+from eventbridge.model.file_detail import RoutedPiece
 
 #: The head of a piece: pool, weight, rule, target.
 Head = tuple[str, int, str, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from eventbridge.model.replay import REPLAY_ID_HEADER
+from eventbridge.model.redelivery import REPLAY_ID_HEADER
 
 
 def with_replay_id(headers: str | None, replay_id: str) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from eventbridge.model.routed import RoutedShare
+from eventbridge.model.file_detail import RoutedShare
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 
 #: The reason for deferring a share: the batch's total for budgeted rules was spent before its turn.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from eventbridge.model import rowset
-from eventbridge.model.routed import RoutedSlice
+from eventbridge.model.file_detail import RoutedSlice
 from eventbridge.routing.block import SliceOrigin
 from eventbridge.routing.delivery_file import Account, delivery_tables
 from eventbridge.routing.events import MatchedRows, SliceEvents, match_rows

@@ -6,7 +6,7 @@ import time
 
 from msgspec import structs
 
-from eventbridge.model.routed import Routed
+from eventbridge.model.file_detail import Routed
 from eventbridge.routing.backtest import backtest_slice
 from eventbridge.routing.budgeted_share import route_share
 from eventbridge.routing.job import BacktestSlice, RouteJob, Slice, SliceResult, Task

@@ -19,7 +19,7 @@ from eventbridge.matching.scan.attributes import TYPE
 from eventbridge.matching.scan.recognised import recognise_texts
 from eventbridge.matching.scan.side_by_side import side_by_side
 from eventbridge.matching.scan.texts import padded_texts
-from eventbridge.model.routed import RoutedSlice
+from eventbridge.model.file_detail import RoutedSlice
 from eventbridge.routing.job import RouteJob, Slice
 from eventbridge.routing.own_event import own_event, own_rules
 from eventbridge.routing.slice import route_slice

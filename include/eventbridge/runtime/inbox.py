@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from eventbridge import fault_points
 from eventbridge.errors import BusError, EventBridgeError, OffsetGapError
 from eventbridge.ledger import Ledger
-from eventbridge.model.inbox_file import InboxFile
 from eventbridge.model.partition import Partition
+from eventbridge.model.storage import InboxFile
 from eventbridge.runtime.held_messages import HeldMessages
 from eventbridge.sources.messages import MESSAGES, RECEIVED, STORED
 from eventbridge.sources.protocol import QueueSource

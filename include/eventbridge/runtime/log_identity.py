@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from eventbridge.errors import OffsetGapError
-from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.last_message import last_message_of
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import ConsumerOffset, Partition, last_message_of
 from eventbridge.rules import Bus
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import InboxLog, LogSource

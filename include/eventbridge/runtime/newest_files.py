@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from eventbridge.model.batch import BatchKind, FileKind, FilePlace
-from eventbridge.model.cursor import Place
-from eventbridge.model.retention import Kept
+from eventbridge.model.cursor import PagePosition
+from eventbridge.model.storage import Kept
 from eventbridge.runtime.runtime import Runtime
 
 _AT_ONCE = 100
@@ -24,7 +24,7 @@ def files_from(
     runtime: Runtime,
     kind: FileKind,
     what: Kept,
-    place: Place | None,
+    place: PagePosition | None,
     *,
     bus: str | None = None,
     batch_kind: BatchKind | None = None,
@@ -42,12 +42,12 @@ def files_from(
     yield from _behind(runtime, kind, what, bus, batch_kind, behind)
 
 
-def place_of(file: FilePlace, row: int = -1) -> Place:
+def place_of(file: FilePlace, row: int = -1) -> PagePosition:
     """Return the place of a row of a file; -1: before its first row."""
-    return Place((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
+    return PagePosition((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
 
 
-def rows_after(place: Place | None, file: FilePlace) -> int:
+def rows_after(place: PagePosition | None, file: FilePlace) -> int:
     """Return the last row of a file that a place is behind; -1: none."""
     return place.row if place is not None and (place.batch_id, place.key) == (file.batch_id, file.key) else -1
 

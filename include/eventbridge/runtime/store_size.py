@@ -6,7 +6,7 @@ import logging
 from datetime import datetime, timedelta
 
 from eventbridge.model.batch import Batch
-from eventbridge.model.store_size import BatchSize, StoreQuota
+from eventbridge.model.storage import BatchSize, StoreQuota
 from eventbridge.policy.watermarks import Room, quota_room
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from eventbridge.event.claimed_id import claimed_id, hash_of
 from eventbridge.model import row_vectors
-from eventbridge.model.event_index import IndexedFile
+from eventbridge.model.storage import IndexedFile
 from eventbridge.store.columns import column_of, one_text
 from eventbridge.store.layout import indexed_files
 from eventbridge.store.parquet import read_equal, read_rows, read_table, write_table

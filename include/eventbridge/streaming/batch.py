@@ -11,8 +11,7 @@ from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.segments import write_open_segment
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
-from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import FreshEvent, Partition
 from eventbridge.pipeline.ingest.buffer import Landing
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.chunking import PoolSlots

@@ -9,8 +9,7 @@ from itertools import islice
 from typing import Final
 
 from eventbridge.errors import EventBridgeError, InfrastructureError
-from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import FreshEvent, Partition
 from eventbridge.pipeline.route.stage import job_of
 from eventbridge.routing.in_memory import route_in_memory
 from eventbridge.routing.program import route_program

@@ -14,7 +14,7 @@ from eventbridge.delivery.outstanding import ITEM_COLUMNS
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
-from eventbridge.model.fresh_event import FreshEvent
+from eventbridge.model.partition import FreshEvent
 from eventbridge.pipeline.route.stage import job_of
 from eventbridge.routing.in_memory import DeliveryRow, FreshDeliveries, route_in_memory
 from eventbridge.routing.program import route_program

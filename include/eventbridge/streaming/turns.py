@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from eventbridge.model.override import OperatorOverrides
+from eventbridge.model.rule_state import OperatorOverrides
 from eventbridge.pipeline.route.stage import overridden_lanes
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.pool_turns import Waits, bounding_slots, closed_pools, may_begin

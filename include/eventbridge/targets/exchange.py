@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pycurl
 
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request_response import ResponseContent
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint, SocketGuard, easy_handle, send_to

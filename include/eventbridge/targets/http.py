@@ -11,7 +11,7 @@ import pycurl
 
 from eventbridge.errors import EventBridgeError
 from eventbridge.fault_points import reach
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.access import Access
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint

@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eventbridge.model.replay import REPLAY_ID_HEADER
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
+from eventbridge.model.redelivery import REPLAY_ID_HEADER
 from eventbridge.policy import batch_request
 from eventbridge.policy.batch_request import Candidate, Kind, Limits
 from eventbridge.policy.batch_request_response import ResponseContent, read_response

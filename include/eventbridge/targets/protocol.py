@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 
 
 @dataclass(slots=True)  # not frozen: creating one would take four times as long

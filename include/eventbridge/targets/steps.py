@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
 from typing import Any, Protocol, TypeGuard
 
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.http_engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target
 

@@ -24,7 +24,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from eventbridge.model.metric import Family, Sample
+from eventbridge.model.stat import Family, Sample
 from eventbridge.telemetry.service import service
 from eventbridge.version import __version__
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eventbridge.errors import InfrastructureError
 from eventbridge.fault_points import reach
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.protocol import Request
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from eventbridge.model.batch import Batch, FileKind
-from eventbridge.model.replay import Replay
-from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept
+from eventbridge.model.redelivery import Replay
+from eventbridge.model.storage import STEPS, BatchGroup, BatchPlace, Kept
 from eventbridge.policy.retention import Retention, keeping, needs_of_requests
 from eventbridge.store import layout
 from eventbridge.upkeep.retentions import Retentions

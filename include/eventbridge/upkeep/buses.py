@@ -8,9 +8,8 @@ from contextlib import closing
 from datetime import timedelta
 
 from eventbridge.errors import BusError, UserError
-from eventbridge.model.assignment import LeftAt
-from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import ConsumerOffset, Partition
+from eventbridge.model.runner import LeftAt
 from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS

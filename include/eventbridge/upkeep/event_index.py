@@ -15,7 +15,7 @@ from itertools import groupby
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing
 from eventbridge.event.ids import batch_time, new_batch_id
 from eventbridge.model.batch import Batch
-from eventbridge.model.event_index import IndexFile
+from eventbridge.model.storage import IndexFile
 from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.store import layout
 from eventbridge.store.event_index import Index, index_of, merged, read_index, write_index

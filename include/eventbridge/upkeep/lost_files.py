@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from eventbridge.errors import NotFoundError
-from eventbridge.model.retention import STEPS, SweepName
+from eventbridge.model.storage import STEPS, SweepName
 from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.store import layout
 from eventbridge.upkeep.retentions import Retentions

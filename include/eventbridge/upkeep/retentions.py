@@ -6,7 +6,7 @@ import logging
 from datetime import datetime, timedelta
 
 from eventbridge.errors import StoreError
-from eventbridge.model.retention import BatchGroup, Kept
+from eventbridge.model.storage import BatchGroup, Kept
 from eventbridge.policy.retention import LEAST_AGE, Retention
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.runtime import Runtime

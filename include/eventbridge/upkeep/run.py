@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eventbridge.model.retention import Kept
+from eventbridge.model.storage import Kept
 from eventbridge.runtime.runtime import Runtime
 
 

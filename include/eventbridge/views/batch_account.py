@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.cursor import Place, read_cursor, write_cursor
+from eventbridge.model.cursor import PagePosition, read_cursor, write_cursor
 from eventbridge.pipeline.commit.stats import stage_times
 from eventbridge.repair.audit import Audit, audit, find_batch
 from eventbridge.runtime.runtime import Runtime
@@ -52,7 +52,7 @@ def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchP
     cursor = None
     if len(found) > limit:
         last = found[limit - 1]
-        cursor = write_cursor(Place((last.planned_at - _EPOCH) // _MICROSECOND, last.batch_id))
+        cursor = write_cursor(PagePosition((last.planned_at - _EPOCH) // _MICROSECOND, last.batch_id))
     return BatchPage(tuple(found[:limit]), cursor)
 
 

@@ -17,7 +17,7 @@ from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.cursor import read_number_cursors, write_name_cursor
-from eventbridge.model.spent import Spent
+from eventbridge.model.file_detail import Spent
 from eventbridge.repair.audit import find_batch
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from eventbridge.errors import BusError, StoreError, UserError
-from eventbridge.model.metric import Family, MetricKind, Sample
-from eventbridge.model.moment import Moment
 from eventbridge.model.partition import Partition
 from eventbridge.model.stat import (
     AGAIN,
@@ -20,6 +18,10 @@ from eventbridge.model.stat import (
     DELIVERY_OUTCOMES,
     EVENT_OUTCOMES,
     STAGE_OUTCOMES,
+    Family,
+    MetricKind,
+    Moment,
+    Sample,
     Stat,
     StatKey,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventbridge.model.metric import Family, Sample
+from eventbridge.model.stat import Family, Sample
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.owner_quota import owner_statuses
 from eventbridge.runtime.runtime import Runtime

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from eventbridge.model.move import Move
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import Move, Partition
 from eventbridge.policy.flow import WINDOW, Flow, flow
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime

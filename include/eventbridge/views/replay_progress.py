@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from eventbridge.errors import NotFoundError
-from eventbridge.model.replay import Replay
+from eventbridge.model.redelivery import Replay
 from eventbridge.replay.account import ReplayAccount, account_of
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of

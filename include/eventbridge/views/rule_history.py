@@ -10,7 +10,7 @@ from difflib import unified_diff
 
 from eventbridge.errors import NotFoundError, StoreError, UserError
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
-from eventbridge.model.rules_in_force import RuleChange
+from eventbridge.model.rule_state import RuleChange
 from eventbridge.rules import RuleSet
 from eventbridge.rules.suggestions import suggest
 from eventbridge.runtime.runtime import Runtime

@@ -10,14 +10,11 @@ from typing import Protocol, TypeVar
 
 from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.event.plain import plain
-from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
-from eventbridge.model.deferred_match import DeferredMatch
-from eventbridge.model.ingestion_stop import IngestionStop
-from eventbridge.model.override import OperatorOverride
-from eventbridge.model.pending import PendingState
-from eventbridge.model.rule_on_hold import RuleOnHold
-from eventbridge.model.store_size import StoreQuota
+from eventbridge.model.chunk import AppliedSlots
+from eventbridge.model.pending import DeferredMatch, PendingState
+from eventbridge.model.rule_state import OperatorOverride, RuleOnHold
+from eventbridge.model.storage import IngestionStop, StoreQuota
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import delivery_on_hold_at
 from eventbridge.rules import RuleSet

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from eventbridge.model.hold_reasons import POOL_CLOSED
-from eventbridge.model.target_state import ShownState, TargetStatus
+from eventbridge.model.pending import POOL_CLOSED
+from eventbridge.model.rule_state import ShownState, TargetStatus
 from eventbridge.policy.breaker import pause_of, shown_state
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime

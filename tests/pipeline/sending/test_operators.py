@@ -10,7 +10,7 @@ from pipeline.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.control.overrides import operate
 from eventbridge.errors import NotFoundError, UserError
-from eventbridge.model.hold_reasons import POOL_CLOSED, TARGET_PAUSED
+from eventbridge.model.pending import POOL_CLOSED, TARGET_PAUSED
 from eventbridge.repair.audit import audit
 from eventbridge.views.status import status
 from eventbridge.views.target_status import target_list

@@ -19,7 +19,7 @@ from eventbridge.control.release_on_hold import deliveries_on_hold
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import NotFoundError, SparkError
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.pipeline.deliver import push_and_settle
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen

@@ -8,8 +8,8 @@ from pipeline.delivering import RUNNER, RunningClock, Sending, rules
 from pipeline.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.delivery.ordered_backlog import open_deliveries
-from eventbridge.model.deferred_match import DeferredMatch
-from eventbridge.model.place import Place, Span
+from eventbridge.model.partition import Position, Span
+from eventbridge.model.pending import DeferredMatch
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.policy.ordering import DEFERRED_MATCH_FIRST, shard_of
@@ -57,7 +57,7 @@ def test_a_deferred_match_is_read_by_where_its_first_event_lies(sending: Sending
 
     found = open_deliveries(runtime, batch, ("orders", "crm"), shard_of('"a"'), [], set())
 
-    reasons = [found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places]
+    reasons = [found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in places]
     assert reasons == ["", "", DEFERRED_MATCH_FIRST, DEFERRED_MATCH_FIRST]
 
 
@@ -79,9 +79,9 @@ def test_a_deferred_match_that_says_where_it_lies_costs_a_push_no_read(sending: 
 
     found = open_deliveries(runtime, replace(of, batch_id="another"), ("orders", "crm"), shard_of('"a"'), [], set())
 
-    reasons = [found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places]
+    reasons = [found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in places]
     assert reasons == ["", "", DEFERRED_MATCH_FIRST, DEFERRED_MATCH_FIRST]
     taking = replace(of, batch_id="taking", kind="retry", state="buffered")
     assert runtime.ledger.plan_deferred_matches(taking, [1])
     found = open_deliveries(runtime, taking, ("orders", "crm"), shard_of('"a"'), [], set())
-    assert {found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places} == {""}
+    assert {found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in places} == {""}

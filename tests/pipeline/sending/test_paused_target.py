@@ -11,7 +11,7 @@ from pipeline.delivering import RunningClock, Sending, http, routed, segment_row
 
 from eventbridge.control.enable import enable_target
 from eventbridge.delivery.stage import push
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.rule_state import TargetStatus
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import next_due_at
 from eventbridge.pipeline.retry.plan import plan_retries

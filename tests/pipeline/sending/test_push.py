@@ -17,7 +17,7 @@ from eventbridge.airflow.task_stop import task_stop
 from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError, StoreError
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.repair.audit import audit

@@ -19,7 +19,7 @@ from eventbridge.dead_letters.redrive_search import NO_REQUEST, REDRIVEN_BEFORE
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.model.redrive import Redrive
+from eventbridge.model.redelivery import Redrive
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.repair.audit import audit

@@ -20,7 +20,7 @@ from eventbridge.control.deliver_replay import (
 )
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id, delivery_id_text
-from eventbridge.model.replay import Replay
+from eventbridge.model.redelivery import Replay
 from eventbridge.repair.audit import audit
 from eventbridge.repair.repair import repair_batch
 from eventbridge.replay.account import account_of

@@ -17,7 +17,7 @@ from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import BusError, ReconciliationError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import BatchFile
-from eventbridge.model.verdict import Verdict
+from eventbridge.model.outcome import Verdict
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters

@@ -10,7 +10,7 @@ from pipeline.delivering import RunningClock, Sending, http, verdicts
 
 from eventbridge.delivery import run
 from eventbridge.delivery.stage import push
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.rule_state import TargetStatus
 from eventbridge.repair.audit import audit
 
 #: Responses after two seconds: a fifth of its time-out.

@@ -15,7 +15,7 @@ from pipeline.delivering import RunningClock, Sending, http
 from eventbridge.control.deliver_redrive import deliver_redrive
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.selection import Selection
-from eventbridge.model.spent import Spent
+from eventbridge.model.file_detail import Spent
 from eventbridge.model.stat import BOUNDS_MS, Scope
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit

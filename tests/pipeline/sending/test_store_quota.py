@@ -11,7 +11,7 @@ from pipeline.modes import deliver_all
 from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.model.batch import Batch
-from eventbridge.model.store_size import Area
+from eventbridge.model.storage import Area
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.replay.plan import begin_replay, plan_replay
 from eventbridge.replay.request import WrittenReplayRequest

@@ -9,7 +9,7 @@ from pipeline.sending.test_open_batch import Q0, opened
 from pipeline.streaming_tasks import until
 
 from eventbridge.event.cloudevent import parse_event
-from eventbridge.model.fresh_event import FreshEvent
+from eventbridge.model.partition import FreshEvent
 from eventbridge.streaming.routing import StreamingRouting
 from eventbridge.streaming.target_queues import TargetQueues, http_loop
 from eventbridge.streaming.turns import PoolTurns

@@ -20,7 +20,7 @@ from eventbridge.delivery.rows import OutcomeRows, outcome_table
 from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.delivery.token_lease import Pace
 from eventbridge.model.chunk import Piece
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.policy.token_bucket import Lease
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.stop import Stop

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, alike_table, outcome_table
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.store import schemas
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

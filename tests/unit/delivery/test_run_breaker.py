@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from eventbridge.delivery.breaker import RunBreaker
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.rule_state import TargetStatus
 from eventbridge.policy.breaker import Count
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

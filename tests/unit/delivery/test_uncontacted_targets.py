@@ -11,8 +11,8 @@ from eventbridge.delivery.per_delivery import SingleDeliveries
 from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.delivery.token_lease import Pace
-from eventbridge.model.response import Response
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.outcome import Response
+from eventbridge.model.rule_state import TargetStatus
 from eventbridge.policy.breaker import Count, Ended, Tally, after
 from eventbridge.policy.token_bucket import Lease
 from eventbridge.rules.model import RetryPolicy

@@ -15,7 +15,7 @@ from eventbridge.delivery.per_delivery import SingleDeliveries
 from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.delivery.token_lease import Pace
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.policy.token_bucket import Bucket, Lease
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.stop import Stop

@@ -20,7 +20,7 @@ from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.ledger.remedies import explain
-from eventbridge.model.routed import UnroutableEvent
+from eventbridge.model.file_detail import UnroutableEvent
 
 NOBODY = 65534
 

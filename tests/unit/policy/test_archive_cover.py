@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from eventbridge.model.partition import Partition
-from eventbridge.model.replay import ArchiveFile
+from eventbridge.model.redelivery import ArchiveFile
 from eventbridge.policy.archive_cover import take_once
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.model.store_size import StoreQuota
+from eventbridge.model.storage import StoreQuota
 from eventbridge.policy.bus_pressure import BusLook, refusal
 from eventbridge.policy.watermarks import Watermarks
 

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.model.move import Move
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import Move, Partition
 from eventbridge.policy.flow import Flow, flow
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

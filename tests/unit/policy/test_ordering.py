@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.model.partition import Partition
-from eventbridge.model.place import Place
+from eventbridge.model.partition import Partition, Position
 from eventbridge.policy.ordering import (
     BLOCKED,
     DEFERRED_MATCH_FIRST,
@@ -29,7 +28,7 @@ from eventbridge.policy.ordering import (
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ONE, TWO = Partition("placed", "", 0), Partition("placed", "", 1)
 
-places = st.builds(Place, st.sampled_from([ONE, TWO]), st.integers(0, 30))
+places = st.builds(Position, st.sampled_from([ONE, TWO]), st.integers(0, 30))
 keyed = st.lists(st.tuples(st.sampled_from("abc"), places), unique_by=lambda pair: pair[1], max_size=20)
 
 
@@ -47,7 +46,7 @@ def test_keys_are_spread_over_all_shards() -> None:
 
 
 @given(keyed)
-def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Place]]) -> None:
+def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Position]]) -> None:
     """A key's deliveries come in the order of offsets within each partition, none twice, none lost."""
     turns = Turns((key, place, (key, place)) for key, place in deliveries)
     seen = []
@@ -64,7 +63,7 @@ def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Plac
 
 @given(keyed, keyed)
 def test_nothing_goes_before_an_earlier_one_of_its_key(
-    waiting: list[tuple[str, Place]], going: list[tuple[str, Place]]
+    waiting: list[tuple[str, Position]], going: list[tuple[str, Position]]
 ) -> None:
     """Whatever is open: a delivery waits exactly for the earlier ones of its key in its partition."""
     found = Open()
@@ -77,7 +76,9 @@ def test_nothing_goes_before_an_earlier_one_of_its_key(
 
 
 @given(keyed, keyed)
-def test_what_is_not_read_could_not_block(waiting: list[tuple[str, Place]], going: list[tuple[str, Place]]) -> None:
+def test_what_is_not_read_could_not_block(
+    waiting: list[tuple[str, Position]], going: list[tuple[str, Position]]
+) -> None:
     """Where the spans say that nothing that waits lies before what is to go, nothing of it does."""
     may = may_block(spans_of(place for _, place in waiting), spans_of(place for _, place in going))
     found = Open()
@@ -91,23 +92,23 @@ def test_what_is_not_read_could_not_block(waiting: list[tuple[str, Place]], goin
 def test_a_key_waits_for_its_head_in_another_partition() -> None:
     """One that was tried, or that its rule is on hold at, is waited for over all partitions, and not for itself."""
     found = Open()
-    found.add("a", Place(ONE, 7), head=True)
+    found.add("a", Position(ONE, 7), head=True)
 
-    assert found.reason_to_wait("a", Place(TWO, 1)) == BLOCKED
-    assert found.reason_to_wait("a", Place(ONE, 7)) == ""
-    assert found.reason_to_wait("a", Place(ONE, 3)) == ""
-    assert found.reason_to_wait("b", Place(TWO, 1)) == ""
+    assert found.reason_to_wait("a", Position(TWO, 1)) == BLOCKED
+    assert found.reason_to_wait("a", Position(ONE, 7)) == ""
+    assert found.reason_to_wait("a", Position(ONE, 3)) == ""
+    assert found.reason_to_wait("b", Position(TWO, 1)) == ""
 
 
 def test_events_that_are_not_routed_come_first() -> None:
     """Nobody knows their keys yet: all that lies behind them in their partition waits, what lies before goes."""
     found = Open()
-    found.add_deferred_match(Place(ONE, 9))
-    found.add_deferred_match(Place(ONE, 5))
+    found.add_deferred_match(Position(ONE, 9))
+    found.add_deferred_match(Position(ONE, 5))
 
-    assert found.reason_to_wait("a", Place(ONE, 6)) == DEFERRED_MATCH_FIRST
-    assert found.reason_to_wait("a", Place(ONE, 4)) == ""
-    assert found.reason_to_wait("a", Place(TWO, 6)) == ""
+    assert found.reason_to_wait("a", Position(ONE, 6)) == DEFERRED_MATCH_FIRST
+    assert found.reason_to_wait("a", Position(ONE, 4)) == ""
+    assert found.reason_to_wait("a", Position(TWO, 6)) == ""
 
 
 def test_a_shard_with_too_much_before_it_is_closed() -> None:
@@ -115,8 +116,8 @@ def test_a_shard_with_too_much_before_it_is_closed() -> None:
     found = Open()
     found.close_shard(shard_of("a"))
 
-    assert found.reason_to_wait("a", Place(ONE, 1)) == BLOCKED
-    assert next(key for key in "bcdefgh" if not found.reason_to_wait(key, Place(ONE, 1)))
+    assert found.reason_to_wait("a", Position(ONE, 1)) == BLOCKED
+    assert next(key for key in "bcdefgh" if not found.reason_to_wait(key, Position(ONE, 1)))
 
 
 @pytest.mark.parametrize("timeout", [1.0, 10.0, 30.0])

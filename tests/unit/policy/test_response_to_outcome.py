@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, Response, RetryAt
 from eventbridge.policy.response_to_outcome import (
     RetryTerms,
     age_begins,

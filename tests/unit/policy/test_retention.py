@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventbridge.model.batch import Batch
-from eventbridge.model.replay import Replay
-from eventbridge.model.retention import STEPS, Need, is_kept
+from eventbridge.model.redelivery import Replay
+from eventbridge.model.storage import STEPS, Need, is_kept
 from eventbridge.policy.retention import LEAST_AGE, Keeping, Retention, keeping, needs_of_requests
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.rule_state import TargetStatus
 from eventbridge.policy.breaker import Count, Ended, Tally, after, is_slow
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventbridge.model.override import OperatorOverrides
+from eventbridge.model.rule_state import OperatorOverrides
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.streaming.turns import PoolTurns

@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.file.place import FileLocation, place_of
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.protocol import Request

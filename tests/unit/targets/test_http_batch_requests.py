@@ -19,7 +19,7 @@ from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
 from eventbridge.delivery.admission_gate import RequestFeed
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target

@@ -11,7 +11,7 @@ import pycurl
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.exchange import READ_BYTES
 from eventbridge.targets.http import HttpTarget
 from eventbridge.targets.http_fields import HttpFields

@@ -19,7 +19,7 @@ from h2.events import StreamEnded
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target

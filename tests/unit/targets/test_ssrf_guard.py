@@ -13,8 +13,7 @@ import pytest
 
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
-from eventbridge.model.outcome import RetryAt
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response, RetryAt
 from eventbridge.policy.response_to_outcome import RetryTerms, decide
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.targets.endpoint import Endpoint

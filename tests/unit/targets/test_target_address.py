@@ -14,7 +14,7 @@ from unit.loopback import LOOPBACK, now
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.address import address_of, secrets_in
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target

@@ -15,9 +15,9 @@ from eventbridge.api.access import Access, check_general_scope
 from eventbridge.api.owners import limit_to_owners
 from eventbridge.api.payloads import set_payloads_right
 from eventbridge.api.refusal import CallRefused, mark_authenticated
-from eventbridge.model.api_token import OPERATE, PAYLOADS, READ, ApiToken
+from eventbridge.model.api import OPERATE, PAYLOADS, READ, ApiToken
 from eventbridge.model.batch import Batch
-from eventbridge.model.recorded import RECORDED
+from eventbridge.model.redelivery import RECORDED
 
 COOKIE = "eventbridge_token"
 #: A request that is recorded first and then delivered batch by batch.

@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, select, update
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.tables import redrive, redriven
-from eventbridge.model.recorded import RECORDED
+from eventbridge.model.redelivery import RECORDED
 
 _REDRIVE = redrive.c.redrive_id == bindparam("of_redrive")
 _RUNNING = redrive.c.state == "running"

@@ -43,7 +43,7 @@ from eventbridge.ledger.tables import (
     rules_in_force,
     sweep,
 )
-from eventbridge.model.retention import STEPS, Kept
+from eventbridge.model.storage import STEPS, Kept
 
 _OF_BATCH: BindParameter[str] = bindparam("of_batch", type_=Text())
 _TIME = bindparam("at", type_=UtcTime)

@@ -9,7 +9,7 @@ from sqlalchemy import Update, bindparam, delete, func, select, update
 
 from eventbridge.ledger.statements.inserts import insert_or_add, insert_or_set, insert_or_skip
 from eventbridge.ledger.tables import batch_size, store_size
-from eventbridge.model.store_size import Area
+from eventbridge.model.storage import Area
 
 #: Records the bytes of a batch, unless they are recorded.
 NOTE_BATCH_SIZE = insert_or_skip(batch_size)

@@ -16,9 +16,8 @@ from eventbridge.event.fingerprints import Ids, fingerprint
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange, Routed, RoutedShare, RoutedSlice, UnroutableEvent
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
-from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, UnroutableEvent
 from eventbridge.pipeline.commit.fingerprints import ID_COLUMNS, add, by_target, of_pending
 from eventbridge.pipeline.route.budgeted_rules import candidate_events
 from eventbridge.pipeline.settle.deliveries import batch_deliveries

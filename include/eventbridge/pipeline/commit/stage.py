@@ -12,11 +12,9 @@ import msgspec
 from eventbridge.errors import BusError, OffsetGapError, ReconciliationError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch, BatchFile, FileKind, ReadRange
-from eventbridge.model.deferred_match import DeferredMatch
-from eventbridge.model.landed import LandedRange
-from eventbridge.model.last_message import LastMessage
-from eventbridge.model.partition import Partition
-from eventbridge.model.routed import RoutedSlice
+from eventbridge.model.file_detail import LandedRange, RoutedSlice
+from eventbridge.model.partition import LastMessage, Partition
+from eventbridge.model.pending import DeferredMatch
 from eventbridge.pipeline.commit.deficit import close_deficit
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stats import stats_of

@@ -13,10 +13,8 @@ import pyarrow as pa
 from eventbridge.delivery.queue_copies import COPY
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.landed import LandedRange
-from eventbridge.model.routed import Routed
+from eventbridge.model.file_detail import LandedRange, Routed, Spent
 from eventbridge.model.row_vectors import Rows
-from eventbridge.model.spent import Spent
 from eventbridge.model.stat import AGAIN, BOUNDS_MS, BUCKETS, EVENT_OUTCOMES, Scope, Stat, StatKey
 from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.rules import RuleSet

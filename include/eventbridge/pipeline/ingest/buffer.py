@@ -11,7 +11,7 @@ from eventbridge.delivery.segments import is_of_streaming_task, segments
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.event_schema import TypeSample
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.pipeline.ingest.checked import Check, check_one_by_one
 from eventbridge.pipeline.ingest.checking import CheckedFile, Checking, Limits, valid_identities, write_file

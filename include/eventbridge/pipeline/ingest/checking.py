@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.model.event_schema import TypeSample
-from eventbridge.model.landed import LandedRange
-from eventbridge.model.last_message import LastMessage
-from eventbridge.model.partition import Partition
+from eventbridge.model.file_detail import LandedRange
+from eventbridge.model.partition import LastMessage, Partition
 from eventbridge.pipeline.ingest.as_events import as_events
 from eventbridge.pipeline.ingest.checked import Check, CheckResult, check_one_by_one, identity_of
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from eventbridge.model.batch import Batch
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 from eventbridge.policy.batch_size import FanOut, Part, events_handed_out, part_of_chunks
 from eventbridge.policy.chunking import PoolSlots, chunks_for
 from eventbridge.rules import RuleSet

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from eventbridge.errors import EventError
-from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import FreshEvent, Partition
 from eventbridge.pipeline.ingest.as_events import as_events
 from eventbridge.pipeline.ingest.checked import identity_of, names_of
 from eventbridge.pipeline.ingest.checking import FILE_MAX_BYTES, reading

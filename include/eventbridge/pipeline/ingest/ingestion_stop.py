@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from eventbridge.config.quantities import write_size
-from eventbridge.model.ingestion_stop import IngestionStop
+from eventbridge.model.storage import IngestionStop
 from eventbridge.policy.watermarks import Room, Watermarks, short_of
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime

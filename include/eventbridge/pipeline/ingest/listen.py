@@ -10,7 +10,7 @@ from typing import NamedTuple
 from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFileError, UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.pipeline.ingest.catching_up import kept_rules, lower_bounds, moved_targets
 from eventbridge.pipeline.ingest.deleted_range import any_passed_over, waiting_events

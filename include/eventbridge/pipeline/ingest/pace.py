@@ -9,7 +9,7 @@ import numpy as np
 
 from eventbridge.errors import StoreError
 from eventbridge.model.batch import Batch
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 from eventbridge.policy.batch_size import FIRST_EVENTS, paced_events
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_TIME, time_at, times_of

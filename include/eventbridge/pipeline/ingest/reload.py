@@ -6,7 +6,7 @@ import logging
 from typing import NamedTuple
 
 from eventbridge.errors import RuleFileError, StoreFileDamaged, StoreFileMissing
-from eventbridge.model.rules_in_force import RulesInForce
+from eventbridge.model.rule_state import RulesInForce
 from eventbridge.policy.operational_event import of_rule_errors
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime

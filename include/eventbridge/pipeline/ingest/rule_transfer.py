@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from eventbridge.errors import RuleMovedError
-from eventbridge.model.assignment import Deliverers, LeftAt
 from eventbridge.model.batch import Batch
-from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import ConsumerOffset, Partition
+from eventbridge.model.runner import Deliverers, LeftAt
 from eventbridge.pipeline.ingest.reload import TakenRules
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.log_identity import standing_offset

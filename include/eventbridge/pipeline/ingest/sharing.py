@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from msgspec import Struct, json
 
 from eventbridge.model.event_schema import TypeSample
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.pipeline.ingest.checked import IDENTITY_BYTES, Check, check_one_by_one
 from eventbridge.pipeline.ingest.checking import Checking, Limits, write_file

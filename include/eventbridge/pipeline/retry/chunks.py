@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
 from eventbridge.pipeline.retry.ordered import is_ordered, ordered_due
 from eventbridge.policy.breaker import GOOD_PROBES, admits
 from eventbridge.policy.chunking import PoolSlots, chunks_for

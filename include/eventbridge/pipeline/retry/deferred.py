@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
-from eventbridge.model.deferred_match import DeferredMatch
+from eventbridge.model.pending import DeferredMatch
 from eventbridge.pipeline.retry.plan import REMOVED_RULE_GRACE, plan_retries
 from eventbridge.pipeline.route.budgeted_rules import full_rules
 from eventbridge.policy.chunking import PoolSlots

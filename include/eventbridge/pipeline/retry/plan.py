@@ -17,10 +17,8 @@ from eventbridge.errors import ReconciliationError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchKind
-from eventbridge.model.chunk import Chunk, Piece
-from eventbridge.model.hold_reasons import RULE_REMOVED, TARGET_DISABLED
-from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
-from eventbridge.model.pending import PendingDeliveries, WaitingTarget
+from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT, Chunk, Piece
+from eventbridge.model.pending import RULE_REMOVED, TARGET_DISABLED, PendingDeliveries, WaitingTarget
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.retry.chunks import RetryChunks
 from eventbridge.pipeline.retry.ordered import keeps_waiting, release_ready

@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.deferred_match import DeferredMatch
-from eventbridge.model.place import Span
-from eventbridge.model.routed import RoutedShare, RoutedSlice
+from eventbridge.model.file_detail import RoutedShare, RoutedSlice
+from eventbridge.model.partition import Span
+from eventbridge.model.pending import DeferredMatch
 from eventbridge.pipeline.route.canary import Canary
 from eventbridge.pipeline.route.one_by_one import result_file
 from eventbridge.pipeline.route.tries import ALL_SHARES, try_alone, try_together

@@ -9,7 +9,7 @@ import logging
 from typing import Protocol
 
 from eventbridge.model.batch import BatchFile
-from eventbridge.model.routed import RoutedShare, RoutedSlice
+from eventbridge.model.file_detail import RoutedShare, RoutedSlice
 from eventbridge.pipeline.route.canary import Canary
 from eventbridge.pipeline.route.split import split_file, unroutable_file
 from eventbridge.pipeline.route.tries import is_one_event, try_alone

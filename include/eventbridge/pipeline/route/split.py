@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from eventbridge.model.batch import BatchFile
-from eventbridge.model.routed import SplitSlice, UnroutableEvent
+from eventbridge.model.file_detail import SplitSlice, UnroutableEvent
 from eventbridge.routing.job import Slice
 
 #: Parts of a slice: with 8, one event of 4,000 is found in four steps, of 20,000 in five.

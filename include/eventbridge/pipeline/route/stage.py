@@ -8,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from eventbridge.errors import SparkError
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.chunk import Chunk, Piece
-from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT, SLOW_LANE_POOL, SLOW_LANE_WEIGHT
-from eventbridge.model.override import OperatorOverrides
-from eventbridge.model.routed import Routed
+from eventbridge.model.chunk import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT, SLOW_LANE_POOL, SLOW_LANE_WEIGHT, Chunk, Piece
+from eventbridge.model.file_detail import Routed
+from eventbridge.model.rule_state import OperatorOverrides
 from eventbridge.pipeline.route.budgeted_rules import deferred_matches, route_budgeted_rules, rules_routed_later
 from eventbridge.pipeline.route.canary import Canary
 from eventbridge.pipeline.route.one_by_one import result_file, route_one_by_one

@@ -14,9 +14,8 @@ from eventbridge.delivery.queue_copies import is_dead_letter
 from eventbridge.delivery.segments import segments
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.landed import LandedRange
-from eventbridge.model.routed import UnroutableEvent
-from eventbridge.model.verdict import Verdict
+from eventbridge.model.file_detail import LandedRange, UnroutableEvent
+from eventbridge.model.outcome import Verdict
 from eventbridge.pipeline.settle.settlement import first_settlement, records, settled_as
 from eventbridge.pipeline.settle.verdicts import settle
 from eventbridge.runtime.damaged_files import naming_the_repair

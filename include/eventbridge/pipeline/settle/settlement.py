@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.outcome import StatusName
-from eventbridge.model.verdict import Verdict
+from eventbridge.model.outcome import StatusName, Verdict
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout, schemas
 from eventbridge.store.columns import codes_of, flag_column

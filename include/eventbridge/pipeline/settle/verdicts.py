@@ -16,9 +16,9 @@ from eventbridge.delivery.segments import segments
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import PUSH_LOST, Chunk
-from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
+from eventbridge.model.file_detail import RoutedShare
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
-from eventbridge.model.routed import RoutedShare
+from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
 from eventbridge.model.row_vectors import Rows
 from eventbridge.pipeline.settle.deliveries import ChunkPlaces, batch_deliveries
 from eventbridge.pipeline.settle.ordered_pending import dead_letters_nothing

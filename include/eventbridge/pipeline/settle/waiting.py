@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.event.fingerprints import Ids
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import Partition, Span
 from eventbridge.model.pending import NO_CHUNK
-from eventbridge.model.place import Span
 from eventbridge.model.row_vectors import Rows
 from eventbridge.store.columns import NO_CODE, NO_TIME, codes_of, column_of, ids_of, numbers_of, times_of
 

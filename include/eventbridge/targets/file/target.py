@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from eventbridge.errors import InfrastructureError
 from eventbridge.fault_points import reach
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.rules.address import path_obstacle
 from eventbridge.targets.file.folder_syncs import FOLDER_SYNCS
 from eventbridge.targets.file.place import FileLocation, PathRefused

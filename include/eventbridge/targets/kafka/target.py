@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollectio
 from eventbridge.clients.kafka.client import QUIET, BrokerQueries, ClientErrors
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.kafka.responses import error_class
 from eventbridge.targets.protocol import Request
 

@@ -11,7 +11,7 @@ from eventbridge.clients.rocketmq.remoting.errors import RemotingError
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.rocketmq.lines import SendConnections
 from eventbridge.targets.rocketmq.messages import message_of

@@ -16,7 +16,7 @@ from eventbridge.clients.s3.access import S3Access, S3Clients
 from eventbridge.clients.s3.upload import upload
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.fault_points import reach
-from eventbridge.model.response import Response
+from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.protocol import DeliverySpan, Request

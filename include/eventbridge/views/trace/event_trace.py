@@ -20,7 +20,7 @@ from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.retention import is_kept
+from eventbridge.model.storage import is_kept
 from eventbridge.model.why import DeliveryResult, DeliveryState, EventName, Landing, Step
 from eventbridge.runtime.dead_letter_files import read_dead_letters
 from eventbridge.runtime.runtime import Runtime

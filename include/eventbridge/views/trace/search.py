@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from eventbridge.errors import NotFoundError, StoreError, StoreFileMissing
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.event_index import IndexedFile
-from eventbridge.model.landed import LandedRange
-from eventbridge.model.retention import is_kept
+from eventbridge.model.file_detail import LandedRange
+from eventbridge.model.storage import IndexedFile, is_kept
 from eventbridge.model.why import Looked
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import one_text

@@ -8,10 +8,8 @@ from typing import Any
 
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
-from eventbridge.model.deferred_match import DeferredMatch
-from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.redrive import Redriven
-from eventbridge.model.replay import Replay, Replayed
+from eventbridge.model.pending import DeferredMatch, PendingDeliveries
+from eventbridge.model.redelivery import Redriven, Replay, Replayed
 from eventbridge.model.why import Step
 
 _Row = Mapping[str, Any]

@@ -1,14 +1,14 @@
-"""Which runner delivers for a target, and where it left the target's rule to another one."""
+"""Which runner delivers for a target, and which process delivers for a runner in streaming mode."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from eventbridge.model.batch import Batch, Range
-from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.partition import Partition
+from eventbridge.model.partition import ConsumerOffset, Partition
 
 
 class LeftAt(NamedTuple):
@@ -51,3 +51,24 @@ class Deliverers(NamedTuple):
     def left(self, rules: Collection[str]) -> list[LeftAt]:
         """Return where rules of these names were left, for rules of which the new runners have taken nothing yet."""
         return [each for (rule, _), was in self.assignments.items() if rule in rules for each in was.left]
+
+
+@dataclass(frozen=True)
+class StreamingLease:
+    """The process that delivers a runner's events as they arrive, and until when no other process may.
+
+    `batch_id`: the batch that was opened last. `wants_next`: the streaming task ends soon and requests a standby.
+    `next_holder`: the standby, registered until `next_until` unless it registers again.
+    """
+
+    runner: str
+    holder: str
+    until: datetime
+    batch_id: str | None = None
+    wants_next: bool = False
+    next_holder: str | None = None
+    next_until: datetime | None = None
+
+    def standby(self, now: datetime) -> str | None:
+        """Return the standby; None if there is none."""
+        return self.next_holder if self.next_until is not None and self.next_until > now else None

@@ -1,4 +1,4 @@
-"""A token of the API, with which a program may publish to buses over HTTP."""
+"""Tokens, stored responses and recorded calls of the HTTP API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 #: The prefix of every token, by which scanners of source code recognise one.
-PREFIX: Final = "ebt_"
+TOKEN_PREFIX: Final = "ebt_"
 
 #: The actions that a scope may allow: the word before its colon.
 PUBLISH: Final = "publish"
@@ -57,3 +57,34 @@ class ApiToken:
     def allows(self, action: str, bus: str) -> bool:
         """Return whether a scope of the token allows an action on a bus."""
         return f"{action}:{bus}" in self.scopes or f"{action}:{ANY_BUS}" in self.scopes
+
+
+@dataclass(frozen=True)
+class KeptResponse:
+    """A response by the caller's token and key; `call_hash` is the hash of the call, including its content.
+
+    `status` is the HTTP status, `body` is JSON text, `made_at` is aware.
+    """
+
+    caller: str
+    key: str
+    call_hash: str
+    status: int
+    body: str
+    made_at: datetime
+
+
+@dataclass(frozen=True)
+class OperatorAction:
+    """One call: its caller, its request (truncated, without payloads), and the response.
+
+    It is recorded before it is carried out. `status`: the HTTP status, or the exit code of a command; None: a form of
+    the page, or a call that ended without a response.
+    """
+
+    action_id: int
+    at: datetime
+    by: str
+    call: str
+    asked: str
+    status: int | None

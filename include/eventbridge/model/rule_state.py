@@ -1,0 +1,155 @@
+"""The rule set in force, and the state of each rule and target: holds, overrides, health."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
+
+
+@dataclass(frozen=True)
+class RulesInForce:
+    """The last rule set without an error: its hash, each runner's bus, and since when it is in force.
+
+    `streaming_task_seconds`: the seconds of a streaming task, by runner in streaming mode. `errors`: the messages about
+    errors of newer files; () = the current files are in force.
+    """
+
+    rule_set: str
+    runners: Mapping[str, str]
+    since: datetime
+    errors: tuple[str, ...] = ()
+    streaming_task_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RuleChange:
+    """A rule that a rule set added, changed or removed; `version` "" = it was removed."""
+
+    rule: str
+    version: str
+    rule_set: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class RuleOnHold:
+    """A rule that is not routed, or is on hold at a delivery: its version, the reason, and since when."""
+
+    rule: str
+    version: str
+    reason: str
+    since: datetime
+
+
+#: The beginning of the reason of such a hold, in messages and in the event `rule.on_hold`.
+EXPECTATION_HOLD = "expectation_failed"
+
+
+@dataclass(frozen=True)
+class ExpectationHold:
+    """The hold of a rule until an operator releases it: what failed, where it was found, and since when.
+
+    `found_in` is the id of a batch, or the hour of a quality check in ISO 8601.
+    """
+
+    rule: str
+    detail: str
+    found_in: str
+    since: datetime
+
+    @property
+    def reason(self) -> str:
+        """Return the reason of the hold for messages."""
+        return f"{EXPECTATION_HOLD}: {self.detail}"
+
+
+OverrideKind = Literal["paused", "disabled", "priority", "rate"]
+
+
+@dataclass(frozen=True)
+class OperatorOverride:
+    """One override: who set it, and since when; it holds until it is cleared.
+
+    `target` "" = of the rule. `value` is a priority's name, or deliveries a second as text; else "".
+    """
+
+    rule: str
+    target: str
+    kind: OverrideKind
+    value: str
+    set_by: str
+    since: datetime
+
+
+class OperatorOverrides:
+    """All overrides at one moment, and the rules that are on hold until an operator releases them."""
+
+    def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, held: Collection[str] = ()) -> None:
+        """Take values by (rule, target, kind), and the rules with a failed expectation."""
+        self._values = dict(values or {})
+        self._held = frozenset(held)
+
+    def __bool__(self) -> bool:
+        """Return whether there is an override, or a rule on hold."""
+        return bool(self._values or self._held)
+
+    @property
+    def holds(self) -> bool:
+        """Return whether anything is paused or on hold."""
+        return bool(self._held) or any(kind == "paused" for _, _, kind in self._values)
+
+    def hold_reason(self, rule: str, target: str) -> str:
+        """Return why a target is on hold: it or its rule is paused, or its rule on hold; "" if none is."""
+        if (rule, "", "paused") in self._values:
+            return RULE_PAUSED
+        if (rule, target, "paused") in self._values:
+            return TARGET_PAUSED
+        return EXPECTATION_FAILED if rule in self._held else ""
+
+    def disabled_rules(self) -> set[str]:
+        """Return the rules that match no event because they are disabled."""
+        return {rule for rule, _, kind in self._values if kind == "disabled"}
+
+    def priorities(self) -> dict[str, str]:
+        """Return, by rule, the priority that replaces that of its file."""
+        return {rule: value for (rule, _, kind), value in self._values.items() if kind == "priority"}
+
+    def rate(self, rule: str, target: str, of_file: float | None) -> float | None:
+        """Return how many deliveries a second a target may get: by its override, else by its file."""
+        value = self._values.get((rule, target, "rate"))
+        return of_file if value is None else float(value)
+
+
+TargetState = Literal["ok", "degraded", "half-open", "disabled"]
+#: The states that are shown: also `paused`, for a target that is ok and asked for a pause by 429, or whose deliveries
+#: are on hold by an operator or a pool without slots.
+ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
+
+
+@dataclass(frozen=True)
+class TargetStatus:
+    """The status of a target, and since when it has its state.
+
+    `ok`; `degraded`: its breaker is open, or it was too slow: nothing is sent before `until`, then probes are sent;
+    `half-open`: its last probes were good; `disabled`: it responded that it is gone, or failed for too long: its
+    deliveries are on hold. `since` stays the same between degraded and half-open. `until` of an ok target is the end of
+    its ramp. `good` counts probes. `slow`: its responses are slow, or a request had none in time: its deliveries are
+    sent apart from the others, in the slow lane; `good` then counts its quick chunks. `failing_since`: the time of its
+    first failed attempt since the last successful one.
+    `paused_until`: it asked for a pause (429), in any state; nothing is sent before then.
+    """
+
+    rule: str
+    target: str
+    state: TargetState
+    reason: str
+    since: datetime
+    until: datetime | None = None
+    good: int = 0
+    slow: bool = False
+    failing_since: datetime | None = None
+    paused_until: datetime | None = None

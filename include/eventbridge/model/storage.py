@@ -1,0 +1,155 @@
+"""What the store holds: what retention keeps of a batch, sizes by area, the inbox, the index of event ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, NamedTuple
+
+#: What is kept of a batch, from everything to nothing: each step lacks the records that the step before it names.
+#: `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch. `dead_letters`.
+#: `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after the files.
+Kept = Literal["all", "archive", "dead_letters", "manifest", "nothing"]
+
+STEPS: Final[tuple[Kept, ...]] = ("all", "archive", "dead_letters", "manifest", "nothing")
+
+
+def is_kept(kept: Kept, what: Kept) -> bool:
+    """Return whether a batch of which `kept` is kept still has `what`, such as its `dead_letters`."""
+    return STEPS.index(kept) <= STEPS.index(what)
+
+
+@dataclass(frozen=True)
+class Need:
+    """Why a batch must not lose `what`, however old it is."""
+
+    what: Kept
+    why: str
+
+
+@dataclass(frozen=True)
+class BatchGroup:
+    """Batches of one runner and bus ("": of none) of which the same records are kept."""
+
+    runner: str
+    bus: str
+
+
+@dataclass(frozen=True)
+class BatchPlace:
+    """The place of a batch among others in order of planning."""
+
+    planned_at: datetime
+    batch_id: str
+
+
+#: The sweeps that list a day of the store for files that nothing names: `lost` once their writers must have ended,
+#: `expired` once retention has removed the named files.
+SweepName = Literal["lost", "expired"]
+
+
+#: Areas that retention removes at a time; `other` is everything that is counted with no batch: manifests, rule sets,
+#: indexes, files of attempts that died, and files from before the counting began.
+Area = Literal["deliveries", "archive", "dead_letters", "other"]
+
+#: The area that is removed with each step of `Kept`.
+AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_letters": "dead_letters"}
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """The bytes of a batch in the store, by area."""
+
+    deliveries: int
+    archive: int
+    dead_letters: int
+
+
+@dataclass(frozen=True)
+class StoredBytes:
+    """The bytes of a runner and bus in an area, less those that retention removed; both names are "" for `other`."""
+
+    runner: str
+    bus: str
+    area: Area
+    size: int
+
+
+@dataclass(frozen=True)
+class StoreQuota:
+    """The used bytes of the store, its quota, and the used bytes to resume at; `counted_at`: the last measurement."""
+
+    held: int
+    quota: int
+    resume: int
+    counted_at: datetime | None
+
+
+@dataclass(frozen=True)
+class StoreCount:
+    """The size of the store by area, and when everything was last measured; None: never, so the size is unknown."""
+
+    sizes: tuple[StoredBytes, ...]
+    counted_at: datetime | None
+
+    @property
+    def total(self) -> int:
+        """Return the total bytes, at least 0."""
+        return max(0, sum(each.size for each in self.sizes))
+
+
+#: Where room is short: the disk of the store, or the store's quota.
+StopCause = Literal["disk", "quota"]
+
+
+@dataclass(frozen=True)
+class IngestionStop:
+    """Why no runner plans a batch, and since when."""
+
+    reason: str
+    since: datetime
+    cause: StopCause
+
+
+@dataclass(frozen=True)
+class InboxFile:
+    """One file of the store with messages `start` (included) to `end` (excluded) of a topic, which a queue handed out.
+
+    Not `acknowledged`: the queue may hand them out again; `again` counts messages that it handed out again.
+    """
+
+    bus: str
+    topic: str
+    start: int
+    end: int
+    path: str
+    again: int
+    stored_at: datetime
+    acknowledged: bool
+
+
+@dataclass(frozen=True)
+class IndexFile:
+    """A file of the index with `rows` rows, for batches planned on `day` (its beginning in UTC)."""
+
+    path: str
+    day: datetime
+    rows: int
+
+
+class IndexedFile(NamedTuple):
+    """An archive file to which the index refers, and its batch."""
+
+    batch_id: str
+    path: str
+
+
+@dataclass(frozen=True)
+class ArchivedBatches:
+    """Normal batches of a period: their number, the number without an archive, and when the first and last were."""
+
+    batches: int
+    pruned: int
+    oldest: datetime | None
+    newest: datetime | None
