@@ -225,6 +225,15 @@ def test_a_confirmation_without_a_terminal_names_the_option(shop: Any, eventbrid
     assert [each["kind"] for each in eventbridge("status", "--json").json["overrides"]] == ["disabled"]
 
 
+def test_a_name_that_is_none_needs_no_confirmation(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """`rules disable` of a rule that does not exist names the nearest rule before it asks for --yes."""
+    refused = eventbridge("rules", "disable", "big-order")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert "no rule file names a rule 'big-order'. Did you mean big-orders?" in refused.err
+    assert "--yes" not in refused.err
+
+
 @pytest.mark.parametrize(("response", "code"), [("n", 1), ("y", 0)])
 def test_a_confirmation_at_a_terminal_is_asked(response: str, code: int, shop: Any) -> None:
     """A person is asked: no ends the command with code 1, yes goes on."""

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+from eventbridge.cli.lines import one_event
 
 ORDER = {"specversion": "1.0", "id": "o1", "source": "/shop", "type": "order.placed", "data": {"amount": 1500}}
 SEND = ("targets", "send", "all-orders/archive", "--event")
@@ -35,6 +40,23 @@ def test_what_is_not_one_event_gets_advice_that_works(shop: Any, eventbridge: Ca
     assert "JSON lines" not in missing.err + two.err
     assert "something follows the document at line 2" in two.err
     assert "Send one event" in two.err
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_the_end_of_the_last_line_is_not_part_of_the_event(end: bytes, tmp_path: Path) -> None:
+    """A target gets the bytes that a delivery of the published line sends, also of an event of the largest size."""
+    body = json.dumps(ORDER).encode()
+    (tmp_path / "event.json").write_bytes(body + end)
+
+    assert one_event(str(tmp_path / "event.json"), len(body)) == body
+
+
+def test_what_follows_an_event_of_the_largest_size_is_not_cut_off(tmp_path: Path) -> None:
+    """More than one end of a line makes the content too large, so that no second event is left out in silence."""
+    body = json.dumps(ORDER).encode()
+    (tmp_path / "two.jsonl").write_bytes(body + b"\r\n\r\n" + body)
+
+    assert len(one_event(str(tmp_path / "two.jsonl"), len(body))) > len(body)
 
 
 def test_an_event_that_is_too_large_is_not_read_whole(shop: Any, eventbridge: Callable[..., Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -21,9 +22,11 @@ from airflow.sdk.exceptions import AirflowFailException
 from eventbridge.airflow import names, pools
 from eventbridge.airflow.connections import airflow_connection
 from eventbridge.airflow.form_values import form_values
+from eventbridge.airflow.forms.operate_rules import operate_params
 from eventbridge.airflow.forms.redrive_dead_letters import redrive_params
 from eventbridge.airflow.forms.replay_events import replay_params
 from eventbridge.airflow.names import UNPLANNED_POOL
+from eventbridge.airflow.operate import operated
 from eventbridge.airflow.patience import planned_in_time
 from eventbridge.airflow.policy import UNPLANNED
 from eventbridge.airflow.preload import TASK_MODULES, _modules, preload
@@ -277,6 +280,18 @@ def test_an_invalid_redrive_form_is_refused(entered: dict[str, Any], said: str, 
 def test_only_a_run_that_continues_work_is_no_dry_run_by_default(conf: dict[str, Any], dry: bool) -> None:
     """The run of a replay's next batch only has the replay id; every other run is a dry run by default."""
     assert form_values(context_of(conf), replay_params(), resumes="replay_id")["dry_run"] is dry
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [("bigg", "no rule file names a rule 'bigg'. Did you mean big?"), ("big", "Tick Confirm to disable it")],
+)
+def test_a_mistyped_rule_is_named_before_a_confirmation_is_missed(rule: str, said: str, home: Path) -> None:
+    """The form of operate_rules checks the rule first: nobody confirms what does not exist."""
+    form = {name: param.value for name, param in operate_params().items()} | {"action": "disable rule", "rule": rule}
+
+    with stage() as runtime, pytest.raises(UserError, match=re.escape(said)):
+        operated(runtime, form, "ada")
 
 
 def test_an_unknown_field_of_a_form_is_refused() -> None:

@@ -44,6 +44,7 @@ def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
     action, rule, target, value = (str(form[name] or "").strip() for name in ("action", "rule", "target", "value"))
     if action not in ("enable target", "release rule"):
         if action == "disable rule" and not form["confirm"]:
+            find_rule(runtime.rule_set(), rule)
             raise UserError(
                 f"events that arrive while rule {rule} is disabled never reach it. Tick Confirm to disable it"
             )

@@ -24,10 +24,13 @@ def numbered_lines(name: str) -> Iterator[tuple[int, bytes]]:
 def one_event(name: str, most: int) -> bytes:
     """Return the content of a file, or of standard input for `-`: one event, which may have several lines.
 
-    Reads at most `most` + 1 bytes. Raises UserError if the file cannot be read.
+    The end of its last line is left out, as `bus publish` leaves it out, so that a target gets the bytes of a delivery.
+    Reads at most `most` bytes, that end, and one byte more. Raises UserError if the file cannot be read.
     """
     with _opened(name, "one event in JSON") as stream:
-        return stream.read(most + 1)
+        content = stream.read(most + len(b"\r\n") + 1)
+    # One end of a line and no more: without the rest of a larger file, what was cut off could be a second event.
+    return content.removesuffix(b"\n").removesuffix(b"\r")
 
 
 @contextmanager

@@ -41,6 +41,7 @@ def disable_rule(rule: RuleArgument, yes: YesOption = False, as_json: JsonOption
     Its pending deliveries are on hold until you enable it.
     """
     if not yes:
+        _check_rule(rule)
         confirm(f"Rule {rule} never delivers events that arrive while it is disabled.", "Disable it?")
     _operate("disable rule", rule, as_json=as_json)
 
@@ -107,6 +108,14 @@ def _suggestion(rules: RuleSet, name: str) -> str:
         return f"Did you mean {fitting[0]}?"
     remedy = f"Targets: {listed(fitting)}" if fitting else suggest("Targets", name, targets)
     return f"Write RULE/TARGET. {remedy}"
+
+
+def _check_rule(rule: str) -> None:
+    """Raise NotFoundError for a rule that no rule file names, before anybody confirms anything about it."""
+    from eventbridge.rules.find import find_rule
+
+    with open_runtime(expects_ledger=True) as runtime:
+        find_rule(runtime.rule_set(), rule)
 
 
 def _operate(action: str, about: str, target: str | None = "", *, value: str = "", as_json: bool) -> None:
