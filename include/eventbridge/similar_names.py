@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 #: Names of rules, buses and targets have at most so many characters. A comparison of two takes up to 1 ms.
@@ -28,6 +28,13 @@ def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0
     return difflib.get_close_matches(word, known, n=most, cutoff=cutoff)
 
 
+def nearest(name: str, names: Iterable[str], reported: int = 0) -> str:
+    """Return `Did you mean x?` for the nearest of `names`; nothing if MOST_SUGGESTED errors are `reported`."""
+    by_folded = {known.lower(): known for known in names} if reported < MOST_SUGGESTED else {}
+    near = similar(name.lower(), by_folded)
+    return f"Did you mean {by_folded[near[0]]}?" if near else ""
+
+
 def _shared(one: str, other: str) -> int:
     """Return the number of characters that two words share at their beginning and end."""
     shortest = min(len(one), len(other))
@@ -38,3 +45,18 @@ def _shared(one: str, other: str) -> int:
     while end < shortest - begin and one[-1 - end] == other[-1 - end]:
         end += 1
     return begin + end
+
+
+_MOST_LISTED = 20
+
+
+def suggest(what: str, name: str, known: Iterable[str]) -> str:
+    """Return `Did you mean x?` for the nearest known name, else the first 20 names after the heading `what`."""
+    names = sorted(set(known))
+    return nearest(name, names) or f"{what}: {listed(names)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in one line, at most 20 and how many more there are; `none` for none."""
+    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
+    return f"{', '.join(names[:_MOST_LISTED]) or 'none'}{more}"

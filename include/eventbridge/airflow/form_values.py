@@ -35,7 +35,7 @@ def refuse_empty(form: Mapping[str, Any], required: Mapping[str, str]) -> None:
 
 def _refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> None:
     """Refuse an unknown field: Airflow passes it on, and a typo would select or deliver more."""
-    from eventbridge.rules.fields import nearest
+    from eventbridge.similar_names import nearest
 
     for name in conf:
         if name not in names:

@@ -44,8 +44,8 @@ from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
 from eventbridge.repair.audit import audit as audited
 from eventbridge.repair.audit import find_batch
-from eventbridge.rules.content import content_of
 from eventbridge.rules.find import find_rule
+from eventbridge.rules.frozen import content_of
 from eventbridge.runtime.dead_letter_files import Damaged
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.rule_history import rule_versions as versions_of

@@ -8,7 +8,7 @@ from datetime import datetime
 from eventbridge.errors import EventError
 from eventbridge.event.bindings import Place, of_plain
 from eventbridge.event.media_type import kind_of
-from eventbridge.rules.webhook import Webhook
+from eventbridge.rules.model import Webhook
 
 _FORM = "application/x-www-form-urlencoded"
 

@@ -21,7 +21,7 @@ from eventbridge.control.submissions import PublishResult, Submission, read_subm
 from eventbridge.errors import ConnectionUnusable, EventError
 from eventbridge.policy.webhook_signature import keys_of, signature_problem
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.rules.webhook import Webhook
+from eventbridge.rules.model import Webhook
 from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter()

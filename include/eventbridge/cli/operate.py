@@ -100,7 +100,7 @@ def parse_target(runtime: Runtime, about: str, target: str | None) -> tuple[str,
 
 def _suggestion(rules: RuleSet, name: str) -> str:
     """Return the targets of a rule of this name, or the targets of this name, or else the nearest names."""
-    from eventbridge.rules.suggestions import listed, suggest
+    from eventbridge.similar_names import listed, suggest
 
     targets = {f"{rule.name}/{target}": target for rule in rules.rules.values() for target in rule.destinations}
     fitting = [full for full, target in targets.items() if name in (full.removesuffix(f"/{target}"), target)]

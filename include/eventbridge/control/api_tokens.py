@@ -11,8 +11,8 @@ from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.api import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PUBLISH, READ, TOKEN_PREFIX, ApiToken
 from eventbridge.rules.fields import NAME, NAME_REMEDY
 from eventbridge.rules.find import find_bus
-from eventbridge.rules.suggestions import suggest
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.similar_names import suggest
 
 _ACTIONS = (PUBLISH,)
 _BYTES = 32

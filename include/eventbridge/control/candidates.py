@@ -10,8 +10,8 @@ from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.rules import Bus, Rule, RuleSet
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import load_rule_file
-from eventbridge.rules.suggestions import suggest
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.similar_names import suggest
 from eventbridge.views.rule_history import rules_at
 
 #: The name of a rule file that is given as text.

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.matching.pattern import parse_pattern, pattern_warnings
-from eventbridge.policy.rule_test import failures
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import Trial, load_rule_file, load_rules
-from eventbridge.rules.read_tests import RuleTest
+from eventbridge.rules.tests import RuleTest, failures
 
 if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime

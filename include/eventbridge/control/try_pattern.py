@@ -13,9 +13,8 @@ from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.explain import CheckedCondition, check_each
 from eventbridge.matching.pattern import parse_pattern
-from eventbridge.rules.bounds import MOST_SECONDS
+from eventbridge.rules.bounds import MOST_SECONDS, parse_sent_pattern
 from eventbridge.rules.find import find_rule
-from eventbridge.rules.sent_pattern import parse_sent_pattern
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.transform import Scope, compile_transform
 

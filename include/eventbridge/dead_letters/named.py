@@ -5,8 +5,8 @@ from __future__ import annotations
 from eventbridge.dead_letters.reader import letters
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import NotFoundError, RuleFileError
-from eventbridge.rules.suggestions import suggest
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.similar_names import suggest
 
 
 def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None) -> None:

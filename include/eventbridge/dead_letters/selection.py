@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.rules.fields import nearest
 from eventbridge.runtime.time_range import read_time
+from eventbridge.similar_names import nearest
 
 #: The reasons for which a delivery, or an event without deliveries, is dead-lettered.
 REASONS = (

@@ -9,7 +9,7 @@ from eventbridge.delivery.outstanding import Item
 from eventbridge.delivery.rows import OutcomeRows, unsent_row
 from eventbridge.policy.deadline import in_time
 from eventbridge.policy.response_to_outcome import too_early
-from eventbridge.rules.window import DeliverBetween
+from eventbridge.rules.model import DeliverBetween
 
 
 def defer_early(

@@ -21,8 +21,7 @@ from eventbridge.policy.breaker import Ended, Tally
 from eventbridge.policy.deadline import in_time
 from eventbridge.policy.response_time import last_start, slow_after
 from eventbridge.policy.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide
-from eventbridge.rules.model import RetryPolicy
-from eventbridge.rules.window import DeliverBetween
+from eventbridge.rules.model import DeliverBetween, RetryPolicy
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http_engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target

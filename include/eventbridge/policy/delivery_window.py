@@ -13,8 +13,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from eventbridge.rules.model import WEEKDAYS, DeliverBetween
 from eventbridge.rules.rule_set import RuleSet
-from eventbridge.rules.window import WEEKDAYS, DeliverBetween
 
 _DAY = timedelta(days=1)
 

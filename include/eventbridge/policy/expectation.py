@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eventbridge.event.ids import Fingerprint
 from eventbridge.policy.reconciliation import Reconciliation
 from eventbridge.rules import RuleSet, Target
-from eventbridge.rules.expect import Bounds, Expect
+from eventbridge.rules.model import Bounds, Expect
 
 _NOTHING = Fingerprint()
 

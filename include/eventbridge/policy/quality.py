@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from eventbridge.model.quality import Measure, Subject
 from eventbridge.policy.expectation import broken, rate
-from eventbridge.rules.expect import Bounds, FieldExpectation
+from eventbridge.rules.model import Bounds, FieldExpectation
 
 #: The measures whose bounds come from the same hour of other days.
 VOLUMES = ("events", "deliveries")

@@ -17,8 +17,7 @@ from eventbridge.model.outcome import (
     RetryAt,
 )
 from eventbridge.policy.delivery_window import first_opening
-from eventbridge.rules.model import RetryPolicy
-from eventbridge.rules.window import DeliverBetween
+from eventbridge.rules.model import DeliverBetween, RetryPolicy
 
 #: Longest wait that a target can ask for with `Retry-After` unless a setting says otherwise.
 RETRY_AFTER_MAX = timedelta(days=1)

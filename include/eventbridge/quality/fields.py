@@ -10,7 +10,7 @@ import numpy as np
 from eventbridge.model import row_vectors
 from eventbridge.policy.quality import FieldCounts
 from eventbridge.rules import Rule, RuleSet
-from eventbridge.rules.expect import FieldExpectation
+from eventbridge.rules.model import FieldExpectation
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import codes_of, numbers_of
 from eventbridge.store.field_sql import count_fields

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from eventbridge.errors import PatternError, UserError
 from eventbridge.matching.pattern.attributes import rule_pattern_errors
 from eventbridge.rules import RuleSet
-from eventbridge.rules.sent_pattern import parse_sent_pattern
-from eventbridge.rules.suggestions import suggest
+from eventbridge.rules.bounds import parse_sent_pattern
 from eventbridge.runtime.time_range import time_range
+from eventbridge.similar_names import suggest
 from eventbridge.store.event_sql import COLUMNS, rows_where
 
 #: The rules for routing: today's, or those that the batches were pinned to then.

@@ -33,7 +33,7 @@ from eventbridge.routing.named_parts import NamedParts, can_fail, is_decided_by_
 from eventbridge.routing.outputs import differ, event_sample, every_output, failures, output_of, outputs
 from eventbridge.routing.program import RouteProgram, route_program
 from eventbridge.rules import RuleSet, Target
-from eventbridge.rules.content import content_of
+from eventbridge.rules.frozen import content_of
 from eventbridge.store.parquet import tables_of_span
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules

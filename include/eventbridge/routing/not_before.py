@@ -16,7 +16,7 @@ from eventbridge.errors import TransformFailed
 from eventbridge.event.json_document import JsonValue
 from eventbridge.policy.delivery_window import next_opening
 from eventbridge.rules import Target
-from eventbridge.rules.window import DeliverBetween
+from eventbridge.rules.model import DeliverBetween
 from eventbridge.transform.jsonpath import MISSING, Path, parse_path
 
 #: The maximum distance of a time in an event from now.

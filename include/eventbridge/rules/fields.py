@@ -13,7 +13,7 @@ from eventbridge.event.json_document import Number
 from eventbridge.rules.node import Node
 from eventbridge.rules.types import fields_of
 from eventbridge.rules.vocabulary import FIELDS, FIELDS_LATER
-from eventbridge.similar_names import MOST_SUGGESTED, similar
+from eventbridge.similar_names import nearest, similar
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 NAME_REMEDY = "Use 1 to 100 letters, digits, dots, underscores and hyphens, a letter or digit first"
@@ -272,13 +272,6 @@ class Fields:
 def is_secret_name(name: str) -> bool:
     """Return whether a field or parameter of this name would hold a secret."""
     return _SECRET.search(name) is not None
-
-
-def nearest(name: str, names: Iterable[str], reported: int = 0) -> str:
-    """Return `Did you mean x?` for the nearest of `names`; nothing if MOST_SUGGESTED errors are `reported`."""
-    by_folded = {known.lower(): known for known in names} if reported < MOST_SUGGESTED else {}
-    near = similar(name.lower(), by_folded)
-    return f"Did you mean {by_folded[near[0]]}?" if near else ""
 
 
 def _either(words: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventbridge.errors import NotFoundError
 from eventbridge.rules import Bus, Rule, RuleSet, Target
-from eventbridge.rules.suggestions import suggest
+from eventbridge.similar_names import suggest
 
 
 def find_rule(rules: RuleSet, name: str) -> Rule:

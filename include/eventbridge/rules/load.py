@@ -15,21 +15,19 @@ from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.matching.pattern import ExpressionSizes
 from eventbridge.rules.bounds import BoundedErrors
 from eventbridge.rules.cache import RuleCache, keep_joined, last_joined, zones_of
-from eventbridge.rules.fields import Fields, nearest
+from eventbridge.rules.fields import NAME, NAME_REMEDY, Fields
 from eventbridge.rules.files import NO_RULE_FILE, content_of_file, files_below, is_rule_file
-from eventbridge.rules.model import Bus, Rule
+from eventbridge.rules.model import Bus, Owner, Rule, Runner, StreamingTimes, Target, webhook_conflicts
 from eventbridge.rules.node import Location, Node
-from eventbridge.rules.obstacles import at, obstacles, unknown_runners
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
-from eventbridge.rules.owner import Owner
-from eventbridge.rules.read_owner import read_owner
 from eventbridge.rules.read_rule import read_bus, read_rule, tests_of
-from eventbridge.rules.read_tests import RuleTest
+from eventbridge.rules.read_target import read_pending_max, todays_time_zones
 from eventbridge.rules.rule_set import RuleSet
-from eventbridge.rules.runner import Runner, read_runner
-from eventbridge.rules.time_zones import todays_time_zones
-from eventbridge.rules.webhook import webhook_conflicts
+from eventbridge.rules.tests import RuleTest
+from eventbridge.rules.types import TARGET_TYPES
+from eventbridge.rules.vocabulary import MODES
 from eventbridge.rules.yaml_tree import read_yaml
+from eventbridge.similar_names import nearest
 
 Thing = TypeVar("Thing", Bus, Rule, Runner, Owner)
 Trial = Callable[[Rule, RuleTest], Iterable[RuleError]]
@@ -300,3 +298,78 @@ def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) ->
         rule = rule_set.rules[name]
         for test in tests_of(rule, Fields(node, [], "a rule"), []):
             yield from tried_by(rule, test)
+
+
+_GIB = 1024**3
+
+
+def read_owner(name: str, node: Node, errors: list[RuleError]) -> Owner:
+    """Return an owner's quotas; errors are added to `errors` and their values left out."""
+    if not NAME.fullmatch(name):
+        errors.append(node.error_at_key(f"{name!r} is not a valid name for an owner", NAME_REMEDY))
+    fields = Fields(node, errors, "an owner")
+    read = Owner(
+        published_per_second=fields.rate("published", of="events"),
+        pending_max=read_pending_max(fields, None, errors),
+        stored_bytes=fields.size("stored", _GIB, 1_024, 1_024**2 * _GIB) if fields.has("stored") else None,
+    )
+    fields.close()
+    return read
+
+
+def read_runner(name: str, node: Node, errors: list[RuleError]) -> Runner:
+    """Return a runner; errors are added to `errors` and replaced by defaults."""
+    if not NAME.fullmatch(name):
+        errors.append(node.error_at_key(f"{name!r} is not a valid name for a runner", NAME_REMEDY))
+    fields = Fields(node, errors, "a runner")
+    read = Runner(mode=fields.choice("mode", "batch", MODES), streaming=_streaming(fields))
+    if read.mode == "batch":
+        fields.refuse(
+            ["streaming"], "{} is for mode: streaming, but the mode is batch", "Write mode: streaming, or remove it"
+        )
+    fields.close()
+    return read
+
+
+def _streaming(fields: Fields) -> StreamingTimes:
+    if fields.get("streaming") is None:
+        return StreamingTimes()
+    own, usual = fields.below("streaming", "streaming mode"), StreamingTimes()
+    read = StreamingTimes(
+        task_duration=own.duration("task_duration", usual.task_duration, 60.0, 86_400.0),
+        batch_interval=own.duration("batch_interval", usual.batch_interval, 1.0, 60.0),
+        idle=own.duration("idle", usual.idle, 5.0, 86_400.0),
+        backlog=own.duration("backlog", usual.backlog, 1.0, 3_600.0),
+    )
+    own.close()
+    return read
+
+
+def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[RuleError]:
+    """Yield an error for each configured runner without rules."""
+    known = rule_set.runners()
+    for number, name in enumerate(sorted(rule_set.modes.keys() - known.keys())):
+        remedy = nearest(name, known, number) or "Name it in a rule: runner: <name>, or remove it"
+        yield nodes[name].error_at_key(f"no rule has the runner {name!r}", remedy)
+
+
+def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], folders: Sequence[Path]) -> Iterator[RuleError]:
+    """Yield the obstacles of targets on this machine; file targets may write below `folders`."""
+    for rule in rule_set.rules.values():
+        for target in rule.targets.values():
+            node = at(at(nodes[rule.name], "targets"), target.name)
+            yield from _obstacle(target, node, folders)
+            if target.dead_letter_queue is not None:
+                yield from _obstacle(target.dead_letter_queue, at(node, "dead_letter_queue"), folders)
+
+
+def _obstacle(target: Target, node: Node, folders: Sequence[Path]) -> Iterator[RuleError]:
+    kind = TARGET_TYPES.find(target.type)
+    obstacle = kind.obstacle(target, folders) if kind is not None else None  # otherwise an error is recorded already
+    if obstacle is not None:
+        yield at(node, obstacle.field).error(obstacle.message, obstacle.remedy)
+
+
+def at(node: Node, field: str) -> Node:
+    """Return a field of a rule, or the rule itself if the field is not given."""
+    return node.value.get(field, node) if isinstance(node.value, dict) else node

@@ -1,4 +1,4 @@
-"""The immutable values of rule files: buses, rules, targets, transforms, retry policies.
+"""The immutable values of rule files: owners, runners, buses, rules, targets, transforms, retry policies.
 
 Created by `eventbridge.rules.load` from YAML and by `RuleSet.from_lines` from a frozen rule set; used by every stage.
 The loader checks ranges and spelling; models do not.
@@ -7,19 +7,132 @@ The loader checks ranges and spelling; models do not.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from eventbridge.event.json_document import as_document, as_json_value, write_document
-from eventbridge.rules.content import content_of
-from eventbridge.rules.expect import Expect
-from eventbridge.rules.frozen import FrozenModel
+from eventbridge.rules.frozen import FrozenModel, content_of
 from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
-from eventbridge.rules.webhook import Webhook
-from eventbridge.rules.window import DeliverBetween, DeliverWithin
+
+
+class Owner(FrozenModel):
+    """The quotas of one owner; None: unlimited.
+
+    `published_per_second`: events that the API accepts for its buses. `pending_max`: the maximum of pending deliveries
+    of its rules; beyond it their shares of batches are deferred. `stored_bytes`: ingestion of its buses stops at this
+    size in the store.
+    """
+
+    published_per_second: float | None = None
+    pending_max: int | None = None
+    stored_bytes: int | None = None
+
+
+class StreamingTimes(FrozenModel):
+    """The times of a streaming runner, in seconds."""
+
+    task_duration: float = 600.0  # duration of a streaming task
+    batch_interval: float = 10.0  # how long a batch stays open after its first event
+    idle: float = 120.0  # idle time after which a streaming task ends
+    backlog: float = 20.0  # events older than this at the start of a streaming task become a batch for Spark
+
+
+class Runner(FrozenModel):
+    """The configuration of one runner in the rule files."""
+
+    mode: Literal["batch", "streaming"] = "batch"
+    streaming: StreamingTimes = Field(default_factory=StreamingTimes)
+
+
+class Webhook(FrozenModel):
+    """One webhook; `connection` holds the secrets of its signature.
+
+    `mapping` gives the value of each attribute: a text, or a path such as `$.id` in the JSON of a call.
+    """
+
+    signature: Literal["github", "stripe", "standard"]
+    connection: str
+    mapping: Mapping[str, str] = Field(default_factory=dict)
+
+
+class HasWebhooks(Protocol):
+    """A bus with webhooks."""
+
+    @property
+    def webhooks(self) -> Mapping[str, Webhook]:
+        """Its webhooks by name."""
+
+
+def webhook_conflicts(buses: Mapping[str, HasWebhooks]) -> Iterator[tuple[str, str, str]]:
+    """Yield the webhooks whose name an earlier bus has too: bus, name, earlier bus."""
+    seen: dict[str, str] = {}
+    for bus, found in buses.items():
+        for name in found.webhooks:
+            if seen.setdefault(name, bus) != bus:
+                yield bus, name, seen[name]
+
+
+class Bounds(FrozenModel):
+    """A range, both ends included; None = open."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def is_met_by(self, value: float) -> bool:
+        """Return whether a value is within the range."""
+        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+
+
+class FieldExpectation(FrozenModel):
+    """The expectation about one field of the events of an hour.
+
+    `null_rate` is the share of events in which it is missing or null; `value` bounds those that are numbers.
+    """
+
+    null_rate: Bounds | None = None
+    value: Bounds | None = None
+
+
+class Expect(FrozenModel):
+    """The expectations about the events that a rule matches; None: none.
+
+    Of each batch: `matches`, how many events; `dead_letter_rate`, dead letters per delivery that was settled for good;
+    `transform_failure_rate`, failed transforms per delivery. Of each hour: `fields`, by path.
+    """
+
+    matches: Bounds | None = None
+    dead_letter_rate: Bounds | None = None
+    transform_failure_rate: Bounds | None = None
+    fields: Mapping[str, FieldExpectation] = Field(default_factory=dict)
+
+
+#: The weekdays, as written in rule files.
+WEEKDAYS: tuple[str, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+#: The default hours of a window.
+WHOLE_DAY = "00:00-24:00"
+
+
+class DeliverBetween(FrozenModel):
+    """A delivery window, by the wall clock of an IANA `time_zone`; see `eventbridge.policy.delivery_window`.
+
+    `hours` are `HH:MM-HH:MM`, the end excluded, past midnight if it is before the beginning; `weekdays` those on
+    which the hours begin; `blackout_dates`, `YYYY-MM-DD`, are closed from midnight to midnight.
+    """
+
+    hours: str = WHOLE_DAY
+    weekdays: tuple[str, ...] = WEEKDAYS
+    time_zone: str
+    blackout_dates: tuple[str, ...] = ()
+
+
+class DeliverWithin(FrozenModel):
+    """The time limit of a delivery after its event was published, in seconds of wall time."""
+
+    seconds: float
+
 
 Priority = Literal["high", "medium", "low"]
 PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "custom"]

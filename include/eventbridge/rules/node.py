@@ -1,4 +1,4 @@
-"""A value of a rule file with its location."""
+"""A value of a rule file with its location, and the value that an error in a pattern or transform is about."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from eventbridge.errors import RuleError
+from eventbridge.errors import PatternError, RuleError, TransformError
 from eventbridge.event.json_document import Number
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_$-]+", re.ASCII)
@@ -100,3 +100,32 @@ def path_of(parent: str, step: str | int) -> str:
         return f"{parent}.{step}"
     escaped = re.sub(r"([\\'])", r"\\\1", step)
     return f"{parent}['{escaped}']"
+
+
+# .name, [0], ["any text"] or ['any text']
+_STEP = re.compile(r"""\.([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['((?:[^'\\]|\\.)*)'\]""", re.DOTALL)
+
+
+def located(error: PatternError | TransformError, top: Node) -> RuleError | None:
+    """Return an error inside the value `top` as an error of its file, located at the deepest value on its path.
+
+    None if that value already has an error, of which this one is a consequence.
+    """
+    node = _find(top, error.path)
+    if node.is_spoilt_within():
+        return None
+    path = top.path + error.path.removeprefix("$")
+    return node.key.error(path, error.message, error.remedy or "Correct it")
+
+
+def _find(top: Node, path: str) -> Node:
+    node = top
+    for name, index, *quoted in _STEP.findall(path):
+        step = name or re.sub(r"\\(.)", r"\1", "".join(quoted), flags=re.DOTALL)
+        if index and isinstance(node.value, list) and int(index) < len(node.value):
+            node = node.value[int(index)]
+        elif not index and isinstance(node.value, dict) and step in node.value:
+            node = node.value[step]
+        else:
+            return node
+    return node

@@ -1,25 +1,38 @@
-"""Reads one bus, and one rule."""
+"""Reads one bus and one rule, with webhooks and expectations."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from eventbridge.errors import RuleError
+from eventbridge.errors import RuleError, TransformError
 from eventbridge.event.json_document import Number
 from eventbridge.matching.pattern import ExpressionSizes, rule_pattern_errors
-from eventbridge.rules.fields import NAME, NAME_REMEDY, Fields, nearest
-from eventbridge.rules.locate import located
-from eventbridge.rules.model import DAY_SECONDS, PENDING_MAX, Bus, Rule, Source
-from eventbridge.rules.node import Node
-from eventbridge.rules.read_expect import read_expect
-from eventbridge.rules.read_target import read_target
-from eventbridge.rules.read_tests import RuleTest, read_tests
-from eventbridge.rules.read_type import close_fields, likely_type, read_by_model, read_type
-from eventbridge.rules.read_waiting import read_pending_max
-from eventbridge.rules.read_webhooks import read_webhooks
-from eventbridge.rules.suggestions import listed
+from eventbridge.rules.fields import NAME, NAME_REMEDY, Fields
+from eventbridge.rules.model import (
+    DAY_SECONDS,
+    PENDING_MAX,
+    Bounds,
+    Bus,
+    Expect,
+    FieldExpectation,
+    Rule,
+    Source,
+    Webhook,
+)
+from eventbridge.rules.node import Node, located
+from eventbridge.rules.read_target import (
+    close_fields,
+    likely_type,
+    read_by_model,
+    read_pending_max,
+    read_target,
+    read_type,
+)
+from eventbridge.rules.tests import RuleTest, read_tests
 from eventbridge.rules.types import SOURCE_TYPES
-from eventbridge.rules.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
+from eventbridge.rules.vocabulary import FIELDS, PRIORITIES, SIGNATURES, SOURCE_TYPES_LATER
+from eventbridge.similar_names import listed, nearest
+from eventbridge.transform.jsonpath import parse_path
 from eventbridge.transform.sql.expression import expression_problem
 
 #: The range of a weight.
@@ -175,3 +188,94 @@ def _targets(fields: Fields, errors: list[RuleError]) -> list[tuple[str, Node]]:
     for name, child in targets.items():
         check_name(name, "target", child, errors)
     return sorted(targets.items())  # in frozen form, so that it is the same whether parsed or cached
+
+
+def read_webhooks(fields: Fields, errors: list[RuleError]) -> dict[str, Webhook]:
+    """Return the webhooks of a bus; errors are added to `errors`."""
+    return {name: _webhook(name, node, errors) for name, node in fields.mapping("webhooks").items()}
+
+
+def _webhook(name: str, node: Node, errors: list[RuleError]) -> Webhook:
+    if not NAME.fullmatch(name):
+        errors.append(node.error_at_key(f"{name!r} is not a valid name for a webhook", NAME_REMEDY))
+    fields = Fields(node, errors, "a webhook")
+    read = Webhook(
+        signature=fields.choice("signature", SIGNATURES[0], SIGNATURES, required=True),
+        connection=fields.name("connection", required=True),
+        mapping=_mapping(fields),
+    )
+    fields.close()
+    return read
+
+
+def _mapping(fields: Fields) -> dict[str, str]:
+    if fields.get("mapping") is None:
+        return {}
+    own = fields.below("mapping", "a webhook's mapping")
+    texts = {name: own.text(name) for name in FIELDS["a webhook's mapping"]}
+    own.close()
+    return {name: text for name, text in texts.items() if text}
+
+
+_MOST_EVENTS = 1_000_000_000
+_LARGEST_VALUE = 1e15
+_MOST_FIELDS = 100
+
+
+def read_expect(fields: Fields, errors: list[RuleError]) -> Expect | None:
+    """Return the field `expect` of a rule, None if not given."""
+    if (node := fields.get("expect")) is None:
+        return None
+    fields.refuse_empty("expect", "Write what is expected, such as matches: {at_least: 1}, or remove expect")
+    own = Fields(node, errors, "an expectation")
+    found = Expect(
+        matches=_counts(own, "matches"),
+        dead_letter_rate=_bounds(own, "dead_letter_rate", 0.0, 1.0),
+        transform_failure_rate=_bounds(own, "transform_failure_rate", 0.0, 1.0),
+        fields={path: _field(path, child, errors) for path, child in sorted(own.mapping("fields").items())},
+    )
+    own.refuse_empty("fields", "Write a path and what is expected there, such as $.data.id: {null_rate: {at_most: 0}}")
+    if len(found.fields) > _MOST_FIELDS:
+        own.add_to("fields", f"{len(found.fields)} fields are too many", f"Write at most {_MOST_FIELDS}")
+    own.close()
+    return found
+
+
+def _field(path: str, node: Node, errors: list[RuleError]) -> FieldExpectation:
+    try:
+        parse_path(path)
+    except TransformError as error:
+        errors.append(node.error_at_key(error.message, error.remedy.rstrip(".")))
+    own = Fields(node, errors, "a field expectation")
+    found = FieldExpectation(
+        null_rate=_bounds(own, "null_rate", 0.0, 1.0),
+        value=_bounds(own, "value", -_LARGEST_VALUE, _LARGEST_VALUE),
+    )
+    if node.value == {}:
+        own.add(node, f"there is no expectation about {path}", "Write null_rate: {at_most: 0}, or remove it")
+    own.close()
+    return found
+
+
+def _counts(fields: Fields, name: str) -> Bounds | None:
+    if fields.get(name) is None:
+        return None
+    own = fields.below(name, "bounds")
+    low, high = (own.whole(end, None, 0, _MOST_EVENTS) for end in ("at_least", "at_most"))
+    return _closed(fields, own, name, Bounds(at_least=low, at_most=high))
+
+
+def _bounds(fields: Fields, name: str, lowest: float, highest: float) -> Bounds | None:
+    if fields.get(name) is None:
+        return None
+    own = fields.below(name, "bounds")
+    low, high = (own.real(end, 0.0, lowest, highest) if own.has(end) else None for end in ("at_least", "at_most"))
+    return _closed(fields, own, name, Bounds(at_least=low, at_most=high))
+
+
+def _closed(fields: Fields, own: Fields, name: str, found: Bounds) -> Bounds:
+    fields.refuse_empty(name, f"Write {name}: {{at_least: ...}}, {{at_most: ...}}, or both")
+    if found.at_least is not None and found.at_most is not None and found.at_least > found.at_most:
+        own.add_to("at_least", "at_least is greater than at_most: nothing could meet both", "Exchange them")
+    own.close()
+    return found

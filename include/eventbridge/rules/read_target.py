@@ -1,27 +1,48 @@
-"""Reads one target of a rule, with its transform and retry policy."""
+"""Reads one target of a rule: its type, transform, retry policy, and when deliveries may be sent."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import zoneinfo
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import date
+from functools import cache
+from typing import Any, TypeVar
 
-from eventbridge.errors import RuleError
+from pydantic import BaseModel, ValidationError
+
+from eventbridge.config.quantities import parse_duration
+from eventbridge.errors import RuleError, TransformError, TypeUnusable
 from eventbridge.rules.fields import Fields
-from eventbridge.rules.locate import located
-from eventbridge.rules.model import DAY_SECONDS, RetryPolicy, Target, Transform, queue_of
-from eventbridge.rules.node import Node
-from eventbridge.rules.read_type import close_fields, likely_type, read_by_model, read_type
-from eventbridge.rules.read_waiting import read_waiting
-from eventbridge.rules.types import TARGET_TYPES, TargetType
+from eventbridge.rules.frozen import plain
+from eventbridge.rules.model import (
+    DAY_SECONDS,
+    PENDING_MAX,
+    WEEKDAYS,
+    WHOLE_DAY,
+    DeliverBetween,
+    DeliverWithin,
+    RetryPolicy,
+    Target,
+    Transform,
+    queue_of,
+)
+from eventbridge.rules.node import Node, located
+from eventbridge.rules.types import TARGET_TYPES, Registry, SourceType, TargetType, fields_of
 from eventbridge.rules.vocabulary import (
     CUSTOM_ONLY,
     ERRORS_TOLERANCE,
+    FIELDS,
     NOT_FOR_QUEUES,
     NOT_FOR_SHADOWS,
     POLICIES,
     POLICY_ALIASES,
     TARGET_TYPES_LATER,
 )
+from eventbridge.similar_names import nearest
 from eventbridge.transform import order_path_problem, transform_errors
+from eventbridge.transform.jsonpath import parse_path
 
 
 def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
@@ -119,3 +140,227 @@ def _retry(node: Node | None, errors: list[RuleError]) -> RetryPolicy:
     if custom.max_delay_seconds < custom.initial_delay_seconds:
         fields.add_to("max_delay", "max_delay is below initial_delay", "Write a max_delay of at least initial_delay")
     return custom
+
+
+Type = TypeVar("Type", TargetType, SourceType)
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_type(fields: Fields, types: Registry[Type], later: tuple[str, ...]) -> Type | None:
+    """Return the type that the field `type` names; types in `later` are errors: not in this version."""
+    node = fields.get("type")
+    try:
+        found = None if node is None else types.find(node.value)
+    except TypeUnusable as error:
+        fields.add_to("type", error.what, error.remedy)
+        return None
+    if found is None:
+        fields.choice("type", None, types.names(), later, required=True)
+    return found
+
+
+def likely_type(fields: Fields, types: Registry[Type]) -> Type:
+    """Return the built-in type with the most given fields, so that errors in them can be reported anyway."""
+    built_in = [types.get(name) for name in types.built_in]
+    return max(built_in, key=lambda each: len(set(each.own_words) & set(fields.given())))
+
+
+def close_fields(
+    fields: Fields, types: Registry[Type], kind: Type | None, likely: Type, own: Collection[str], noun: str
+) -> None:
+    """Record every unknown field of a target or source (the `noun`); its type's own fields are `own`."""
+    foreign: list[str] = [
+        word for word in fields.given() if kind and word not in own and word in fields_of(fields.what)
+    ]
+    message = f"{_article(likely.name)} {likely.name} {noun} has no {{}}"
+    fields.refuse([word for word in foreign if word not in FIELDS[fields.what]], message, "Remove it")
+    # an unknown type may have any field of any type
+    fields.close(own, [*foreign, *(() if kind else _words_of_all(types))])
+
+
+def _words_of_all(types: Registry[Type]) -> set[str]:
+    """Return the names of the fields of all types, except those whose package is unusable."""
+    words: set[str] = set()
+    for name in types.names():
+        with suppress(TypeUnusable):
+            words |= set(types.get(name).own_words)
+    return words
+
+
+def read_by_model(fields: Fields, model: type[Model], own: list[str], values: dict[str, Any]) -> Model | None:
+    """Return the model of `values` and the given `own` fields; None if validation fails.
+
+    Each validation error is recorded at its value.
+    """
+    nodes = {name: node for name in own if (node := fields.get(name)) is not None}
+    try:
+        return model(**values, **{name: plain(node.to_json()) for name, node in nodes.items()})
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_input=False):
+            _note(fields, model, nodes, each["type"], [str(step) for step in each["loc"]], each["msg"])
+        return None
+
+
+def _note(
+    fields: Fields, model: type[BaseModel], nodes: dict[str, Node], kind: str, steps: list[str], message: str
+) -> None:
+    name = steps[0] if steps else ""
+    if kind == "missing" and len(steps) == 1:
+        fields.get(name, required=not fields.has(name))  # a field without a value is recorded already
+        return
+    said = message.removeprefix("Value error, ")
+    said = said[:1].lower() + said[1:].removesuffix(".")
+    described = model.model_fields[name].description if name in model.model_fields else None
+    remedy = f"It is {described}" if described else "Correct it"
+    if name in nodes:
+        fields.add(_deepest(nodes[name], steps[1:]), f"{name}: {said}", remedy)
+    else:
+        fields.add(fields.node, said, remedy)
+
+
+def _deepest(node: Node, steps: list[str]) -> Node:
+    for step in steps:
+        children = node.value
+        if isinstance(children, dict) and step in children:
+            node = children[step]
+        elif isinstance(children, list) and step.isdigit() and int(step) < len(children):
+            node = children[int(step)]
+    return node
+
+
+def _article(word: str) -> str:
+    """Return the indefinite article before a word; `http` is spelled out."""
+    return "an" if word[:1].lower() in "aeio" or word.startswith("http") else "a"
+
+
+_HOURS = re.compile(r"(([01]\d|2[0-3]):[0-5]\d) ?- ?(([01]\d|2[0-3]):[0-5]\d|24:00)", re.ASCII)
+_LONGEST_SECONDS = 30 * DAY_SECONDS
+_MOST_DATES = 400
+
+
+def read_waiting(fields: Fields, errors: list[RuleError]) -> dict[str, Any]:
+    """Return the fields that say when deliveries may be sent."""
+    return {
+        "not_before": _not_before(fields),
+        "deliver_between": _deliver_between(fields.get("deliver_between"), errors),
+        "deliver_within": _deliver_within(fields),
+    }
+
+
+def _deliver_within(fields: Fields) -> DeliverWithin | None:
+    seconds: float | None = fields.duration("deliver_within", None, 1.0, _LONGEST_SECONDS)
+    tolerance = fields.get("errors_tolerance")
+    if seconds is not None and tolerance is not None and tolerance.value == "none":
+        message = "errors_tolerance: none dead-letters no delivery, but deliver_within dead-letters late ones"
+        fields.add_to("deliver_within", message, "Remove deliver_within, or write errors_tolerance: all")
+        return None
+    return None if seconds is None else DeliverWithin(seconds=seconds)
+
+
+def _not_before(fields: Fields) -> str | None:
+    text = fields.text("not_before")
+    if not text:
+        return None
+    if not text.startswith("$"):
+        try:
+            seconds = parse_duration(text)
+        except ValueError:
+            seconds = 0.0
+        if not 1.0 <= seconds <= _LONGEST_SECONDS:
+            message = f"not_before is a path to a time in the event, or a duration from 1s to 30d, not {text[:60]!r}"
+            fields.add_to("not_before", message, "Write it such as $.data.send_at or 15m")
+        return text
+    try:
+        parse_path(text)
+    except TransformError as error:
+        fields.add_to("not_before", error.message, error.remedy.rstrip("."))
+    return text
+
+
+def _deliver_between(node: Node | None, errors: list[RuleError]) -> DeliverBetween | None:
+    if node is None:
+        return None
+    fields = Fields(node, errors, "a delivery window")
+    fields.close()
+    return DeliverBetween(
+        hours=_hours(fields),
+        weekdays=_weekdays(fields),
+        time_zone=_time_zone(fields),
+        blackout_dates=_blackout_dates(fields),
+    )
+
+
+def _hours(fields: Fields) -> str:
+    text = fields.text("hours", WHOLE_DAY)
+    found = _HOURS.fullmatch(text)
+    if found is not None and found[1] != found[3]:
+        return f"{found[1]}-{found[3]}"
+    if text and found is None:
+        fields.add_to(
+            "hours",
+            f"{text[:60]!r} is not a range of hours",
+            'Write "HH:MM-HH:MM" with hours from 00 to 24, such as 08:00-18:00',
+        )
+    elif text:
+        fields.add_to(
+            "hours", f"{text!r} begin and end at the same time", "Write 00:00-24:00, or remove hours, for the whole day"
+        )
+    return WHOLE_DAY
+
+
+def _weekdays(fields: Fields) -> tuple[str, ...]:
+    words = fields.names("weekdays", WEEKDAYS)
+    for word in words:
+        if word not in WEEKDAYS:
+            near = nearest(word[:3], WEEKDAYS)
+            fields.add_to("weekdays", f"unknown weekday {word!r}", near or f"Weekdays are {', '.join(WEEKDAYS)}")
+    return tuple(day for day in WEEKDAYS if day in words) or WEEKDAYS
+
+
+def _time_zone(fields: Fields) -> str:
+    name = fields.text("time_zone", "UTC", required=True)
+    if name in time_zones():
+        return name
+    near = nearest(name, time_zones())
+    fields.add_to(
+        "time_zone", f"{name[:60]!r} is not a time zone", near or "Write an IANA name, such as Europe/Berlin or UTC"
+    )
+    return "UTC"
+
+
+def _blackout_dates(fields: Fields) -> tuple[str, ...]:
+    texts = fields.names("blackout_dates", ())
+    for text in texts:
+        try:
+            right = date.fromisoformat(text).isoformat() == text
+        except ValueError:
+            right = False
+        if not right:
+            fields.add_to("blackout_dates", f"{text!r} is not a date", "Write dates as YYYY-MM-DD")
+            return ()
+    if len(texts) > _MOST_DATES:
+        fields.add_to("blackout_dates", f"{len(texts):,} dates are too many", f"Write at most {_MOST_DATES}")
+    return texts[:_MOST_DATES]
+
+
+def read_pending_max(fields: Fields, default: Any, errors: list[RuleError]) -> Any:
+    """Return the maximum of pending deliveries, `default` if not given."""
+    if (node := fields.get("pending")) is None:
+        return default
+    fields.refuse_empty("pending", f"Write pending: {{max: {PENDING_MAX}}}, or remove it")
+    own = Fields(node, errors, "pending deliveries")
+    most = own.whole("max", default, 1, 1_000_000_000)
+    own.close()
+    return most
+
+
+@cache
+def time_zones() -> frozenset[str]:
+    """Return the names of the zones as last read: reading them takes 4 ms."""
+    return frozenset(zoneinfo.available_timezones())
+
+
+def todays_time_zones() -> frozenset[str]:
+    """Read the zones now, and return their names."""
+    time_zones.cache_clear()
+    return time_zones()

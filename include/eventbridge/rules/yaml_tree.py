@@ -28,9 +28,9 @@ from yaml.reader import ReaderError
 from yaml.tokens import ScalarToken
 
 from eventbridge.errors import RuleError
+from eventbridge.event.json_document import Number
 from eventbridge.rules.bounds import MOST_BYTES_FOR_PLACES, MOST_VALUES, too_long, too_many_values
 from eventbridge.rules.node import Location, Node, path_of
-from eventbridge.rules.scalar import read_scalar
 
 try:
     from yaml.cyaml import CParser
@@ -295,3 +295,45 @@ def _place_in(file: str, before: str) -> Location:
     """Return the location right after the text `before`."""
     lines = re.split("\r\n|[\r\n]", before)
     return Location(file, len(lines), len(lines[-1]) + 1)
+
+
+_AMBIGUOUS = frozenset(["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"])
+_TRUE, _FALSE = frozenset(("true", "True", "TRUE")), frozenset(("false", "False", "FALSE"))
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NULL = frozenset(("", "~", "null", "Null", "NULL"))
+# Texts that some reader of YAML 1.1 or 1.2 takes for a number, although JSON may not.
+_NUMBER_LIKE = re.compile(
+    r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9_]+([eE][-+]?[0-9]+)?)"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    re.ASCII,
+)
+
+
+def read_scalar(text: str, *, quoted: bool) -> tuple[str | bool | Number | None, tuple[str, str] | None]:
+    """Return a scalar's value, or an error message with remedy; a block scalar (| or >) counts as quoted."""
+    if _SURROGATE.search(text):
+        return text, ("the text holds half of a surrogate pair", "Write the character itself, or as \\U0001....")
+    if quoted:
+        return text, None
+    if text in _NULL:
+        return None, None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE, None
+    if Number.is_number(text):
+        return Number(text), None
+    return text, _ambiguity(text)
+
+
+def _ambiguity(text: str) -> tuple[str, str] | None:
+    if text in _AMBIGUOUS:
+        truth = "true" if text.lower() in ("yes", "on") else "false"
+        return (
+            f"{text} without quotes is a boolean to some readers of YAML and text to others",
+            f'Write {truth}, or "{text}" if you mean the text',
+        )
+    if _NUMBER_LIKE.fullmatch(text):
+        return (
+            f"{text} is a number to YAML, but not as JSON writes numbers",
+            f'Write it in plain decimal digits such as 31 or 0.5, or "{text}" if you mean the text',
+        )
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.rules.owner import Owner
+from eventbridge.rules.model import Owner
 from eventbridge.runtime.runtime import Runtime
 
 

@@ -18,8 +18,8 @@ from eventbridge.model.batch import Batch
 from eventbridge.private_files import close_to_others, make_private_folder
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules import Target as TargetRule
-from eventbridge.rules.chunk_sizes import ChunkSizes
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.rules.types import ChunkSizes
 from eventbridge.runtime.bucket_rules import load_rule_files
 from eventbridge.sources.open import open_log, open_publisher, open_queue
 from eventbridge.sources.protocol import LogSource, Publisher

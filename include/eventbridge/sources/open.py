@@ -10,8 +10,7 @@ from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import UserError
 from eventbridge.rules import Bus, Source
-from eventbridge.rules.registry import load_opener
-from eventbridge.rules.types import SOURCE_TYPES
+from eventbridge.rules.types import SOURCE_TYPES, load_opener
 from eventbridge.sources.opening import Opening
 from eventbridge.sources.protocol import LogSource, Publisher, QueueSource
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from eventbridge import rules
 from eventbridge.config.connection import Connection
-from eventbridge.rules.registry import load_opener
-from eventbridge.rules.types import TARGET_TYPES
+from eventbridge.rules.types import TARGET_TYPES, load_opener
 from eventbridge.targets.opening import Opening
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.ssrf_guard import Network

@@ -12,8 +12,8 @@ from eventbridge.errors import NotFoundError, StoreError, UserError
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.model.rule_state import RuleChange
 from eventbridge.rules import RuleSet
-from eventbridge.rules.suggestions import suggest
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.similar_names import suggest
 from eventbridge.store.rule_sets import frozen_rules
 
 #: Versions that are returned with their diff.

@@ -9,9 +9,9 @@ from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.event_schema import EventSchema, KnownField
 from eventbridge.policy.field_use import users_of_fields
-from eventbridge.rules.suggestions import suggest
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
+from eventbridge.similar_names import suggest
 
 _AT_ONCE = 500
 #: Rules of a bus whose used fields are read.

@@ -10,7 +10,7 @@ from eventbridge import fault_points
 from eventbridge.delivery.stage import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit
-from eventbridge.rules.lines import RuleLines
+from eventbridge.rules.rule_set import RuleLines
 from eventbridge.store import rule_sets
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.policy.delivery_window import _hours, next_opening
-from eventbridge.rules.window import WEEKDAYS, DeliverBetween
+from eventbridge.rules.model import WEEKDAYS, DeliverBetween
 
 WORKING = ("mon", "tue", "wed", "thu", "fri")
 #: Zones whose clocks change at midnight, by half an hour, by a whole day, twice a year or never.

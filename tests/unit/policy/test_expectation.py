@@ -11,7 +11,7 @@ from eventbridge.event.ids import Fingerprint
 from eventbridge.policy.expectation import failed_expectations
 from eventbridge.policy.reconciliation import Reconciliation
 from eventbridge.rules import Rule, RuleSet
-from eventbridge.rules.expect import Bounds, Expect
+from eventbridge.rules.model import Bounds, Expect
 from eventbridge.targets.file.fields import FileFields
 
 

@@ -12,7 +12,7 @@ from eventbridge.policy.quality import (
     failure_message,
     measures_of,
 )
-from eventbridge.rules.expect import Bounds, FieldExpectation
+from eventbridge.rules.model import Bounds, FieldExpectation
 
 LIMITS = QualityLimits(0.01, 0.05, 0.05, 0.5, volume_tolerance=0.5, volume_days=3)
 BUS = Subject("bus", "orders")

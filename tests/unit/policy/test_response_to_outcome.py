@@ -17,8 +17,7 @@ from eventbridge.policy.response_to_outcome import (
     retry_after,
     too_early,
 )
-from eventbridge.rules.model import RetryPolicy
-from eventbridge.rules.window import DeliverBetween
+from eventbridge.rules.model import DeliverBetween, RetryPolicy
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EXPONENTIAL = RetryPolicy.named("EXPONENTIAL_DECAY_RETRY")

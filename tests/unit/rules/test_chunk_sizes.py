@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from eventbridge.rules.chunk_sizes import ChunkSizes
-from eventbridge.rules.types import BATCHED_CHUNK, BULK_CHUNK, SMALL_CHUNK, ChunkSize
+from eventbridge.rules.types import BATCHED_CHUNK, BULK_CHUNK, SMALL_CHUNK, ChunkSize, ChunkSizes
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_batch import BatchLimits
 from eventbridge.targets.http_fields import HttpFields

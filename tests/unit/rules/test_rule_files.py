@@ -10,7 +10,7 @@ import pytest
 from eventbridge.errors import RuleFileError
 from eventbridge.event.json_document import Number
 from eventbridge.rules import Bus, RetryPolicy, Rule, RuleSet, Transform, load_rules
-from eventbridge.rules.owner import Owner
+from eventbridge.rules.model import Owner
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_fields import HttpFields

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from eventbridge.errors import EventError, NewerFormatError
 from eventbridge.event.json_document import Number
 from eventbridge.rules import Bus, RetryPolicy, Rule, RuleSet, Transform
-from eventbridge.rules.runner import Runner, StreamingTimes
+from eventbridge.rules.model import Runner, StreamingTimes
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_fields import HttpFields

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.policy.rule_test import failures
 from eventbridge.rules import load_rules
+from eventbridge.rules.tests import failures
 
 RULES = """\
 buses: {orders: {source: {type: embedded}}}

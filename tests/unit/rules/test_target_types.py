@@ -186,7 +186,7 @@ def test_built_in_types_cost_no_look_at_packages(tmp_path: Path) -> None:
     code = (
         "import importlib.metadata, sys\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
         "def refuse(**_): raise AssertionError('looked for packages')\n"
-        "import eventbridge.rules.registry as registry\nregistry.entry_points = refuse\n"
+        "import eventbridge.rules.types as registry\nregistry.entry_points = refuse\n"
         "load_rules(Path(sys.argv[1]))\n"
         "print(sorted({'pycurl', 'pyarrow', 'numpy'} & set(sys.modules)))"
     )

@@ -19,8 +19,7 @@ from eventbridge.pipeline.route.tries import ALL_SLICES, try_together
 from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, cut_chunks, joined
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rules import RuleSet
-from eventbridge.rules.chunk_sizes import ChunkSizes
-from eventbridge.rules.types import ChunkSize
+from eventbridge.rules.types import ChunkSize, ChunkSizes
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.prepare_budget import PrepareBudget
 from eventbridge.runtime.runtime import Runtime

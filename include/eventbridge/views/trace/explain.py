@@ -12,9 +12,9 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import text
 from eventbridge.model.why import BeforeStart, EventName, EventPlace, EventResult, Landing, RuleResult, Step, Why
 from eventbridge.rules import Rule, RuleSet
-from eventbridge.rules.suggestions import suggest
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import Visibility, visibility_of
+from eventbridge.similar_names import suggest
 from eventbridge.views.trace.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
 from eventbridge.views.trace.event_trace import EventTrace
 from eventbridge.views.trace.rules import rule_results
