@@ -34,7 +34,7 @@ from fastapi.routing import APIRoute
 from rich.console import Console
 from rich.table import Table
 
-from eventbridge.api.page.routers import ROUTERS
+from eventbridge.api.app import PAGE_ROUTERS
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.control.backtest import BacktestRequest, backtest_rules, keep_report
@@ -150,7 +150,7 @@ def main() -> int:
 
 def _without_row() -> list[str]:
     """Return the routes of pages that are not asked for."""
-    found = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    found = [route for router in PAGE_ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     asked = [f"/page{page.partition('?')[0]}" for page in (*_PAGES, *_FINDS)]
     pages = [route for route in found if "GET" in route.methods and route.path not in _NO_PAGES]
     return [route.path for route in pages if not any(route.path_regex.fullmatch(page) for page in asked)]

@@ -12,7 +12,7 @@ import httpx
 from api.server import Server
 from fastapi.routing import APIRoute
 
-from eventbridge.api.page.routers import ROUTERS
+from eventbridge.api.app import PAGE_ROUTERS
 
 OWN = {"sec-fetch-site": "same-origin"}
 #: Files of the pages, and redirects.
@@ -60,7 +60,7 @@ FORMS = {
 
 def routes(method: str) -> set[str]:
     """Return the routes of the page for a method, except the login."""
-    found = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    found = [route for router in PAGE_ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     return {route.path.removeprefix("/page") for route in found if method in route.methods}
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from api.server import Installation
 
-from eventbridge.api.buses import Buses
-from eventbridge.api.writer import BusWriter
+from eventbridge.api.buses import Buses, BusWriter
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import BusError
 

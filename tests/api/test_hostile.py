@@ -19,13 +19,13 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
-from eventbridge.api import body_limit
-from eventbridge.api.body_limit import BodyLimit
-from eventbridge.api.page.routers import ROUTERS
+from eventbridge.api import middleware
+from eventbridge.api.app import PAGE_ROUTERS
+from eventbridge.api.middleware import BodyLimit
 
 VALUES = ["a\0b", "9" * 30, "-1", "9999-12-31T23:59:59.999999Z", "99999999d", "'\"<{{7*7}}>%", "\u0661", "x" * 5_000]
 CURSORS = [["1"], [-1, "b"], [10**17, "b"], [10**30, "b"], [1, "b\0"], [1, "b", "k", 10**30], ["1", "\0"], [], {}, 1]
-ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+ROUTES = [route for router in PAGE_ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_a_body_is_limited_before_authentication(
     part: int, parts: int, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The framework reads a body before it checks the token: at most 9 MiB, for at most 40 seconds."""
-    monkeypatch.setattr(body_limit, "_SECONDS", 0.05)
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.05)
     taken = 0
 
     async def reads_all(scope: Scope, receive: Receive, send: Send) -> None:

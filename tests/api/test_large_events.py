@@ -11,7 +11,7 @@ from pathlib import Path
 from api.server import Installation, Server, order
 from services.kafka import Kafka, make_topics
 
-from eventbridge.api.writer import BusWriter
+from eventbridge.api.buses import BusWriter
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.testing.messages import messages_of
 

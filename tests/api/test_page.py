@@ -16,7 +16,7 @@ from api.windows import open_chromium
 from playwright.sync_api import Browser, Page, expect
 from services.axe import fetch_axe
 
-from eventbridge.api.mounted_app import create_mounted_app
+from eventbridge.api.app import create_mounted_app
 from eventbridge.api.page.session import TokenGate
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings

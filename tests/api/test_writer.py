@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
-from eventbridge.api.writer import BusWriter
+from eventbridge.api.buses import BusWriter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
 WAIT = 20

@@ -106,7 +106,7 @@ def test_no_response_is_guessed_at_or_kept(server: Server, path: str) -> None:
 
 def test_every_route_that_takes_a_token_asks_for_it_first(server: Server) -> None:
     """A route of the API is of the kind that does, or is one of those that need none."""
-    from eventbridge.api.token_first import TokenFirst
+    from eventbridge.api.routes import TokenFirst
 
     with server.installation.opened() as runtime:
         routes = create_app(runtime).routes

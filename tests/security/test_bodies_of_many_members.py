@@ -16,8 +16,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
 from eventbridge.api.app import create_app
-from eventbridge.api.json_call import MOST_CALL_BYTES, JsonCall
 from eventbridge.api.operations import RedriveCall
+from eventbridge.api.routes import MOST_CALL_BYTES, JsonCall
 
 #: Calls with a body that a model reads.
 CALLS = (

@@ -16,7 +16,7 @@ import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
 
-from eventbridge.api.costly_calls import MOST_RUNNING
+from eventbridge.api.expensive_calls import MOST_RUNNING
 from eventbridge.cancelling import TimeSpent, time_limit
 from eventbridge.control.try_pattern import MOST_TOLD
 from eventbridge.event.json_document import parse_document
@@ -147,7 +147,7 @@ def test_a_pattern_that_takes_too_long_is_refused(reading: httpx.Client) -> None
 
 
 def test_work_with_a_pattern_ends_when_its_caller_leaves(tmp_path: Path) -> None:
-    """The places for costly calls are free again at once, not when the time limit is over."""
+    """The places for expensive calls are free again at once, not when the time limit is over."""
     pattern, event = endless()
 
     def leave(client: httpx.Client) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from api.server import Installation, Server, order
 
-from eventbridge.api.costly_calls import MOST_RUNNING, MOST_WAITING
+from eventbridge.api.expensive_calls import MOST_RUNNING, MOST_WAITING
 from eventbridge.errors import UserError
 from eventbridge.store import sql_sandbox
 from eventbridge.store.event_sql import COLUMNS, rows_where
@@ -150,8 +150,8 @@ def test_a_query_of_gigabytes_is_refused(busy: Server) -> None:
     assert after.status_code == 200
 
 
-def test_other_calls_get_a_response_while_costly_ones_fill_their_places(busy: Server) -> None:
-    """The standing is told at once; one costly call more is refused with Retry-After."""
+def test_other_calls_get_a_response_while_expensive_ones_fill_their_places(busy: Server) -> None:
+    """The standing is told at once; one expensive call more is refused with Retry-After."""
     with seeing(busy) as client:
         headers = dict(client.headers)
         threads = leave(busy, headers, MOST_RUNNING)

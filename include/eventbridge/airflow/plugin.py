@@ -73,7 +73,7 @@ class EventBridgePlugin(AirflowPlugin):
 
 def _application() -> Any:
     from eventbridge.airflow.page_gate import AirflowGate
-    from eventbridge.api.mounted_app import create_mounted_app
+    from eventbridge.api.app import create_mounted_app
 
     return create_mounted_app(_open_runtime, AirflowGate())
 

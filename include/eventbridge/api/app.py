@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
+from typing import Any, Final, Literal
 
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import (
-    description,
-    documents,
-    health,
-    hooks,
-    lists,
-    metrics,
-    operations,
-    publish,
-    replays,
-    rules_and_targets,
-    whole_lists,
-)
+from eventbridge.api import documents, hooks, lists, metrics, operations, publish, replays
 from eventbridge.api.access import Access
-from eventbridge.api.body_limit import BodyLimit
 from eventbridge.api.buses import Buses
-from eventbridge.api.costly_calls import CostlyCalls
-from eventbridge.api.head_as_get import HeadAsGet
+from eventbridge.api.expensive_calls import ExpensiveCalls
 from eventbridge.api.idempotency import Idempotency
-from eventbridge.api.page import page
+from eventbridge.api.middleware import BodyLimit, HeadAsGet, SafeHeaders
+from eventbridge.api.page import backtests, batches, pages, redrives
+from eventbridge.api.page import operations as page_operations
+from eventbridge.api.page import replays as page_replays
 from eventbridge.api.page.render import login_response, refusal_response
-from eventbridge.api.page.routers import ROUTERS
-from eventbridge.api.page.session import NotLoggedIn, TokenGate
+from eventbridge.api.page.session import Gate, NotLoggedIn, TokenGate
 from eventbridge.api.refusal import CallRefused
-from eventbridge.api.safe_headers import SafeHeaders
+from eventbridge.api.routes import TokenFirst
 from eventbridge.errors import EventBridgeError
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.version import __version__
+
+log = logging.getLogger(__name__)
+
+#: The routers of all pages except the login.
+PAGE_ROUTERS: Final = tuple(
+    part.router for part in (pages, page_operations, backtests, batches, redrives, page_replays)
+)
+#: What every application serves; another server that mounts it has a login and a check of its health of its own.
+_ROUTERS: Final = (
+    *(part.router for part in (metrics, lists, documents, operations, replays)),
+    *PAGE_ROUTERS,
+)
+
+_own_router = APIRouter()
 
 
 def create_app(runtime: Runtime) -> FastAPI:
@@ -53,37 +60,113 @@ def create_app(runtime: Runtime) -> FastAPI:
         app.state.idempotency = Idempotency(runtime)
         app.state.buses = buses = Buses(runtime)
         yield
-        app.state.costly.close()
+        app.state.expensive.close()
         await buses.close()
         reader.ledger.close()
         operator.ledger.close()
 
+    app = _application(opened)
+    for router in (publish.router, hooks.router, _own_router, *_ROUTERS, pages.own_login):
+        app.include_router(router)
+    return app
+
+
+def create_mounted_app(open_runtime: Callable[[], Runtime], gate: Gate) -> FastAPI:
+    """Return the part of the API that another web server mounts; the first call opens the installation.
+
+    `gate` decides who may see the page. The runtime that `open_runtime` returns is closed when the server stops.
+    """
+    opening = asyncio.Lock()
+
+    async def opened(request: Request) -> None:
+        """Open the installation once; if that fails, the next call tries again."""
+        app: FastAPI = request.app
+        async with opening:
+            if getattr(app.state, "runtime", None) is None:
+                runtime = await asyncio.to_thread(open_runtime)
+                # Readers do not wait for operators: a ledger's connection runs one statement at a time.
+                app.state.reader = reader = await asyncio.to_thread(runtime.apart)
+                app.state.access = Access(reader)
+                app.state.idempotency = Idempotency(runtime)
+                app.state.runtime = app.state.operator = runtime
+
+    @asynccontextmanager
+    async def closed(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        app.state.expensive.close()
+        if (runtime := getattr(app.state, "runtime", None)) is not None:
+            app.state.reader.ledger.close()
+            runtime.close()
+
+    app = _application(closed, Depends(opened))
+    app.state.gate = gate
+    app.state.opened = opened
+    app.state.framed = True
+    for router in _ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], *dependencies: Any) -> FastAPI:
+    """Return an application without routes, with the middleware and the error handlers."""
     app = FastAPI(
         title="EventBridge for Airflow and Spark",
         version=__version__,
         description="Publishes events to the event buses of an installation, and reports and controls their delivery.",
-        lifespan=opened,
+        lifespan=lifespan,
+        dependencies=dependencies,
         docs_url=None,  # its page would load scripts from other hosts
         redoc_url=None,
         openapi_url=None,  # `description` serves it to callers with a token
         redirect_slashes=False,  # behind a proxy that terminates TLS, a redirect would name http://
     )
-    app.state.costly = CostlyCalls()
+    app.state.expensive = ExpensiveCalls()
     app.add_middleware(BodyLimit)
     app.add_middleware(HeadAsGet)
     app.add_middleware(SafeHeaders)
     for kind in (CallRefused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refusal_response)
     app.add_exception_handler(NotLoggedIn, login_response)
-    app.include_router(publish.router)
-    app.include_router(hooks.router)
-    app.include_router(health.router)
-    app.include_router(metrics.router)
-    app.include_router(lists.router)
-    app.include_router(documents.router)
-    for part in (description, whole_lists, operations, rules_and_targets, replays):
-        app.include_router(part.router)
-    for router in ROUTERS:
-        app.include_router(router)
-    app.include_router(page.own_login)
     return app
+
+
+_State = Literal["ok", "failing"]
+
+
+class Health(BaseModel):
+    """The state of everything that the API needs, `ok` or `failing`; the log of the server has the reason."""
+
+    status: _State
+    ledger: _State
+    rules: _State = Field(description="`failing` if the rule files were never valid.")
+
+
+@_own_router.get("/health", summary="Get the health of the server", responses={503: {"model": Health}})
+async def health(request: Request, response: Response) -> Health:
+    """Check the ledger and the rules. It needs no token, and returns 503 if one of them fails."""
+    runtime: Runtime = request.app.state.runtime
+    buses: Buses = request.app.state.buses
+    ledger = await _check("ledger", asyncio.to_thread(lambda: runtime.ledger.ledger_id))
+    rules = await _check("rules", buses.rules())
+    status: _State = "ok" if ledger == rules == "ok" else "failing"
+    if status != "ok":
+        response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+    return Health(status=status, ledger=ledger, rules=rules)
+
+
+async def _check(what: str, asked: Awaitable[object]) -> _State:
+    try:
+        await asked
+    except EventBridgeError as error:
+        log.error("health: %s: %s", what, error)
+        return "failing"
+    return "ok"
+
+
+async def description(request: Request) -> dict[str, Any]:
+    """Return the OpenAPI description; it needs a valid token, because it lists all that an attacker could try."""
+    found: dict[str, Any] = request.app.openapi()
+    return found
+
+
+_own_router.add_api_route("/openapi.json", description, include_in_schema=False, route_class_override=TokenFirst)

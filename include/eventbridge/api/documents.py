@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from eventbridge.api.access import reader
+from eventbridge.api.access import reader, visible_to_caller
 from eventbridge.api.host_paths import response_without_host_paths
-from eventbridge.api.owners import visible_to_caller
 from eventbridge.api.payloads import (
     can_see_payloads,
     visible_dead_letter,
@@ -20,7 +19,7 @@ from eventbridge.api.payloads import (
     visible_trace,
 )
 from eventbridge.api.refusal import PROBLEM, CallRefused
-from eventbridge.api.token_first import TokenFirst
+from eventbridge.api.routes import TokenFirst
 from eventbridge.dead_letters.reader import (
     DeadLetterName,
     DeadLetterPage,

@@ -1,32 +1,42 @@
-"""Paged lists: batches, replays, archived events, buses, actions, chunks and schemas."""
+"""Paged lists: the documents that the command line prints with `--json`, a page at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
-from eventbridge.api.documents import RESPONSES, Cursor, Time, document_response
-from eventbridge.api.paging import page_of
+from eventbridge.api.documents import RESPONSES, Cursor, Time, document_response, json_response, run_for_caller
 from eventbridge.api.payloads import can_see_payloads, visible_actions, visible_quality, visible_selection
-from eventbridge.api.token_first import TokenFirst
+from eventbridge.api.routes import TokenFirst
 from eventbridge.control.actions import action_page
+from eventbridge.dead_letters.redrive_account import redrive_document, seen_redrives
+from eventbridge.dead_letters.redrive_marks import Marks
+from eventbridge.errors import UserError
+from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import plain
+from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.rules.find import find_bus
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import read_time
 from eventbridge.views.batch_account import batch_account, batch_page
 from eventbridge.views.chunk_status import chunk_failures, chunk_statuses
 from eventbridge.views.event_search import EventPage, EventQuery, event_page
-from eventbridge.views.quality import found_in_hour
+from eventbridge.views.quality import checked_hour_page, found_in_hour
 from eventbridge.views.replay_progress import replay_document, replay_line, seen_replays
+from eventbridge.views.rule_history import rule_change_page
 from eventbridge.views.schemas import schema_page, schemas_named
+from eventbridge.views.stats import stats_page
 from eventbridge.views.status import status, status_fields
+from eventbridge.views.target_status import target_list
 
-#: Items of one page at most.
+#: Items of one page at most, or by default where a caller may ask for more.
 MOST = 500
+
+_Item = TypeVar("_Item")
 
 router = APIRouter(
     route_class=TokenFirst,
@@ -35,11 +45,14 @@ router = APIRouter(
     responses=RESPONSES,
 )
 
-_Limit = Annotated[int, Query(ge=1, le=MOST, description="Items to return at most.")]
+_LinkLimit = Annotated[
+    int, Query(ge=1, le=10_000, description="Items to return at most; the header Link has the next page.")
+]
+_CursorLimit = Annotated[int, Query(ge=1, le=MOST, description="Items to return at most.")]
 
 
 @router.get("/batches", summary="List batches")
-def batches(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
+def batches(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -> Response:
     """Return batches, the newest first. Send `cursor` of the response to get the next page."""
     return document_response(request, lambda runtime: batch_page(runtime, limit, cursor))
 
@@ -51,7 +64,7 @@ def batch(request: Request, batch: Annotated[str, Path(description="The id, or t
 
 
 @router.get("/replays", summary="List replays")
-def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
+def replays(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -> Response:
     """Return replays with their progress, the newest first. Send `cursor` of the response to get the next page."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
@@ -80,7 +93,7 @@ class SearchQuery:
     subject: Annotated[str | None, Query(description="Only events of this subject; needs the scope `payloads`.")] = None
     since: Time = None
     until: Time = None
-    limit: _Limit = 50
+    limit: _CursorLimit = 50
     cursor: Cursor = None
 
     def asked(self) -> bool:
@@ -133,7 +146,7 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
 
 
 @router.get("/actions", summary="List the actions of operators")
-def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
+def actions(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -> Response:
     """Return every change that somebody requested by API, page or command line, and by whom, the newest first."""
     return document_response(request, lambda runtime: visible_actions(request, action_page(runtime, limit, cursor)))
 
@@ -168,7 +181,7 @@ def chunks(
 def schemas(
     request: Request,
     bus: Annotated[str | None, Query(description="Only types on this bus.")] = None,
-    limit: _Limit = 50,
+    limit: _CursorLimit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """Return event types by bus and name, with the number of known fields. Send `cursor` to get the next page."""
@@ -198,3 +211,102 @@ def _bus(runtime: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:
         "partitions": [each for each in fields["partitions"] if each["bus"] == name],
         "flows": [each for each in plain(fields["flows"]) if each["bus"] == name],
     }
+
+
+@router.get("/rules", summary="List rules and buses")
+def rules(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
+    """Return the buses and rules in force, with their defaults filled in; rules are sorted by name."""
+
+    def found(runtime: Runtime) -> tuple[Any, str | None]:
+        document: Any = parse_document(runtime.rule_set().to_json())
+        names, following = page_of(sorted(document["rules"]), lambda each: (each,), limit, cursor)
+        return document | {"rules": {name: document["rules"][name] for name in names}}, following
+
+    return page_response(request, found)
+
+
+@router.get("/targets", summary="List targets")
+def targets(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
+    """Return each target of the rules in force: its state, since when and why, and its number of pending deliveries."""
+    return page_response(
+        request, lambda runtime: page_of(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
+    )
+
+
+@router.get("/redrives", summary="List redrives")
+def redrives(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
+    """Return redrives, the newest first, with the outcomes of their dead letters."""
+
+    def found(runtime: Runtime) -> tuple[Any, str | None]:
+        some, following = page_of(seen_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
+        marks = Marks(runtime)
+        return [visible_selection(request, redrive_document(each, marks.counts(each))) for each in some], following
+
+    return page_response(request, found)
+
+
+@router.get("/rule-changes", summary="List rule changes")
+def rule_changes(
+    request: Request,
+    rule: Annotated[str | None, Query(description="Only this rule.")] = None,
+    limit: _LinkLimit = MOST,
+    cursor: Cursor = None,
+) -> Response:
+    """Return when rules were added, changed and removed, the newest first; a new batch records the changes."""
+    return page_response(request, lambda runtime: rule_change_page(runtime, rule, limit, cursor))
+
+
+@router.get("/pools", summary="List pools")
+def pools(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
+    """Return, by pool, the slots that the rule files set and the slots that Airflow last reported."""
+
+    def found(runtime: Runtime) -> tuple[Any, str | None]:
+        by_name = sorted(runtime.ledger.applied_slots().values(), key=lambda each: each.pool)
+        return page_of(by_name, lambda each: (each.pool,), limit, cursor)
+
+    return page_response(request, found)
+
+
+@router.get("/quality", summary="List quality checks")
+def quality(request: Request, limit: _LinkLimit = 24, cursor: Cursor = None) -> Response:
+    """Return the hours that Great Expectations checked, the latest first, with their numbers of failed measures."""
+    return page_response(request, lambda runtime: checked_hour_page(runtime, limit, cursor))
+
+
+@router.get("/stats", summary="List stats by rule and bus")
+def stats(
+    request: Request,
+    days: Annotated[int, Query(ge=1, le=800, description="Number of days, today included.")] = 7,
+    rule: Annotated[str | None, Query(description="Only this rule.")] = None,
+    limit: _LinkLimit = MOST,
+    cursor: Cursor = None,
+) -> Response:
+    """Return deliveries, bytes and CPU time by day and rule, and events landed by day and bus. `limit` counts rules."""
+    return page_response(request, lambda runtime: stats_page(runtime, days, rule, limit, cursor))
+
+
+def page_of(
+    items: Sequence[_Item], name: Callable[[_Item], Sequence[str]], limit: int, cursor: str | None
+) -> tuple[Sequence[_Item], str | None]:
+    """Return the items after the one that the cursor names, and the cursor of the next page (None: this is the last).
+
+    Raises UserError if the cursor is invalid, or if its item does not exist any more.
+    """
+    first = 0
+    if cursor:
+        behind = read_name_cursor(cursor, len(name(items[0])) if items else 1)
+        first = next((place for place, each in enumerate(items, 1) if tuple(name(each)) == behind), -1)
+        if first < 0:
+            raise UserError("the item of the cursor does not exist any more. Start again without a cursor")
+    last = first + limit
+    return items[first:last], write_name_cursor(*name(items[last - 1])) if last < len(items) else None
+
+
+def page_response(request: Request, find: Callable[[Runtime], tuple[Any, str | None]]) -> Response:
+    """Return the items of `find` as JSON, with a header `Link` made of its cursor."""
+    found, cursor = run_for_caller(request, find)
+    response = json_response(request, found)
+    if cursor is not None:
+        following = request.url.include_query_params(cursor=cursor)
+        response.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'
+    return response

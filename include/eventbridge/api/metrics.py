@@ -1,19 +1,35 @@
-"""`GET /metrics`: the metrics of an installation, for Prometheus."""
+"""The metrics of an installation: `GET /metrics` for Prometheus, and OTLP while `eventbridge serve` runs."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+import logging
+import math
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from eventbridge.api.access import caller, check_general_scope
-from eventbridge.api.exposition import exposition
 from eventbridge.api.refusal import PROBLEM
-from eventbridge.api.token_first import TokenFirst
+from eventbridge.api.routes import TokenFirst
+from eventbridge.errors import EventBridgeError, SettingsError
 from eventbridge.model.api import METRICS, ApiToken
+from eventbridge.model.stat import Family
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.telemetry.selection import is_exported
 from eventbridge.views.metrics import metrics as metrics_of
+
+if TYPE_CHECKING:
+    from eventbridge.telemetry.otlp_metrics import MetricsSender
+
 
 router = APIRouter(route_class=TokenFirst)
 
@@ -42,3 +58,89 @@ async def metrics(
 
     body, content_type = await asyncio.to_thread(render)
     return Response(body, media_type=content_type)
+
+
+def exposition(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
+    """Return families in the format that a scraper accepts, with its content type."""
+    encode, content_type = choose_encoder(accept)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(families))
+    return encode(registry), content_type
+
+
+class _Families(Collector):
+    """Gives the families to the library."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each family in the library's type."""
+        return map(_metric, self._families)
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield nothing: no other collector is in the registry."""
+        return iter(())
+
+
+def _metric(family: Family) -> Metric:
+    if family.kind == "histogram":
+        histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+        for sample in family.samples:
+            buckets = [("+Inf" if math.isinf(bound) else str(bound), float(count)) for bound, count in sample.buckets]
+            histogram.add_metric(sample.labels, buckets, sample.value)
+        return histogram
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    metric = kind(family.name, family.help, labels=family.labels)
+    for sample in family.samples:
+        metric.add_metric(sample.labels, sample.value)
+    return metric
+
+
+log = logging.getLogger(__name__)
+
+_INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
+
+
+@contextmanager
+def pushed_metrics(runtime: Runtime) -> Iterator[None]:
+    """Send metrics every OTEL_METRIC_EXPORT_INTERVAL during the block, and once more at its end.
+
+    Raises SettingsError for an invalid interval, ModuleNotFoundError if the extra `otel` is missing.
+    """
+    if not is_exported("metrics", os.environ):
+        yield
+        return
+    seconds = _interval_seconds()
+    from eventbridge.telemetry.otlp_metrics import MetricsSender
+
+    stop = threading.Event()
+    thread = threading.Thread(
+        target=_send, args=(runtime, MetricsSender(), seconds, stop), name="otlp metrics", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(seconds)
+
+
+def _send(runtime: Runtime, sender: MetricsSender, seconds: float, stop: threading.Event) -> None:
+    while True:
+        stopped = stop.wait(seconds)
+        try:
+            if not sender.send(metrics_of(runtime)):
+                log.warning("the OpenTelemetry collector did not accept the metrics")
+        except EventBridgeError as error:
+            log.warning("metrics were not sent: %s", error)
+        if stopped:
+            sender.close()
+            return
+
+
+def _interval_seconds() -> float:
+    text = os.environ.get(_INTERVAL, "60000")
+    if not text.isdecimal() or not int(text):
+        raise SettingsError(f"{_INTERVAL} is {text!r}. Write a number of milliseconds, such as 60000")
+    return int(text) / 1_000

@@ -1,23 +1,35 @@
-"""Calls that change rules, targets and dead letters, with the functions of the command line."""
+"""Calls that change or test rules and targets, and redrive dead letters, with the functions of the command line."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from eventbridge.api.access import caller_name
-from eventbridge.api.json_call import JsonCall
-from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
-from eventbridge.api.payloads import can_see_payloads
+from eventbridge.api.access import caller_name, reader
+from eventbridge.api.documents import Time, document_response
+from eventbridge.api.expensive_calls import run_expensive
+from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, record_name, respond_once, start_once
+from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
+from eventbridge.api.routes import JsonCall
+from eventbridge.control.check_rules import checked_file
+from eventbridge.control.enable import enable_target
 from eventbridge.control.overrides import Action, operate
+from eventbridge.control.release import release_rule
+from eventbridge.control.try_pattern import try_pattern
+from eventbridge.control.try_target import check_target, response_document, send_event
 from eventbridge.dead_letters.redrive_account import find_redrive, redrive_document, survey_document
 from eventbridge.dead_letters.redrive_marks import Marks
 from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
 from eventbridge.dead_letters.selection import Selection, WrittenSelection
-from eventbridge.errors import UserError
+from eventbridge.errors import NotFoundError, TransformFailed, UserError
+from eventbridge.event.json_document import write_document
+from eventbridge.rules.find import find_rule, find_target
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.event_body import body_of_event
+from eventbridge.views.shadow import shadow_reports
+from eventbridge.views.target_status import target_lines
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 
@@ -87,7 +99,7 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
         redrive_request = begin_redrive(runtime, wanted, run, rate=call.rate, **how)
         return redrive_document(redrive_request, Marks(runtime).counts(redrive_request))
 
-    return await start_once(request, token, "redrive", made, is_costly=True)
+    return await start_once(request, token, "redrive", made, is_expensive=True)
 
 
 @router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")
@@ -103,3 +115,153 @@ async def cancel(
         return {"redrive_id": found.redrive_id, "state": state, "cancelled": changed}
 
     return await respond_once(request, token, cancelled)
+
+
+_Rule = Annotated[str, Path(description="The name of a rule.")]
+_Target = Annotated[str, Path(description="The name of a target of it.")]
+
+
+class EventCall(BaseModel):
+    """An event, given or taken from the archive by its id."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    event: dict[str, Any] | None = Field(None, description="A CloudEvent in structured JSON.")
+    event_id: str = Field("", description="Instead, the id of an archived event; needs the scope `payloads`.")
+
+
+class TestCall(EventCall):
+    """An event, and optionally a pattern to test on it."""
+
+    pattern: dict[str, Any] | None = Field(None, description="A pattern to use instead of the rule's own.")
+
+
+class CheckCall(BaseModel):
+    """A rule file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    file: str = Field(max_length=500, description="Its path below the folder of rule files, such as orders.yaml.")
+    content: str = Field(max_length=1_048_576, description="Its content, in YAML.")
+
+
+class ReleaseCall(BaseModel):
+    """The deliveries of a rule to release."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    skip: str = Field("", description="Dead-letter this delivery; its id, or the beginning of it.")
+
+
+@router.post("/rules/{rule}/test", summary="Test a pattern on an event", dependencies=[Depends(reader)])
+async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
+    """Return which conditions an event meets, and what each target would be sent. Nothing is sent or stored."""
+    content = await request.body()
+
+    def tried(runtime: Runtime) -> Any:
+        written = document_of(content)  # numbers as written
+        pattern = write_document(written["pattern"]) if call.pattern is not None else ""
+        return try_pattern(runtime, rule, pattern, _body(request, runtime, call, written))
+
+    return await run_expensive(request, lambda: document_response(request, tried))
+
+
+@router.post("/rules/check", summary="Check a rule file", dependencies=[Depends(reader)])
+async def check_file(request: Request, call: CheckCall) -> Response:
+    """Return what `rules check` reports if this file, new or existing, had this content. Nothing is written."""
+    content = call.content.encode("utf-8", "surrogatepass")
+
+    def checked(runtime: Runtime) -> Any:
+        return checked_file(runtime, call.file, content).document()
+
+    return await run_expensive(request, lambda: document_response(request, checked))
+
+
+@router.get("/rules/{rule}/shadows", summary="Compare shadows", dependencies=[Depends(reader)])
+def shadows(
+    request: Request,
+    rule: _Rule,
+    since: Time = "1h",
+    until: Time = None,
+    samples: Annotated[int, Query(ge=0, le=100)] = 10,
+) -> Response:
+    """Return the differences between a rule's targets and their shadows. Samples need the scope `payloads`."""
+    shown = samples if can_see_payloads(request) else 0
+    return document_response(request, lambda runtime: shadow_reports(runtime, rule, since or "1h", until, shown))
+
+
+@router.post("/rules/{rule}/release", summary="Release a rule on hold")
+async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
+    """Release a rule that is on hold, and return what is scheduled now."""
+
+    def released(runtime: Runtime) -> Any:
+        find_rule(runtime.rule_set(), rule)
+        return release_rule(runtime, rule, call.skip or None)
+
+    return await respond_once(request, token, released)
+
+
+@router.get("/targets/{rule}/{target}", summary="Get a target", dependencies=[Depends(reader)])
+def target(request: Request, rule: _Rule, target: _Target) -> Response:
+    """Return its state, since when and why, and its number of pending deliveries."""
+
+    def found(runtime: Runtime) -> Any:
+        find_target(runtime.rule_set(), rule, target)
+        return next((each for each in target_lines(runtime, rule) if each.target == target), None)
+
+    return document_response(request, found)
+
+
+@router.post("/targets/{rule}/{target}/check", summary="Check a target")
+async def check(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
+    """Return whether the target can be reached, and the error if not. Nothing is sent."""
+
+    def checked(runtime: Runtime) -> dict[str, Any]:
+        error = check_target(runtime, rule, target)
+        return {"rule": rule, "target": target, "reached": error is None, "error": error}
+
+    return await respond_once(request, token, checked)
+
+
+@router.post("/targets/{rule}/{target}/send", summary="Send one event to a target")
+async def send(request: Request, token: Operator, rule: _Rule, target: _Target, call: EventCall) -> Response:
+    """Send the transformed event to the target once, and return its response. It does not count as a delivery.
+
+    The beginning of the response needs the scope `payloads`: a target may repeat what it was sent.
+    """
+    content = await request.body()
+
+    def sent(runtime: Runtime) -> dict[str, Any]:
+        written = document_of(content)  # numbers as written
+        find_target(runtime.rule_set(), rule, target)
+        try:
+            response = send_event(runtime, rule, target, _body(request, runtime, call, written))
+        except TransformFailed as error:
+            raise UserError(f"The transform fails for this event: {error}") from None
+        found = response_document(rule, target, response)
+        return found | {"response_head": visible_response_head(request, found["response_head"])}
+
+    return await respond_once(request, token, sent)
+
+
+@router.post("/targets/{rule}/{target}/enable", summary="Enable a target")
+async def enable(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
+    """Enable a target that is disabled, degraded or paused by its response; its deliveries are scheduled now."""
+
+    def enabled(runtime: Runtime) -> dict[str, Any]:
+        find_target(runtime.rule_set(), rule, target)
+        return {"rule": rule, "target": target, "released": enable_target(runtime, rule, target)}
+
+    return await respond_once(request, token, enabled)
+
+
+def _body(request: Request, runtime: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
+    if (call.event is None) == (not call.event_id):
+        raise UserError("give either event, or the event_id of an archived event")
+    if call.event is not None:
+        return write_document(written["event"]).encode("utf-8", "surrogatepass")
+    require_payloads(request)
+    body = body_of_event(runtime, call.event_id)
+    if body is None:
+        raise NotFoundError(f"the event {call.event_id} is not in the archive any more, or cannot be read")
+    return body.encode("utf-8", "surrogatepass")

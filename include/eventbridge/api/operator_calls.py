@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 
 from eventbridge.api.access import caller, caller_name, check_general_scope
-from eventbridge.api.costly_calls import run_costly
 from eventbridge.api.documents import document_response, run_for_caller
+from eventbridge.api.expensive_calls import run_expensive
 from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key_of
 from eventbridge.api.page.session import Gate, RequestKind
 from eventbridge.api.payloads import check_conditions
@@ -53,32 +53,32 @@ Operator = Annotated[ApiToken, Depends(operator)]
 
 
 async def respond_once(
-    request: Request, token: ApiToken, do: Callable[[Runtime], Any], *, is_costly: bool = False
+    request: Request, token: ApiToken, do: Callable[[Runtime], Any], *, is_expensive: bool = False
 ) -> Response:
     """Run `do` and return its result as JSON; a repeated call with the same key gets the first response.
 
-    `is_costly`: run it among the calls whose cost the caller chooses.
+    `is_expensive`: run it among the calls whose cost the caller chooses.
     """
     idempotency: Idempotency = request.app.state.idempotency
     content = await request.body()
     by = caller_name(request, token)
 
     async def call() -> Response:
-        if is_costly:
-            return await run_costly(request, lambda: _recorded_response(request, by, content, do))
+        if is_expensive:
+            return await run_expensive(request, lambda: _recorded_response(request, by, content, do))
         return await asyncio.to_thread(_recorded_response, request, by, content, do)
 
     return await idempotency.once(by, key_of(request), call_hash_of(request, content), call)
 
 
 async def start_once(
-    request: Request, token: ApiToken, kind: RequestKind, do: Callable[[Runtime], Any], *, is_costly: bool = False
+    request: Request, token: ApiToken, kind: RequestKind, do: Callable[[Runtime], Any], *, is_expensive: bool = False
 ) -> Response:
     """Record a redrive or replay once, and start its delivery if another server that mounts this one can.
 
     Raises CallRefused if the delivery cannot be started; the record stays.
     """
-    response = await respond_once(request, token, do, is_costly=is_costly)
+    response = await respond_once(request, token, do, is_expensive=is_expensive)
     result: Any = parse_document(bytes(response.body))
     name = str(result.get(f"{kind}_id", ""))
     if not name or result.get("changed") is False or REPLAYED in response.headers:  # a dry run, or already running

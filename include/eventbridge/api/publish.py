@@ -12,14 +12,12 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
-from eventbridge.api.access import caller, check_scope
-from eventbridge.api.bodies import BATCHED, MOST_BYTES, STRUCTURED, bodies_of_request
+from eventbridge.api.access import caller, check_publishes, check_scope
+from eventbridge.api.bodies import BATCHED, MOST_BYTES, STRUCTURED, bodies_of_request, check_content_coding, unpacked
 from eventbridge.api.buses import Buses
-from eventbridge.api.content_coding import check_content_coding, unpacked
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
-from eventbridge.api.owners import check_publishes
 from eventbridge.api.refusal import PROBLEM, CallRefused
-from eventbridge.api.token_first import TokenFirst
+from eventbridge.api.routes import TokenFirst
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.model.api import PUBLISH, ApiToken
 from eventbridge.runtime.runtime import Runtime

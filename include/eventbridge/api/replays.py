@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from eventbridge.api.json_call import JsonCall
 from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
+from eventbridge.api.routes import JsonCall
 from eventbridge.control.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
@@ -69,7 +69,7 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
             return survey(runtime, replay_request, PREVIEW_FILES)
         return replay_document(runtime, begin_replay(runtime, replay_request, run).replay_id)
 
-    return await start_once(request, token, "replay", made, is_costly=True)
+    return await start_once(request, token, "replay", made, is_expensive=True)
 
 
 @router.post("/replays/{replay}/{word}", summary="Pause, resume or cancel a replay")

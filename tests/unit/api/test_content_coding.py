@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from eventbridge.api.bodies import MOST_BYTES
-from eventbridge.api.content_coding import check_content_coding, unpacked
+from eventbridge.api.bodies import MOST_BYTES, check_content_coding, unpacked
 from eventbridge.api.refusal import CallRefused
 
 

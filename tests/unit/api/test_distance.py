@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.api.page.distance import distance
+from eventbridge.api.page.render import distance
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from eventbridge.api.long_lived import long_lived_set_aside
+from eventbridge.api.serve import long_lived_set_aside
 
 
 def test_survivors_of_a_long_collection_are_excluded() -> None:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.costly_calls import run_costly
 from eventbridge.api.documents import run_for_caller
+from eventbridge.api.expensive_calls import run_expensive
 from eventbridge.api.page import views
 from eventbridge.api.page.forms import OperatorForm, SubmittedForm, redirect_to, run_form
 from eventbridge.api.page.render import render
@@ -64,7 +64,7 @@ async def begin(request: Request, submitted: OperatorForm, name: str) -> Respons
         conf: dict[str, str] = run_form(request, lambda runtime: _conf(runtime, submitted, name), "rule", page)
         return conf
 
-    conf = await run_costly(request, conf_of)
+    conf = await run_expensive(request, conf_of)
     gate: Gate = request.app.state.gate
     if error := await gate.backtest(conf, submitted.viewer.name):
         raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, error)

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs
 
 from fastapi import Depends, Request, Response
 
+from eventbridge.api.access import limit_to_owners
 from eventbridge.api.documents import run_for_caller
 from eventbridge.api.operator_calls import record_status
-from eventbridge.api.owners import limit_to_owners
 from eventbridge.api.page.render import FormRefused
 from eventbridge.api.page.session import Viewer, check_origin, root, viewer
 from eventbridge.api.payloads import check_conditions, require_payloads

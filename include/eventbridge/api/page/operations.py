@@ -1,4 +1,4 @@
-"""The forms that pause, resume and enable rules and targets, and the pages of a request and of a pattern test."""
+"""The forms that pause, resume, enable and test rules and targets, and the page of a request."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.costly_calls import run_costly
 from eventbridge.api.documents import run_for_caller
+from eventbridge.api.expensive_calls import run_expensive
 from eventbridge.api.page import views
 from eventbridge.api.page.forms import (
     OperatorForm,
@@ -20,12 +20,13 @@ from eventbridge.api.page.forms import (
 )
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
-from eventbridge.api.payloads import require_payloads
+from eventbridge.api.payloads import require_payloads, visible_response_head
 from eventbridge.control.curl import curl_call
 from eventbridge.control.enable import enable_target
 from eventbridge.control.overrides import operate
 from eventbridge.control.release import release_rule
 from eventbridge.control.try_pattern import try_pattern
+from eventbridge.control.try_target import check_target, send_event
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.rules.find import find_rule, find_target
@@ -132,7 +133,7 @@ async def tested(request: Request, submitted: Annotated[SubmittedForm, Depends(s
             return values | {"message": str(error)}
 
     # rendered in that thread too, because a large pattern makes a large page
-    return await run_costly(
+    return await run_expensive(
         request, lambda: _test(request, submitted.viewer, name, written | run_for_caller(request, tried))
     )
 
@@ -151,3 +152,38 @@ def _of_rule(runtime: Runtime, name: str) -> dict[str, Any]:
 
 def _pattern_text(runtime: Runtime, name: str) -> str:
     return write_document(find_rule(runtime.rule_set(), name).pattern)
+
+
+@router.get("/targets/{rule}/{name}/try")
+def form_to_try(
+    request: Request, found: _Viewer, rule: str, name: str, event_id: Annotated[str, Query(alias="event")] = ""
+) -> Response:
+    """Return the form that checks a target, or sends it one event, pasted or from the archive."""
+
+    def filled(runtime: Runtime) -> dict[str, Any]:
+        find_target(runtime.rule_set(), rule, name)
+        return {"body": archived_event(request, runtime, event_id)}
+
+    values = {"viewer": found, "rule": rule, "target": name}
+    return render(request, "try", values | run_for_caller(request, filled))
+
+
+@router.post("/targets/{rule}/{name}/try")
+def try_target(request: Request, submitted: OperatorForm, rule: str, name: str) -> Response:
+    """Check a target, or send it an event, and return the form with the result."""
+
+    def done(runtime: Runtime) -> dict[str, Any]:
+        find_target(runtime.rule_set(), rule, name)
+        try:
+            if submitted["do"] == "check":
+                return {"reached": check_target(runtime, rule, name)}
+            response = send_event(runtime, rule, name, submitted["body"].encode("utf-8", "replace"))
+        except UserError as error:
+            return {"message": str(error)}
+        except TransformFailed as error:
+            return {"message": f"The transform fails for this event: {error}"}
+        head = response.response_head.decode("utf-8", "replace")
+        return {"response": response, "head": visible_response_head(request, head)}
+
+    values = {"viewer": submitted.viewer, "rule": rule, "target": name, "body": submitted["body"]}
+    return render(request, "try", values | run_for_caller(request, done))

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.costly_calls import run_costly
 from eventbridge.api.documents import run_for_caller
+from eventbridge.api.expensive_calls import run_expensive
+from eventbridge.api.lists import page_of
 from eventbridge.api.page.forms import OperatorForm, redirect_to, run_form
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
-from eventbridge.api.paging import page_of
 from eventbridge.api.payloads import can_see_payloads, visible_selection
 from eventbridge.api.refusal import CallRefused
 from eventbridge.dead_letters.redrive_account import find_redrive, redrive_document, seen_redrives, survey_document
@@ -68,7 +68,7 @@ class RedriveForm:
 async def preview(request: Request, found: _Viewer, chosen: Annotated[RedriveForm, Depends()]) -> Response:
     """Return the preview of a redrive with the form that starts it; changes nothing."""
 
-    values = await run_costly(
+    values = await run_expensive(
         request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, request, chosen))
     )
     return render(request, "redrive", {"viewer": found} | values)
@@ -103,7 +103,7 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
         values.pop("message", None)  # the refusal shows the same reason
         return values
 
-    redrive_id: str = await run_costly(request, lambda: run_form(request, begun, "redrive", page))
+    redrive_id: str = await run_expensive(request, lambda: run_form(request, begun, "redrive", page))
     error = await gate.carry_out("redrive", redrive_id, submitted.viewer.name)
     if error:
         raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {error}")

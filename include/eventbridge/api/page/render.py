@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,7 +14,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from eventbridge.api.host_paths import response_without_host_paths
-from eventbridge.api.page.distance import distance
 from eventbridge.api.page.session import NotLoggedIn, root
 from eventbridge.api.refusal import CallRefused, problem_response, refusal_of
 
@@ -139,3 +138,16 @@ def _compact(text: str) -> str:
         return msgspec.json.format(text, indent=0)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         return text
+
+
+#: Seconds of each unit.
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def distance(at: datetime, now: datetime) -> str:
+    """Return the distance of a time from now in its largest unit: 47 hours ago are `1 d ago`."""
+    seconds = int((now - at).total_seconds())
+    for size, unit in _UNITS:
+        if count := abs(seconds) // size:
+            return f"{count:,} {unit} ago" if seconds > 0 else f"in {count:,} {unit}"
+    return "now"

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.costly_calls import run_costly
 from eventbridge.api.documents import run_for_caller
+from eventbridge.api.expensive_calls import run_expensive
+from eventbridge.api.lists import page_of
 from eventbridge.api.page.forms import OperatorForm, SubmittedForm, redirect_to, run_form
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
-from eventbridge.api.paging import page_of
 from eventbridge.api.payloads import visible_selection
 from eventbridge.api.refusal import CallRefused
 from eventbridge.control.deliver_replay import cancel_replay, pause_replay, resume_replay
@@ -84,7 +84,7 @@ def _names(text: str) -> list[str]:
 async def preview(request: Request, found: _Viewer, form: Annotated[ReplayForm, Depends()]) -> Response:
     """Return the form and, once it names a bus, the preview of the replay; changes nothing."""
 
-    values = await run_costly(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, form)))
+    values = await run_expensive(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, form)))
     return render(request, "replay_form", {"viewer": found} | values)
 
 
@@ -117,7 +117,7 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
         values.pop("message", None)  # the refusal shows the same reason
         return values
 
-    replay_id: str = await run_costly(request, lambda: run_form(request, begun, "replay_form", page))
+    replay_id: str = await run_expensive(request, lambda: run_form(request, begun, "replay_form", page))
     return await _carried_out(request, submitted, replay_id)
 
 

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 
-from eventbridge.api.access import Access, check_general_scope
-from eventbridge.api.owners import limit_to_owners
+from eventbridge.api.access import Access, check_general_scope, limit_to_owners
 from eventbridge.api.payloads import set_payloads_right
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.model.api import OPERATE, PAYLOADS, READ, ApiToken

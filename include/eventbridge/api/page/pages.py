@@ -1,4 +1,4 @@
-"""Pages: overview, event, rules, targets, dead letters, and the login."""
+"""Pages that only show: overview, event, rules, targets, dead letters, actions, event types; and the login."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from eventbridge.api.page import views
 from eventbridge.api.page.forms import read_form, redirect_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
+from eventbridge.api.payloads import HIDDEN, can_see_payloads, visible_actions
+from eventbridge.control.actions import action_page
 from eventbridge.event.json_document import write_document
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
+from eventbridge.views.schemas import MOST_RULES, field_users, schema_page, schemas_named
 from eventbridge.views.timeline import Span
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
@@ -165,3 +170,41 @@ def theme() -> Response:
 
 def _shown(request: Request, token: Viewer, name: str, values: dict[str, Any]) -> Response:
     return render(request, name, values | {"viewer": token})
+
+
+_LISTED = 100
+
+
+@router.get("/actions")
+def actions(request: Request, found: Annotated[Viewer, Depends(viewer)], cursor: str = "") -> Response:
+    """Return the actions of operators, the newest first."""
+    page = run_for_caller(
+        request, lambda runtime: visible_actions(request, action_page(runtime, _LISTED, cursor or None))
+    )
+    return render(request, "actions", {"viewer": found, "actions": page.actions, "cursor": page.cursor})
+
+
+@router.get("/schemas")
+def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -> Response:
+    """Return a page of the event types of one bus, or of all."""
+
+    def listed(runtime: Runtime) -> dict[str, Any]:
+        visibility = visibility_of(runtime)
+        buses = [name for name in sorted(runtime.rule_set().buses) if visibility.bus(name)]
+        chosen = bus or (None if runtime.owners is None else next(iter(buses), None))
+        page = schema_page(runtime, _LISTED, cursor or None, chosen) if chosen or runtime.owners is None else None
+        return {"buses": buses, "bus": chosen or "", "page": page}
+
+    return render(request, "schemas", {"viewer": found} | run_for_caller(request, listed))
+
+
+@router.get("/schemas/{type:path}")
+def schema(request: Request, found: _Viewer, type: str) -> Response:
+    """Return the fields of a type on each bus: types, null rates, examples, and the rules that use them."""
+
+    def load(runtime: Runtime) -> dict[str, Any]:
+        known = schemas_named(runtime, type, examples=can_see_payloads(request))
+        return {"schemas": [(each, *field_users(runtime, each)) for each in known]}
+
+    values = {"viewer": found, "type": type, "hidden": "" if can_see_payloads(request) else HIDDEN, "most": MOST_RULES}
+    return render(request, "schema", values | run_for_caller(request, load))

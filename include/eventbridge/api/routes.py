@@ -1,21 +1,37 @@
-"""Routes that take a JSON object: they check its size and its members before the framework validates it.
-
-The framework validates in the event loop, and creates an error for each member that the model does not have.
-"""
+"""Kinds of routes: a route that checks the token before it reads the body, and one that takes a JSON object."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from eventbridge.api.token_first import TokenFirst
+from eventbridge.api.access import caller, credentials_of
+
+
+class TokenFirst(APIRoute):
+    """A route that refuses a call without a valid token before it reads the body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of a call."""
+        handle = super().get_route_handler()
+
+        async def handle_with_token(request: Request) -> Response:
+            opened: Callable[[Request], Awaitable[None]] | None = getattr(request.app.state, "opened", None)
+            if opened is not None:  # another server mounts the application: its first call opens the installation
+                await opened(request)
+            await caller(request, await credentials_of(request))
+            return await handle(request)
+
+        return handle_with_token
+
 
 #: How much larger than the largest event a body may be: it may also hold a pattern or a rule file, escaped.
 MOST_CALL_BYTES: Final = 2 * 1_048_576

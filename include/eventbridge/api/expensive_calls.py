@@ -33,13 +33,13 @@ _FULL: Final = (
 )
 
 
-class CostlyCalls:
-    """Runs the costly calls of one server, a few at a time."""
+class ExpensiveCalls:
+    """Runs the expensive calls of one server, a few at a time."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(MOST_RUNNING)
         self._waiting = 0
-        self._threads = ThreadPoolExecutor(MOST_RUNNING, thread_name_prefix="costly")
+        self._threads = ThreadPoolExecutor(MOST_RUNNING, thread_name_prefix="expensive")
         self._running: set[threading.Event] = set()
         self._ended = False
 
@@ -92,9 +92,9 @@ class CostlyCalls:
             self._waiting -= 1
 
 
-async def run_costly(request: Request, call: Callable[[], _T]) -> _T:
-    """Return the result of a costly call on this server; see `CostlyCalls.run`."""
-    threads: CostlyCalls = request.app.state.costly
+async def run_expensive(request: Request, call: Callable[[], _T]) -> _T:
+    """Return the result of a expensive call on this server; see `ExpensiveCalls.run`."""
+    threads: ExpensiveCalls = request.app.state.expensive
     try:
         return await threads.run(request, call)
     except Cancelled:

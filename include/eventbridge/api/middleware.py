@@ -1,0 +1,85 @@
+"""Middleware of every call: the limits of a request body, HEAD, and the headers of every response."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from eventbridge.api.bodies import MOST_BYTES
+
+#: Larger and longer than the limits of a publishing call, which refuses its body with a better message.
+MOST_BODY_BYTES = MOST_BYTES + 1024 * 1024
+BODY_SECONDS = 40.0
+
+
+class BodyLimit:
+    """Refuses a body that is larger than 9 MiB or takes longer than 40 seconds, whatever its headers say."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a call."""
+        await self._app(scope, _limited(receive) if scope["type"] == "http" else receive, send)
+
+
+def _limited(receive: Receive) -> Receive:
+    taken = 0
+    ends_at: float | None = None
+    whole = False
+
+    async def part() -> Message:
+        nonlocal taken, ends_at, whole
+        if whole:  # the framework waits for the end of the connection
+            return await receive()
+        ends_at = ends_at or asyncio.get_running_loop().time() + BODY_SECONDS
+        try:
+            async with asyncio.timeout_at(ends_at):
+                message = await receive()
+        except TimeoutError:
+            detail = f"The body did not arrive within {BODY_SECONDS:g} seconds"
+            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, {"connection": "close"}) from None
+        taken += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
+        if taken > MOST_BODY_BYTES:
+            detail = f"The body has more than {MOST_BODY_BYTES:,} bytes"
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"connection": "close"})
+        return message
+
+    return part
+
+
+class HeadAsGet:
+    """Turns HEAD into GET for the application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a call."""
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
+        # a copy: the server keeps its own scope, and sends no body
+        await self._app({**scope, "method": "GET"} if is_head else scope, receive, send)
+
+
+class SafeHeaders:
+    """Adds `X-Content-Type-Options: nosniff` and, unless the response sets it, `Cache-Control: no-store`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a call."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["x-content-type-options"] = "nosniff"
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, sent if scope["type"] == "http" else send)
