@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.matching.kernel import event_tables, matcher, program, rooms, tables
+from eventbridge.matching.kernel import event_tables, matcher, program, tables
 from eventbridge.matching.scan.leaves import Leaves
 from eventbridge.matching.scan.memory import PADDING, address_of
 from eventbridge.matching.scan.texts import Texts
@@ -90,7 +90,7 @@ class _GuardedEventTables(event_tables.EventTables):
         self.plain, self.folded = address_of(self._plain), address_of(self._folded)
 
 
-class _GuardedRooms(rooms.BlockBuffers):
+class _GuardedRooms(event_tables.BlockBuffers):
     place: Place
 
     def _make(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from oracle.pair import Conjunction, Pair, accept, conditions_by_path, conjunctions
 
 from eventbridge.event.json_document import Number
-from eventbridge.matching.leaves import ArrayPlace, Leaf
+from eventbridge.matching.consistency import ArrayPlace, Leaf
 from eventbridge.matching.pattern.nodes import (
     And,
     Cidr,

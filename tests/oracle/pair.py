@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from eventbridge.event.json_document import parse_document
-from eventbridge.matching.accept import Accept, acceptance
-from eventbridge.matching.leaves import Leaf, Leaves, flatten
+from eventbridge.matching.compiled import Accept, acceptance
+from eventbridge.matching.consistency import Leaf, Leaves, flatten
 from eventbridge.matching.pattern.nodes import And, AnythingBut, Condition, Field, Path, Pattern
 
 Conjunction = tuple[Field, ...]

@@ -20,8 +20,8 @@ from eventbridge.api.expensive_calls import MOST_RUNNING
 from eventbridge.cancelling import TimeSpent, time_limit
 from eventbridge.control.try_pattern import MOST_TOLD
 from eventbridge.event.json_document import parse_document
-from eventbridge.matching.explain import check_each, explain
 from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.reference import check_each, explain
 from eventbridge.rules.bounds import MOST_BYTES, MOST_VALUES
 
 #: Long enough for a busy machine, and far less than the endless pattern takes.

@@ -11,8 +11,8 @@ from eventbridge.cancelling import time_limit
 from eventbridge.errors import EventBridgeError, EventError, PatternError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
-from eventbridge.matching.explain import CheckedCondition, check_each
 from eventbridge.matching.pattern import parse_pattern
+from eventbridge.matching.reference import CheckedCondition, check_each
 from eventbridge.rules.bounds import MOST_SECONDS, parse_sent_pattern
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime

@@ -1,20 +1,32 @@
-"""The reference matcher: the executable form of docs/pattern-language.md, against which every faster one is judged.
-
-Short and obviously right before it is fast. A rule's result depends on that rule and the event alone.
-"""
+"""The reference matcher: the executable form of docs/pattern-language.md, which defines every result; and why a pattern
+does not match an event."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
 
-from eventbridge.event.json_document import as_document, parse_document
-from eventbridge.matching.compiled import CompiledAnd, compile_pattern
-from eventbridge.matching.consistency import can_be_met
-from eventbridge.matching.explain import CheckedCondition, UnmetCondition, check_each, explain
-from eventbridge.matching.leaves import Leaves, flatten
-from eventbridge.matching.pattern.nodes import Pattern
+from eventbridge.cancelling import check_cancelled
+from eventbridge.event.json_document import Document, as_document, parse_document, write_document
+from eventbridge.event.json_head import write_head
+from eventbridge.matching.compiled import CompiledAnd, compile_and, compile_clause, compile_pattern
+from eventbridge.matching.consistency import (
+    Demand,
+    Leaves,
+    can_be_met,
+    can_leaves_be_met,
+    every,
+    flatten,
+    some,
+    some_wanted,
+    without_lacks,
+)
+from eventbridge.matching.pattern.location import json_path
+from eventbridge.matching.pattern.nodes import And, Clause, Field, Path, Pattern
 from eventbridge.matching.pattern.parse import parse_pattern
+from eventbridge.matching.pattern.write import join_clauses, write_clauses, write_condition
 
 __all__ = [
     "CheckedCondition",
@@ -51,3 +63,204 @@ def _met(where: CompiledAnd, leaves: Leaves) -> bool:
     if not leaves.nested:
         return where.holds(leaves.by_path)
     return can_be_met(where.demand(leaves.by_path))
+
+
+#: The most characters of a sub-pattern in a finding: the text of each sub-pattern includes those below it.
+MOST_CHARACTERS: Final = 2_000
+
+
+@dataclass(frozen=True)
+class UnmetCondition:
+    """One condition that an event does not meet.
+
+    `path` is a JSON path in the event, `condition` the part of the pattern as JSON text, `values` what the event
+    holds at that path, each as JSON text; `message` says it in a sentence. The text of a sub-pattern that has more than
+    MOST_CHARACTERS is cut, and ends in "...".
+    """
+
+    path: str
+    condition: str
+    values: tuple[str, ...]
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+def explain(pattern: Pattern, document: Document) -> list[UnmetCondition]:
+    """Return why the pattern does not match the event, one finding per failed condition; none if it matches.
+
+    The time is linear in the pattern where the event has no arrays of objects.
+    """
+    event = _Event(flatten(document))
+    where = _judged_and(pattern.where, event)
+    findings = [] if can_be_met(where.demand) else _explain_and(where, event)
+    if pattern.unless is not None and _is_excluded(pattern.unless.pattern, event.leaves):
+        condition = write_document({"$not": write_clauses(pattern.unless.pattern)})
+        findings.append(UnmetCondition("$", condition, (), f"the event matches what $not excludes: {condition}"))
+    return findings
+
+
+@dataclass(frozen=True)
+class CheckedCondition:
+    """One condition of a pattern, as in `UnmetCondition`, and whether the event meets it."""
+
+    met: bool
+    finding: UnmetCondition
+
+
+def check_each(pattern: Pattern, document: Document) -> list[CheckedCondition]:
+    """Return the result of each condition of a pattern for an event, met or failed.
+
+    Of alternatives, the met ones are returned or, if there are none, why each fails. The time is linear in the pattern
+    where the event has no arrays of objects.
+    """
+    event = _Event(flatten(document))
+    where = _judged_and(pattern.where, event)
+    found = _check_and(where, event)
+    if all(each.met for each in found) and not can_be_met(where.demand):
+        found.append(CheckedCondition(False, _explain_conflict(where)))
+    if pattern.unless is not None:
+        condition = write_document({"$not": write_clauses(pattern.unless.pattern)})
+        excluded = _is_excluded(pattern.unless.pattern, event.leaves)
+        message = "the event matches what $not excludes" if excluded else "the event does not match what $not excludes"
+        found.append(CheckedCondition(not excluded, UnmetCondition("$", condition, (), f"{message}: {condition}")))
+    return found
+
+
+class _Event:
+    """The leaves of an event, and the values at each path as JSON text, written once for any number of conditions."""
+
+    def __init__(self, leaves: Leaves) -> None:
+        self.leaves = leaves
+        self._values: dict[Path, tuple[str, ...]] = {}
+
+    def values(self, path: Path) -> tuple[str, ...]:
+        """Return the values at a path as JSON text."""
+        if path not in self._values:
+            self._values[path] = tuple(write_document(leaf.value) for leaf in self.leaves.by_path.get(path, ()))
+        return self._values[path]
+
+    @cached_property
+    def above(self) -> frozenset[Path]:
+        """The paths of the objects in which leaves lie, and of the leaves."""
+        paths = self.leaves.by_path
+        return frozenset(path[:length] for path in paths for length in range(len(path) + 1))
+
+
+@dataclass(frozen=True)
+class _JudgedClause:
+    """A clause, what it demands of the event, the wants in that, and the list that the clause is written as."""
+
+    clause: Clause
+    demand: Demand
+    wants: Demand
+    possible: bool
+    written: list[Any]
+    alternatives: tuple[_JudgedAnd, ...] = ()
+
+
+@dataclass(frozen=True)
+class _JudgedAnd:
+    """A sub-pattern, its clauses judged; `possible`: it could be met, whatever `exists: false` rules out."""
+
+    clauses: tuple[_JudgedClause, ...]
+    demand: Demand
+    wants: Demand
+    possible: bool
+
+    def written(self, below: Path = ()) -> Document:
+        """Return it as a document; the lists of its clauses are used as they are, not copied."""
+        return join_clauses(((each.clause, each.written) for each in self.clauses), below)
+
+
+def _judged_and(where: And, event: _Event) -> _JudgedAnd:
+    clauses = tuple(_judged(clause, event) for clause in where.clauses)
+    wants = every(each.wants for each in clauses)
+    return _JudgedAnd(clauses, every(each.demand for each in clauses), wants, can_leaves_be_met(wants))
+
+
+def _judged(clause: Clause, event: _Event) -> _JudgedClause:
+    check_cancelled()
+    if isinstance(clause, Field):
+        demand = compile_clause(clause).demand(event.leaves.by_path)
+        wants = without_lacks(demand)
+        return _JudgedClause(
+            clause, demand, wants, can_leaves_be_met(wants), [write_condition(each) for each in clause.conditions]
+        )
+    inner = tuple(_judged_and(alternative, event) for alternative in clause.alternatives)
+    wants = some_wanted(each.wants for each in inner)
+    demand = some(each.demand for each in inner)
+    return _JudgedClause(
+        clause, demand, wants, can_leaves_be_met(wants), [each.written(clause.path) for each in inner], inner
+    )
+
+
+def _check_and(where: _JudgedAnd, event: _Event) -> list[CheckedCondition]:
+    found: list[CheckedCondition] = []
+    for judged in where.clauses:
+        if not judged.possible:
+            found += [CheckedCondition(False, each) for each in _explain_clause(judged, event)]
+        elif isinstance(judged.clause, Field):
+            found.append(CheckedCondition(True, _field_met(judged, event)))
+        else:
+            for inner in judged.alternatives:
+                if inner.possible:
+                    found += _check_and(inner, event)
+    return found
+
+
+def _field_met(judged: _JudgedClause, event: _Event) -> UnmetCondition:
+    path, condition = judged.clause.path, write_document(judged.written)
+    values = event.values(path)
+    if values:
+        message = f"{_listed(values)} {'meets' if len(values) == 1 else 'meet'} {condition}"
+    else:
+        message = f"no value is there, which meets {condition}"
+    return UnmetCondition(json_path(path), condition, values, message)
+
+
+def _explain_and(where: _JudgedAnd, event: _Event) -> list[UnmetCondition]:
+    """Return the clauses that fail whatever the others choose; if none does, that they do not go together."""
+    failed = [judged for judged in where.clauses if not judged.possible]
+    if failed:
+        return [finding for judged in failed for finding in _explain_clause(judged, event)]
+    return [_explain_conflict(where)]
+
+
+def _explain_clause(judged: _JudgedClause, event: _Event) -> list[UnmetCondition]:
+    path = judged.clause.path
+    if isinstance(judged.clause, Field):
+        return [_explain_field(judged, event)]
+    condition = write_head({"$or": judged.written}, MOST_CHARACTERS)
+    findings = [UnmetCondition(json_path(path), condition, (), "no alternative of $or is met")]
+    for alternative in judged.alternatives:
+        findings += _explain_and(alternative, event)
+    return findings
+
+
+def _explain_field(judged: _JudgedClause, event: _Event) -> UnmetCondition:
+    path, condition = judged.clause.path, write_document(judged.written)
+    values = event.values(path)
+    if values:
+        message = f"{_listed(values)} {'does' if len(values) == 1 else 'do'} not meet {condition}"
+    elif path in event.above:
+        message = f"an object and no value is there, {condition} is wanted"
+    else:
+        message = f"no value is there, {condition} is wanted"
+    return UnmetCondition(json_path(path), condition, values, message)
+
+
+def _explain_conflict(where: _JudgedAnd) -> UnmetCondition:
+    condition = write_head(where.written(), MOST_CHARACTERS)
+    message = f"each condition can be met, but not all in the same elements of arrays: {condition}"
+    return UnmetCondition("$", condition, (), message)
+
+
+def _listed(values: tuple[str, ...]) -> str:
+    shown = [value if len(value) <= 80 else value[:77] + "..." for value in values[:5]]
+    return ", ".join(shown) + (f" and {len(values) - 5} more" if len(values) > 5 else "")
+
+
+def _is_excluded(where: And, leaves: Leaves) -> bool:
+    return can_be_met(compile_and(where).demand(leaves.by_path))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eventbridge.errors import PatternError, TransformError
-from eventbridge.matching.accept import acceptance
+from eventbridge.matching.compiled import acceptance
 from eventbridge.matching.pattern.nodes import And, Clause, Field, Pattern
 from eventbridge.matching.pattern.parse import parse_pattern
 from eventbridge.model.event_schema import SchemaChange

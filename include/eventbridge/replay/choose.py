@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.ids import delivery_id
 from eventbridge.matching import Matcher, compile_rules
-from eventbridge.matching.leaves import flatten
+from eventbridge.matching.consistency import flatten
 from eventbridge.matching.pattern import Pattern, parse_pattern
 from eventbridge.matching.reference import matches_leaves
 from eventbridge.matching.scan.texts import padded_texts

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from eventbridge.errors import PatternError, UserError
-from eventbridge.matching.pattern.attributes import rule_pattern_errors
+from eventbridge.matching.pattern.rule_patterns import rule_pattern_errors
 from eventbridge.rules import RuleSet
 from eventbridge.rules.bounds import parse_sent_pattern
 from eventbridge.runtime.time_range import time_range

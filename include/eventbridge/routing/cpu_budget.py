@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from eventbridge.transform.budget import Budget
+from eventbridge.transform.rendered import Budget
 
 #: CPU-seconds after which a renderer that ignored an interruption is interrupted again.
 _AGAIN_SECONDS = 0.05

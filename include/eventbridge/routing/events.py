@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.event.cloudevent import Event, parse_event
-from eventbridge.matching.leaves import flatten
+from eventbridge.matching.consistency import flatten
 from eventbridge.matching.reference import matches_leaves
 from eventbridge.matching.scan.texts import Texts, padded_texts
 from eventbridge.routing.program import RouteProgram

@@ -16,7 +16,7 @@ from eventbridge.matching.pattern import Pattern, parse_pattern
 from eventbridge.routing.not_before import WaitingTimes
 from eventbridge.rules import Rule, RuleSet, Target
 from eventbridge.transform import Renderer, compile_transform
-from eventbridge.transform.kernel.delivery_ids import DeliveryIds
+from eventbridge.transform.kernel.ids import DeliveryIds
 from eventbridge.transform.kernel.program import Program, compile_program
 from eventbridge.transform.kernel.render import Renderers
 

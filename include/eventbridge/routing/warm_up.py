@@ -17,8 +17,7 @@ import pyarrow as pa
 from eventbridge.errors import EventBridgeError
 from eventbridge.matching.scan.attributes import TYPE
 from eventbridge.matching.scan.recognised import recognise_texts
-from eventbridge.matching.scan.side_by_side import side_by_side
-from eventbridge.matching.scan.texts import padded_texts
+from eventbridge.matching.scan.texts import padded_texts, side_by_side
 from eventbridge.model.file_detail import RoutedSlice
 from eventbridge.routing.job import RouteJob, Slice
 from eventbridge.routing.own_event import own_event, own_rules
@@ -27,7 +26,7 @@ from eventbridge.rules import Transform
 from eventbridge.store.file import FileStore
 from eventbridge.store.parquet import write_table
 from eventbridge.store.schemas import BUFFER
-from eventbridge.transform.kernel.identities import identities_of
+from eventbridge.transform.kernel.ids import identities_of
 
 _NAME: Final = "compile"
 _THEN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,10 +1,9 @@
 """Transforms convert an event to the output for a target. The user's page is docs/transform-language.md."""
 
-from eventbridge.transform.budget import Budget
 from eventbridge.transform.definition import transform_errors
-from eventbridge.transform.order_path import find_order_key, order_path_problem
+from eventbridge.transform.jsonpath import find_order_key, order_path_problem
 from eventbridge.transform.render import compile_transform
-from eventbridge.transform.rendered import Rendered, Renderer, Scope
+from eventbridge.transform.rendered import Budget, Rendered, Renderer, Scope
 
 __all__ = [
     "Budget",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -14,12 +14,10 @@ from eventbridge.transform.error import either, error_at, member, nearest, shown
 from eventbridge.transform.fields import read_steps
 from eventbridge.transform.fill import PREDEFINED, constant_size
 from eventbridge.transform.jsonata.expression import expression_error
-from eventbridge.transform.jsonpath import SEVERAL, Path, parse_path
+from eventbridge.transform.jsonpath import SEVERAL, Path, constant, parse_path, sources
 from eventbridge.transform.rendered import MAXIMUM_BYTES
-from eventbridge.transform.source import constant, sources
 from eventbridge.transform.sql.expression import expression_problem
-from eventbridge.transform.template import Placeholder, parse_template
-from eventbridge.transform.unused_names import is_right_with_placeholders, unused_names
+from eventbridge.transform.template import Placeholder, Template, parse_template, place
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 #: Placeholders without a definition, and names that are not inserted, that are reported of one template.
@@ -200,3 +198,36 @@ _CHECKS: dict[str, Callable[[Mapping[Any, Any]], Iterable[TransformError]]] = {
     "JSONATA": _check_jsonata,
     "SQL": _check_sql,
 }
+
+
+def unused_names(names: Iterable[str], text: str, template: Template) -> Iterator[TransformError]:
+    """Yield an error for each name that has no placeholder `${name}` in the template, in the order of `names`.
+
+    A name that stands in the template as another template language writes it, such as `<name>` or `{{name}}`, is
+    reported there.
+    """
+    inserted = {placeholder.name for placeholder in template.placeholders()}
+    return (_unused(name, text) for name in names if name not in inserted)
+
+
+def is_right_with_placeholders(names: Iterable[str], text: str) -> bool:
+    """Return whether a template is right once `${name}` replaces what other languages write for these names."""
+    for name in names:
+        text = _of_others(name).sub(f"${{{name}}}", text)
+    return not parse_template(text)[1]
+
+
+def _unused(name: str, text: str) -> TransformError:
+    if found := _of_others(name).search(text):
+        message = f"{found[0]} at {place(text, found.start())} is plain text, and inserts no value"
+        return error_at("$.template", message, text, f"Write ${{{name}}} instead of {found[0]}")
+    remedy = f"Write ${{{name}}} where its value belongs, or remove the name"
+    return error_at(member("$.value", name), f"the template inserts no ${{{name}}}", name, remedy)
+
+
+def _of_others(name: str) -> re.Pattern[str]:
+    exact = re.escape(name)
+    return re.compile(
+        rf"<\s*{exact}\s*>|\{{\{{\s*{exact}\s*\}}\}}|\$\$\{{{exact}\}}|\$\({exact}\)|%{exact}%|(?<!\$)\{{{exact}\}}"
+        rf"|\${exact}(?![\w.-])"
+    )

@@ -6,14 +6,19 @@ Used by transforms; `$` and `$.data` are the event's data, `$.source` an attribu
 from __future__ import annotations
 
 import enum
+import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from functools import lru_cache
+from typing import Any, Final, NoReturn
 
-from eventbridge.errors import TransformError
-from eventbridge.event.json_document import JsonValue
+from eventbridge.errors import EventError, TransformError
+from eventbridge.event.canonical_json import canonical_text
+from eventbridge.event.json_document import JsonValue, as_json_value
 from eventbridge.similar_names import similar
+from eventbridge.transform.error import NAME, error_at, member
 
 
 class MissingValue(enum.Enum):
@@ -164,3 +169,96 @@ def _error(text: str, position: int, message: str, remedy: str, where: str) -> T
     full_stop = "" if remedy.endswith("?") else "."
     message = f"the path {text!r} is wrong at character {position + 1}: {message}"
     return TransformError(message, path=where, value=text, remedy=remedy + full_stop)
+
+
+def sources(value: object) -> tuple[dict[str, Path | Any], list[TransformError]]:
+    """Return what each name under a template's `value` stands for, a Path or a constant, and the errors."""
+    if value is None:
+        return {}, []
+    if not isinstance(value, Mapping):
+        remedy = "Write one line per name, such as id: $.data.id"
+        return {}, [error_at("$.value", "the value of a TEMPLATE is a mapping of names", value, remedy)]
+    found: dict[str, Path | Any] = {}
+    errors: list[TransformError] = []
+    for name, text in value.items():
+        where = member("$.value", name)
+        if problem := _name_problem(name):
+            errors.append(error_at(where, *problem))
+            continue
+        try:
+            found[name] = source(text, where)
+        except TransformError as error:
+            errors.append(error)
+            found[name] = None
+    return found, errors
+
+
+def source(value: object, where: str) -> Path | Any:
+    """Return what one value stands for; raises TransformError at `where`.
+
+    Text that begins with `$` is a path; `$$` at the beginning stands for a `$` of a constant.
+    """
+    if isinstance(value, str) and value.startswith("$$"):
+        return value[1:]
+    if isinstance(value, str) and value.startswith("$"):
+        return parse_path(value, where)
+    return constant(value, where)
+
+
+def constant(value: object, where: str) -> Any:
+    """Return a value as JSON; raises TransformError at `where` if it has none."""
+    try:
+        return as_json_value(value)
+    except EventError as error:
+        raise error_at(
+            where, f"the constant is not JSON: {error}", value, "Put quotes around it to make it text"
+        ) from None
+
+
+def _name_problem(name: object) -> tuple[str, object, str] | None:
+    if not isinstance(name, str):
+        return f"the name {name!r} is not text", name, "Put quotes around it"
+    if name.startswith("eb."):
+        return f"the name {name} is taken: eb. is for what is predefined", name, "Choose another name"
+    if not NAME.fullmatch(name):
+        return f"{name!r} cannot be a name", name, "Use letters, digits and _ . - only, a letter, digit or _ first"
+    return None
+
+
+#: Characters of a key; of a longer value, an object or a list perhaps, a hash is the key.
+_LONGEST_KEY: Final = 200
+#: What is another value for every event: nothing would ever wait for anything.
+_UNIQUE: Final = ("id",)
+
+
+def order_path_problem(text: str) -> tuple[str, str] | None:
+    """Return what is wrong with an `ordering_key` that is not `partition`, and the remedy; None if nothing is."""
+    if not text.startswith("$"):
+        return f"{text!r} is not a path", "Write a path, such as $.data.customer, or partition"
+    try:
+        path = parse_path(text)
+    except TransformError as error:
+        return error.message, error.remedy.removesuffix(".")
+    if path.steps == _UNIQUE:
+        return (
+            "every event has an id of its own: no two deliveries would have the same key, and none any order",
+            "Name what those share that belong together, such as $.data.customer or $.subject",
+        )
+    return None
+
+
+def find_order_key(text: str, document: JsonValue) -> str | None:
+    """Return the value at a path as canonical JSON text; None where the path leads to nothing.
+
+    7 and 7.0 are one key, and 7 and "7" are two, as in patterns.
+    """
+    value = _path(text).find(document)
+    if value is MISSING:
+        return None
+    key = canonical_text(value)
+    return key if len(key) <= _LONGEST_KEY else hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=1_000)
+def _path(text: str) -> Path:
+    return parse_path(text)

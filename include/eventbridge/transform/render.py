@@ -10,10 +10,9 @@ from eventbridge.transform.definition import transform_errors
 from eventbridge.transform.fields import FieldsRenderer, read_steps
 from eventbridge.transform.fill import ConstantRenderer, PartRenderer, TemplateRenderer
 from eventbridge.transform.jsonata import JsonataRenderer
-from eventbridge.transform.jsonpath import parse_path
+from eventbridge.transform.jsonpath import parse_path, sources
 from eventbridge.transform.original import BinaryRenderer, DataRenderer, StructuredRenderer
 from eventbridge.transform.rendered import Renderer, SizeLimitedRenderer
-from eventbridge.transform.source import sources
 from eventbridge.transform.template import parse_template
 
 _ORIGINALS: dict[str, type[StructuredRenderer | BinaryRenderer | DataRenderer]] = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
-from eventbridge.errors import TransformFailed
+from eventbridge.errors import BudgetSpent, TransformFailed
 from eventbridge.event.cloudevent import Event
-from eventbridge.transform.budget import Budget
 
 #: The most that a transform may make of an event; an event that is sent as it is has the limit of events.
 MAXIMUM_BYTES: Final = 8 << 20
@@ -62,3 +61,23 @@ class SizeLimitedRenderer:
         if len(rendered.payload) > MAXIMUM_BYTES:
             raise too_large(len(rendered.payload))
         return rendered
+
+
+class Budget:
+    """Counts CPU seconds; one per rule and batch, or per share of a batch that one worker routes.
+
+    Nothing is evaluated once it is spent; the evaluation that spends it is finished, which takes at most a second more.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.spent_seconds = 0.0
+
+    def require(self) -> None:
+        """Raise BudgetSpent if nothing is left."""
+        if self.spent_seconds >= self.seconds:
+            raise BudgetSpent(f"the CPU budget of {self.seconds:g} s is spent")
+
+    def charge(self, seconds: float) -> None:
+        """Count what an evaluation took."""
+        self.spent_seconds += seconds

@@ -10,7 +10,7 @@ from generative.kernel_agreement import results
 
 from eventbridge.event.json_document import write_document
 from eventbridge.matching import compile_rules
-from eventbridge.matching.accept import acceptance
+from eventbridge.matching.compiled import acceptance
 from eventbridge.matching.kernel.texts import SIGN_BYTES, byte_classes, choose_signs, failures_of
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.matching.pattern.nodes import Contains, Wildcard

@@ -13,8 +13,7 @@ import pytest
 from eventbridge.event.fingerprints import fingerprints
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.matching.scan.texts import padded_texts
-from eventbridge.transform.kernel.blake2b import BLOCK, digest16
-from eventbridge.transform.kernel.delivery_ids import DeliveryIds
+from eventbridge.transform.kernel.ids import BLOCK, DeliveryIds, digest16
 
 
 @pytest.mark.parametrize("length", [0, 1, 127, 128, 129, 255, 256, 257, 1000])

@@ -13,7 +13,7 @@ from unit.native_transforms import assert_agreed, natively
 from eventbridge.matching.scan.texts import padded_texts
 from eventbridge.rules import Transform
 from eventbridge.transform import Scope
-from eventbridge.transform.kernel import render, tables
+from eventbridge.transform.kernel import program, render
 from eventbridge.transform.kernel.program import compile_program
 from eventbridge.transform.kernel.render import Deliveries, Events, Renderers
 from eventbridge.transform.kernel.write import KEYS
@@ -108,7 +108,7 @@ def test_a_payload_too_large_for_an_array_is_handed_back(monkeypatch: pytest.Mon
 
 def test_many_targets_are_rendered_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that look at more paths than one group may are spread over several, in their order."""
-    monkeypatch.setattr(tables, "GROUP_PATHS", 3)
+    monkeypatch.setattr(program, "GROUP_PATHS", 3)
     forms = [template(f"${{a}} ${{b}} {number}", a=f"$.data.k{number}", b="$.id") for number in range(8)]
     bodies = [event("{" + ",".join(f'"k{number}":{number}' for number in range(0, 8, 2)) + "}"), event()]
 

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from eventbridge.event.json_document import Number
 from eventbridge.matching.kernel import tables as t
-from eventbridge.matching.kernel.effects import Conjunction, Denial, LeafListEffect, Name
-from eventbridge.matching.pattern.address import Block
+from eventbridge.matching.kernel.lines import is_far, normal_form_of
+from eventbridge.matching.pattern.address import Block, parse_block
+from eventbridge.matching.pattern.nodes import (
+    All,
+    AnythingBut,
+    Cidr,
+    Condition,
+    Contains,
+    EqualsIgnoreCase,
+    Exactly,
+    Exists,
+    Field,
+    Numeric,
+    Path,
+    Prefix,
+    Regex,
+    Suffix,
+    Wildcard,
+)
 
 
 class Conditions:
@@ -130,3 +149,201 @@ class Conditions:
         tables.put(t.CONJUNCTION_STAMP, np.zeros(len(self.conjunctions) + 1, np.int64))
         tables.put(t.CONJUNCTION_SEEN, np.zeros(len(self.conjunctions) + 1, np.int32))
         tables.put(t.TOUCHED, np.zeros(len(self.conjunctions) + 1, np.int32))
+
+
+Name: TypeAlias = tuple[Any, ...]
+"""Of a primitive test at a path; equal tests have equal names. The first item says what the others are:
+("word", 0 to 2 for null, true, false), ("string",): any, ("entry", look-up, text), ("text", parts),
+("number", bounds), ("block", block), ("regex", expression)."""
+
+Denial: TypeAlias = frozenset[Name]
+"""An `anything-but`, by what breaks it."""
+
+Conjunction: TypeAlias = tuple[frozenset[Name], frozenset[Denial]]
+"""An `all`: the atoms that it wants, and its denials."""
+
+NO_CONJUNCTION: Final[Conjunction] = frozenset(), frozenset()
+"""An `all` that any leaf meets."""
+
+_WORD: Final[dict[bool | None, int]] = {None: 0, True: 1, False: 2}
+_FOLDING: Final = (t.FOLDED, t.FOLDED_BEGIN, t.FOLDED_FINISH)
+
+_WEAK: Final[dict[type, float]] = {AnythingBut: 0.8, Exists: 0.6, All: 0.3}
+_RANGE, _HALF_LINE, _NO_TEXT = 0.05, 0.4, 0.5
+
+
+@dataclass(eq=False, slots=True)
+class LeafListEffect:
+    """What a leaf list does: `atoms` and `conjunctions` set its bit, one of the `denials` that is broken takes it away.
+
+    `present`: any leaf sets the bit, according to the tables. `uncertain`: the tables let too much through, the
+    reference matcher has the last word. `text` is the same for equal lists. `certain_share` and `varied` are what
+    `order.py` guesses from which share of events meets the list.
+    """
+
+    path: Path
+    can_be_absent: bool
+    present: bool
+    uncertain: bool
+    atoms: tuple[Name, ...]
+    denials: tuple[Denial, ...]
+    conjunctions: tuple[Conjunction, ...]
+    text: str
+    certain_share: float
+    varied: tuple[tuple[type, str], ...]
+
+
+def effect_of(field: Field) -> LeafListEffect:
+    """Return the effect of a leaf list."""
+    atoms: list[Name] = []
+    conjunctions: list[Conjunction] = []
+    negations: list[AnythingBut] = []
+    texts: list[str] = []
+    varied: list[tuple[type, str]] = []
+    share, met_by_any_leaf, can_be_absent, uncertain = 0.0, False, False, False
+    for condition in field.conditions:
+        kind, text = type(condition), _text_of(condition)
+        certain = _share_of(condition)
+        share += certain
+        texts.append(text)
+        if not certain:
+            varied.append((kind, text))
+        if isinstance(condition, AnythingBut):
+            negations.append(condition)
+        elif isinstance(condition, Exists):
+            met_by_any_leaf |= condition.there
+            can_be_absent |= not condition.there
+        elif isinstance(condition, All):
+            conjunction = conjunction_of(condition)
+            uncertain |= conjunction is None
+            if conjunction == NO_CONJUNCTION or conjunction is None:
+                met_by_any_leaf = True
+            else:
+                conjunctions.append(conjunction)
+        else:
+            name = name_of(condition)
+            if name is None:
+                met_by_any_leaf = uncertain = True
+            else:
+                atoms.append(name)
+    denials: list[Denial] = []
+    if not met_by_any_leaf:  # else a denial would take away what another condition gives
+        found = [denial_of(negation) for negation in negations]
+        denials = [denial for denial in found if denial is not None]
+        uncertain |= None in found
+    text = texts[0] if len(texts) == 1 else "".join(sorted(texts))
+    present = met_by_any_leaf or bool(negations)
+    lists = tuple(atoms), tuple(denials), tuple(conjunctions)
+    return LeafListEffect(field.path, can_be_absent, present, uncertain, *lists, text, share, tuple(varied))
+
+
+def _text_of(condition: Condition) -> str:
+    """Return a text that equal conditions share; for those that are frequent without a detour."""
+    match condition:
+        case Exactly(str() as text):
+            return text
+        case Numeric(bounds):
+            return " ".join([f"{sign} {number.text}" for sign, number in bounds])
+        case Prefix(text, _) | Suffix(text, _) | Wildcard(text) | Contains(text) | EqualsIgnoreCase(text):
+            return f"{type(condition).__name__} {text}"
+    return repr(condition)
+
+
+def _share_of(condition: Condition) -> float:
+    """Guess the share of events that meet a condition; 0 if it is one of how many there are of its kind."""
+    match condition:
+        case Numeric(bounds):
+            return _RANGE if len(bounds) == 2 else _HALF_LINE
+        case Exactly(value) if not isinstance(value, str):
+            return _NO_TEXT
+    return _WEAK.get(type(condition), 0.0)
+
+
+def conjunction_of(condition: All) -> Conjunction | None:
+    """Return the names that an `all` wants and its denials; None if one of them has no name."""
+    atoms: set[Name] = set()
+    denials: set[Denial] = set()
+    waiting = list(condition.conditions)
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, All):
+            waiting += inner.conditions
+        elif isinstance(inner, AnythingBut):
+            denial = denial_of(inner)
+            if denial is None:
+                return None
+            denials.add(denial)
+        elif not isinstance(inner, Exists):
+            name = name_of(inner)
+            if name is None:
+                return None
+            atoms.add(name)
+    return frozenset(atoms), frozenset(denials)
+
+
+def denial_of(negation: AnythingBut) -> Denial | None:
+    """Return what breaks an `anything-but`; None if that holds a number whose exponent is too long."""
+    names = [name_of(inner) for inner in negation.none_of]
+    return None if None in names else frozenset(name for name in names if name is not None)
+
+
+def name_of(condition: Condition) -> Name | None:
+    """Return the name of a primitive test; None for a number whose exponent is too long."""
+    match condition:
+        case Exactly(str() as text):
+            return _entry(t.EXACT, text)
+        case Exactly(Number() as number):
+            return _number((("=", number),))
+        case Exactly(word):
+            return "word", _WORD[word]  # type: ignore[index]
+        case Prefix(text, ignore_case):
+            return _entry(t.FOLDED_BEGIN if ignore_case else t.BEGIN, text)
+        case Suffix(text, ignore_case):
+            return _entry(t.FOLDED_FINISH if ignore_case else t.FINISH, text)
+        case EqualsIgnoreCase(text):
+            return _entry(t.FOLDED, text)
+        case Contains(text):
+            return _text(("", text, "")) if text else ("string",)
+        case Wildcard():
+            return _wildcard(condition.parts)
+        case Numeric(bounds):
+            return _number(bounds)
+        case Regex(expression):
+            return "regex", expression
+        case Cidr(text):
+            block = parse_block(text)
+            assert block is not None, "the parser has checked it"
+            return "block", block
+    raise AssertionError(f"no primitive test: {condition!r}")
+
+
+def _entry(lookup: int, text: str) -> Name:
+    if lookup in _FOLDING:
+        text = text.casefold()
+    if not text and lookup not in (t.EXACT, t.FOLDED):
+        return ("string",)
+    return "entry", lookup, _utf8(text)
+
+
+def _wildcard(parts: tuple[str, ...]) -> Name:
+    if len(parts) == 1:
+        return _entry(t.EXACT, parts[0])
+    if len(parts) == 2 and not parts[1]:
+        return _entry(t.BEGIN, parts[0])
+    if len(parts) == 2 and not parts[0]:
+        return _entry(t.FINISH, parts[1])
+    return _text(parts)
+
+
+def _text(parts: Sequence[str]) -> Name:
+    return "text", tuple(map(_utf8, parts))
+
+
+def _number(bounds: tuple[tuple[str, Number], ...]) -> Name | None:
+    if any(is_far(normal_form_of(number.text)) for _, number in bounds):
+        return None
+    return "number", bounds
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

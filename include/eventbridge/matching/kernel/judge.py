@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from eventbridge.matching.kernel import tables as t
-from eventbridge.matching.kernel.classes import NO_ROOM, clear
-from eventbridge.matching.kernel.classify import class_of
+from eventbridge.matching.kernel.candidates import collect_chained, collect_single, decide, gather_all, gather_present
+from eventbridge.matching.kernel.classes import NO_ROOM, class_by_lookups, class_of, clear
 from eventbridge.matching.kernel.event_tables import (
     CANDIDATES,
     CHAIN_NEXT,
@@ -36,11 +36,9 @@ from eventbridge.matching.kernel.event_tables import (
     ROW_STAMP,
     TOUCHED_COUNT,
 )
-from eventbridge.matching.kernel.joined import join_leaves
-from eventbridge.matching.kernel.survivors import collect_chained, collect_single, decide, gather_all, gather_present
 from eventbridge.matching.scan.compiled import compiled, inlined
 from eventbridge.matching.scan.leaves import FREE, MALFORMED, NESTED
-from eventbridge.matching.scan.memory import int32_at, int64_at, prefetch, put_int32, put_word
+from eventbridge.matching.scan.memory import int32_at, int64_at, prefetch, put_int32, put_word, word_at
 
 _PREFETCHED: Final = 2048  # bytes of a row: 16,000 branches
 
@@ -240,3 +238,88 @@ def _forget(tables: int, event_tables: int, present: int) -> None:
         put_int32(int64_at(event_tables, PATH_CURRENT), path, absent)
         put_int32(int64_at(event_tables, PATH_FIRST_LEAF), path, -1)
         put_int32(int64_at(event_tables, PATH_CHAIN), path, -1)
+
+
+@compiled
+def join_leaves(
+    tables: int,
+    event_tables: int,
+    text: int,
+    plain: int,
+    folded: int,
+    tree_path: int,
+    leaves: Any,
+    first: int,
+    last: int,
+    regex_first: int,
+    regex_count: int,
+    regexes: int,
+    stamp: int,
+) -> Any:
+    """Note the leaves `first` to `last` (excluded) of an event; return how many paths have one.
+
+    NO_ROOM if not even the rows of the columns and one class have room.
+    """
+    counters = int64_at(tables, t.COUNTERS)
+    kept = int64_at(counters, t.COUNTER_FIXED_ROWS) + int64_at(tables, t.COLUMNS)
+    if kept > int64_at(tables, t.CLASS_CAPACITY):
+        return NO_ROOM
+    put_word(event_tables, JOINED_LEAVES, _ONE)
+    _clear_behind(tables, kept)
+    present = 0
+    for leaf in range(first, last):
+        if leaves.node[leaf] < 0:
+            continue
+        path = int32_at(tree_path, leaves.node[leaf])
+        row = NO_ROOM
+        for attempt in range(2):
+            if attempt == 1:
+                _clear_behind(tables, kept)
+            row = class_by_lookups(
+                tables,
+                path,
+                int(leaves.kind[leaf]),
+                text,
+                leaves.position[leaf],
+                int(leaves.length[leaf]),
+                regexes,
+                int32_at(regex_first, leaf) if regexes != 0 else 0,
+                int32_at(regex_count, leaf) if regexes != 0 else 0,
+                plain,
+                folded,
+            )
+            if row != NO_ROOM:
+                break
+        firsts = int64_at(event_tables, PATH_FIRST_LEAF)
+        is_first = int32_at(firsts, path) < 0
+        put_int32(int64_at(event_tables, LEAF_NEXT), leaf, int32_at(firsts, path))
+        put_int32(firsts, path, leaf)
+        if is_first:
+            put_int32(int64_at(event_tables, PRESENT_PATHS), present, path)
+            present += 1
+        if row == NO_ROOM:
+            return NO_ROOM - present
+        _join(tables, event_tables, path, row, is_first)
+        if leaves.array[leaf] != FREE:
+            put_word(int64_at(event_tables, PATH_NESTED), path, np.uint64(stamp))
+    return present
+
+
+@compiled
+def _clear_behind(tables: int, kept: int) -> None:
+    """Drop all classes and use the rows from number `kept` on only."""
+    clear(tables)
+    put_word(int64_at(tables, t.COUNTERS), t.COUNTER_ROWS, np.uint64(kept))
+
+
+@compiled
+def _join(tables: int, event_tables: int, path: int, row: int, is_first: bool) -> None:
+    """Add the rows of a leaf's class to what its path has met."""
+    rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
+    fixed = int64_at(int64_at(tables, t.COUNTERS), t.COUNTER_FIXED_ROWS)
+    joined = fixed + int32_at(int64_at(tables, t.PATH_COLUMN), path)
+    put_int32(int64_at(event_tables, PATH_CURRENT), path, joined)
+    source, into = rows + 8 * row * stride, rows + 8 * joined * stride
+    for word in range(int32_at(int64_at(tables, t.PATH_WIDTH), path) * stride):
+        bits = word_at(source, word)
+        put_word(into, word, bits if is_first else bits | word_at(into, word))

@@ -8,14 +8,21 @@ and of the ranges found, however many ranges there are.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from eventbridge.event.json_document import Number
 from eventbridge.matching.kernel import tables as t
+from eventbridge.matching.kernel.addresses import MAPPED
+from eventbridge.matching.pattern.address import Block
 from eventbridge.matching.scan.compiled import compiled
-from eventbridge.matching.scan.memory import byte_at, double_at, int32_at, int64_at, put_int32, word_at
-from eventbridge.matching.scan.numbers import compare, normal_form, simple_number
+from eventbridge.matching.scan.memory import address_of, byte_at, double_at, int32_at, int64_at, put_int32, word_at
+from eventbridge.matching.scan.numbers import NEAR, compare, normal_form, simple_number
 
 
 @compiled
@@ -137,3 +144,151 @@ def segments(intervals: int, low: list[int], high: list[int], atom: list[int]) -
     order = np.argsort(nodes, kind="stable")
     firsts = np.searchsorted(nodes[order], np.arange(2 * intervals + 1)).astype(np.int32)
     return firsts, atoms[order]
+
+
+_OPEN: Final = {">": (2, 0), ">=": (1, 0), "<": (0, 0), "<=": (0, 1), "=": (1, 1)}
+"""How far behind a point's interval begins what a comparison lets through, and where before it that ends."""
+
+
+Bounds: TypeAlias = tuple[tuple[str, Number], ...]
+
+
+def put_lines(
+    tables: t.Tables,
+    paths: int,
+    numbers: Mapping[int, dict[int, Bounds]],
+    blocks: Mapping[int, dict[int, Block]],
+) -> None:
+    """Lay out the lines of a rule set: of numbers and blocks by path and atom."""
+    lines = _Lines()
+    of_numbers = np.full(paths + 1, -1, np.int32)
+    of_addresses = np.full(paths + 1, -1, np.int32)
+    for path, ranges in numbers.items():
+        of_numbers[path] = lines.add_numbers(ranges)
+    for path, listed in blocks.items():
+        of_addresses[path] = lines.add_blocks(listed)
+    tables.put(t.PATH_NUMBERS, of_numbers)
+    tables.put(t.PATH_ADDRESSES, of_addresses)
+    lines.put(tables)
+
+
+_Point: TypeAlias = tuple[float, bool, int, int, bytes, int]
+"""Of a point its nearest double, whether its text is simple (`simple_number`), sign, power, digits, address."""
+
+#: As a tuple it is compared without Python code.
+_ORDER: Final = attrgetter("order")
+
+#: Points of rule sets that are known: a change keeps most of them.
+_KNOWN_POINTS: Final = 16_384
+
+
+@lru_cache(_KNOWN_POINTS)
+def _point_of(text: str) -> _Point:
+    sign, power, digits = normal_form_of(text)
+    simple, _ = _simple(text)
+    return float(text), simple, sign, power, digits, 0
+
+
+class _Lines:
+    """The points and the segment trees of all lines."""
+
+    def __init__(self) -> None:
+        self.points: list[_Point] = []
+        self.points_first = [0]
+        self.firsts: list[npt.NDArray[np.int32]] = []
+        self.atoms: list[npt.NDArray[np.int32]] = []
+        self.segments_first = [0]
+        self.atom_count = 0
+
+    def add_numbers(self, ranges: dict[int, Bounds]) -> int:
+        points = sorted({number for bounds in ranges.values() for _, number in bounds}, key=_ORDER)
+        rank = {number: index for index, number in enumerate(points)}
+        last = 2 * len(points)
+        low, high, atoms = [], [], []
+        for atom, bounds in ranges.items():
+            first, final = 0, last
+            for sign, number in bounds:
+                place = 2 * rank[number]
+                if sign == "!=":
+                    low.append(0)
+                    high.append(place)
+                    atoms.append(atom)
+                    first = place + 2
+                else:
+                    after, before = _OPEN[sign]
+                    if after:
+                        first = max(first, place + after)
+                    if sign in ("<", "<=", "="):
+                        final = min(final, place + before)
+            low.append(first)
+            high.append(final)
+            atoms.append(atom)
+        self.points += [_point_of(number.text) for number in points]
+        return self._add(len(points), low, high, atoms)
+
+    def add_blocks(self, blocks: dict[int, Block]) -> int:
+        ranges = [(first, last, atom) for atom, block in blocks.items() for first, last in _address_ranges(block)]
+        points = sorted({end for first, last, _ in ranges for end in (first, last)})
+        rank = {point: index for index, point in enumerate(points)}
+        self.points += [(0.0, True, 0, 0, b"", point) for point in points]
+        low = [2 * rank[first] + 1 for first, _, _ in ranges]
+        high = [2 * rank[last] + 1 for _, last, _ in ranges]
+        return self._add(len(points), low, high, [atom for _, _, atom in ranges])
+
+    def _add(self, points: int, low: list[int], high: list[int], atom: list[int]) -> int:
+        firsts, atoms = segments(2 * points + 1, low, high, atom)
+        self.points_first.append(self.points_first[-1] + points)
+        self.firsts.append(firsts + self.atom_count)
+        self.segments_first.append(self.segments_first[-1] + len(firsts))
+        self.atoms.append(atoms)
+        self.atom_count += len(atoms)
+        return len(self.points_first) - 2
+
+    def put(self, tables: t.Tables) -> None:
+        digits = [point[4] for point in self.points]
+        counts = np.array([len(one) for one in digits], np.int32)
+        tables.put(t.LINE_POINTS_FIRST, np.array(self.points_first, np.int32))
+        tables.put(t.POINT_DOUBLE, np.array([point[0] for point in self.points], np.float64))
+        tables.put(t.POINT_SIMPLE, np.array([point[1] for point in self.points], np.uint8))
+        tables.put(t.POINT_SIGN, np.array([point[2] for point in self.points], np.int32))
+        tables.put(t.POINT_POWER, np.array([point[3] for point in self.points], np.int64))
+        tables.put(t.POINT_START, (np.cumsum(counts) - counts).astype(np.int32))
+        tables.put(t.POINT_COUNT, counts)
+        tables.put(t.POINT_DIGITS, np.frombuffer(b"".join(digits) + bytes(8), np.uint8))
+        tables.put(t.POINT_HIGH, np.array([point[5] >> 64 for point in self.points], np.uint64))
+        tables.put(t.POINT_LOW, np.array([point[5] & (2**64 - 1) for point in self.points], np.uint64))
+        tables.put(t.LINE_SEGMENTS_FIRST, np.array(self.segments_first, np.int32))
+        closing = np.array([self.atom_count], np.int32)
+        tables.put(t.SEGMENT_ATOMS_FIRST, np.concatenate([*self.firsts, closing]))
+        tables.put(t.SEGMENT_ATOMS, np.concatenate([*self.atoms, np.zeros(1, np.int32)]))
+
+
+def _address_ranges(block: Block) -> list[tuple[int, int]]:
+    """Return a block's first and last addresses; one of IPv6 without the addresses that count as IPv4."""
+    host_bits = block.width - block.mask
+    first, last = block.prefix << host_bits, ((block.prefix + 1) << host_bits) - 1
+    if block.width == 32:
+        return [(first + MAPPED, last + MAPPED)]
+    mapped_last = MAPPED + (1 << 32) - 1
+    if last < MAPPED or first > mapped_last:
+        return [(first, last)]
+    return [part for part in ((first, MAPPED - 1), (mapped_last + 1, last)) if part[0] <= part[1]]
+
+
+def normal_form_of(text: str) -> tuple[int, int, bytes]:
+    """Return (sign, power, digits) of a JSON number; see `eventbridge.matching.scan.numbers.normal_form`."""
+    encoded = np.frombuffer(text.encode() + bytes(8), np.uint8)
+    digits = np.zeros(len(text) + 8, np.uint8)
+    sign, power, count = normal_form(address_of(encoded), 0, len(text), address_of(digits))
+    return sign, power, digits[:count].tobytes()
+
+
+def is_far(form: tuple[int, int, bytes]) -> bool:
+    """Return whether a number in normal form is so far out that it may compare wrongly with others such."""
+    return abs(form[1]) > NEAR
+
+
+def _simple(text: str) -> tuple[bool, float]:
+    encoded = np.frombuffer(text.encode() + bytes(8), np.uint8)
+    found: tuple[bool, float] = simple_number(address_of(encoded), 0, len(text))
+    return found

@@ -14,18 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.event.json_document import as_document, parse_document
-from eventbridge.matching.explain import UnmetCondition, explain
 from eventbridge.matching.kernel import tables as t
 from eventbridge.matching.kernel.branches import Branch, branches_of
 from eventbridge.matching.kernel.classes import clear
-from eventbridge.matching.kernel.effects import LeafListEffect
-from eventbridge.matching.kernel.event_tables import EventTables
+from eventbridge.matching.kernel.conditions import LeafListEffect
+from eventbridge.matching.kernel.event_tables import BLOCK_BYTES, BLOCK_EVENTS, KEPT, BlockBuffers, EventTables
 from eventbridge.matching.kernel.expressions import ExpressionSets
 from eventbridge.matching.kernel.judge import ALL_RULES, judge
 from eventbridge.matching.kernel.program import FEW_PATHS, MAXIMUM_ROWS, compile_program
-from eventbridge.matching.kernel.rooms import BLOCK_BYTES, BLOCK_EVENTS, KEPT, BlockBuffers
 from eventbridge.matching.pattern.nodes import Field, Pattern
-from eventbridge.matching.reference import flatten, matches_leaves
+from eventbridge.matching.reference import UnmetCondition, explain, flatten, matches_leaves
 from eventbridge.matching.scan.leaves import MALFORMED, STRING, scan
 from eventbridge.matching.scan.memory import address_of
 from eventbridge.matching.scan.texts import Texts, texts_of

@@ -9,14 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from eventbridge.matching.kernel import tables as t
-from eventbridge.matching.kernel.branches import Branch, NumberedBranch
+from eventbridge.matching.kernel.branches import NO_ANCHOR, Branch, NumberedBranch, OrderedBranch, ordered
 from eventbridge.matching.kernel.classes import summarise
-from eventbridge.matching.kernel.conditions import Conditions
-from eventbridge.matching.kernel.effects import LeafListEffect
-from eventbridge.matching.kernel.entry_tables import power_of_two, put_entries
-from eventbridge.matching.kernel.line_tables import put_lines
-from eventbridge.matching.kernel.order import NO_ANCHOR, OrderedBranch, ordered
-from eventbridge.matching.kernel.text_tables import put_texts
+from eventbridge.matching.kernel.conditions import Conditions, LeafListEffect
+from eventbridge.matching.kernel.entries import power_of_two, put_entries
+from eventbridge.matching.kernel.lines import put_lines
+from eventbridge.matching.kernel.texts import put_texts
 from eventbridge.matching.pattern.nodes import Path
 from eventbridge.matching.scan.compiled import compiled
 from eventbridge.matching.scan.memory import address_of

@@ -1,10 +1,9 @@
 """The filter pattern language of docs/pattern-language.md: nodes, parser, printer; called by rules and matchers."""
 
-from eventbridge.matching.pattern.attributes import rule_pattern_errors
 from eventbridge.matching.pattern.expression import ExpressionSizes
-from eventbridge.matching.pattern.impossible import pattern_warnings
 from eventbridge.matching.pattern.nodes import OPERATORS, Pattern
 from eventbridge.matching.pattern.parse import find_errors, parse_pattern
+from eventbridge.matching.pattern.rule_patterns import pattern_warnings, rule_pattern_errors
 from eventbridge.matching.pattern.write import write_pattern
 
 __all__ = [

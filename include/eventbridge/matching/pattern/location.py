@@ -1,13 +1,17 @@
-"""The parser's position in a pattern, and the errors found so far."""
+"""The parser's position in a pattern, the errors found so far, and raw values from JSON or YAML."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
-from eventbridge.errors import PatternError
+from eventbridge.errors import EventError, PatternError
+from eventbridge.event.json_document import as_json_value, type_name, write_document
 from eventbridge.matching.pattern.expression import Expressions
+from eventbridge.matching.pattern.nodes import Scalar
+from eventbridge.similar_names import similar
 
 Step: TypeAlias = str | int
 
@@ -45,3 +49,102 @@ def _write_step(step: Step) -> str:
         return f".{step}"
     escaped = re.sub(r"([\\'])", r"\\\1", step)
     return f"['{escaped}']"
+
+
+def is_scalar(value: object) -> bool:
+    """Return whether a raw value of a pattern is a string, number, boolean or null or no JSON at all."""
+    return not isinstance(value, (Mapping, list, tuple))
+
+
+def shown(value: object) -> str:
+    """Return a raw value as short JSON for a message."""
+    try:
+        text = write_document(value)
+    except EventError:
+        text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def read_scalar(value: Any, here: Location) -> tuple[Scalar, bool]:
+    """Return a raw scalar as JSON has it, and whether it has a JSON form."""
+    try:
+        return cast(Scalar, as_json_value(value)), True
+    except EventError as error:
+        here.wrong(str(error), value, "Write a string, number, boolean or null; a date is written in quotes.")
+        return None, False
+
+
+def read_text(value: Any, here: Location, example: str) -> str | None:
+    """Return a string argument; `None` if an error was reported, for which `example` is the remedy."""
+    if isinstance(value, str):
+        return str(value)
+    remedy = f"Write {example}."
+    if isinstance(value, (list, tuple)):
+        remedy = "It takes one string; write one object per string, as in " + (
+            ", ".join(shown({here.steps[-1]: text}) for text in value[:2]) or example
+        )
+        remedy += "."
+    here.wrong(f"a string is expected, not {type_name(value)}", value, remedy)
+    return None
+
+
+_MEANT = {
+    "eq": "exactly",
+    "equal": "exactly",
+    "equals": "exactly",
+    "is": "exactly",
+    "starts-with": "prefix",
+    "startswith": "prefix",
+    "begins-with": "prefix",
+    "ends-with": "suffix",
+    "endswith": "suffix",
+    "ignore-case": "equals-ignore-case",
+    "iequals": "equals-ignore-case",
+    "like": "wildcard",
+    "glob": "wildcard",
+    "shellstyle": "wildcard",
+    "includes": "contains",
+    "has": "contains",
+    "substring": "contains",
+    "match": "regex",
+    "matches": "regex",
+    "regexp": "regex",
+    "not": "anything-but",
+    "ne": "anything-but",
+    "not-in": "anything-but",
+    "none-of": "anything-but",
+    "gt": "numeric",
+    "gte": "numeric",
+    "ge": "numeric",
+    "lt": "numeric",
+    "lte": "numeric",
+    "le": "numeric",
+    "between": "numeric",
+    "range": "numeric",
+    "=": "numeric",
+    "==": "numeric",
+    "!=": "numeric",
+    "<": "numeric",
+    "<=": "numeric",
+    ">": "numeric",
+    ">=": "numeric",
+    "exist": "exists",
+    "present": "exists",
+    "ip": "cidr",
+    "ip-address": "cidr",
+    "ip-address-in-range": "cidr",
+    "subnet": "cidr",
+    "and": "all",
+    "all-of": "all",
+}
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known operator that `word` most likely stands for, by meaning first and then by spelling."""
+    names = list(known)
+    spelled = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in word).strip("-")
+    spelled = spelled.replace("_", "-").replace(" ", "-")
+    for candidate in (word.lower(), spelled):
+        if _MEANT.get(candidate, candidate) in names:
+            return _MEANT.get(candidate, candidate)
+    return next(iter(similar(spelled, names)), None)

@@ -11,10 +11,9 @@ from eventbridge.cancelling import check_cancelled
 from eventbridge.errors import EventError, PatternError
 from eventbridge.event.json_document import MAXIMUM_DEPTH, Number, parse_document, type_name
 from eventbridge.matching.pattern.expression import Expressions, ExpressionSizes
-from eventbridge.matching.pattern.location import Location
+from eventbridge.matching.pattern.location import Location, is_scalar, shown
 from eventbridge.matching.pattern.nodes import And, Clause, Condition, Field, Not, Or, Path, Pattern
 from eventbridge.matching.pattern.operators import READERS, read_condition
-from eventbridge.matching.pattern.raw import is_scalar, shown
 
 
 def parse_pattern(source: str | bytes | Mapping[Any, Any]) -> Pattern:

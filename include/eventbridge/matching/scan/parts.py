@@ -30,11 +30,21 @@ from eventbridge.matching.scan.memory import (
     put_int64,
 )
 from eventbridge.matching.scan.numbers import number_end
-from eventbridge.matching.scan.skipping import quick_string_end, skip_space, string_end, value_end
 from eventbridge.matching.scan.strings import has_escape, unescape
 from eventbridge.matching.scan.texts import Texts
 from eventbridge.matching.scan.tree import PathTree, Step, find_edge, find_index, path_tree, tree_tables
-from eventbridge.matching.scan.values import CLOSE_ARRAY, CLOSE_OBJECT, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE
+from eventbridge.matching.scan.values import (
+    CLOSE_ARRAY,
+    CLOSE_OBJECT,
+    COMMA,
+    OPEN_ARRAY,
+    OPEN_OBJECT,
+    QUOTE,
+    quick_string_end,
+    skip_space,
+    string_end,
+    value_end,
+)
 
 # What a part is, besides the kinds of leaves.
 OBJECT: Final = 6

@@ -8,11 +8,10 @@ from typing import Literal, TypeAlias
 
 from eventbridge.errors import EventError, TransformFailed
 from eventbridge.event.cloudevent import Event, check_event
-from eventbridge.event.json_document import JsonValue, write_document
-from eventbridge.transform.fields.draft import Draft, copied
+from eventbridge.event.json_document import MAXIMUM_DEPTH, Document, JsonValue, Number, type_name, write_document
 from eventbridge.transform.jsonpath import MISSING, MissingValue, Path
 from eventbridge.transform.original import StructuredRenderer
-from eventbridge.transform.rendered import Rendered, Renderer, Scope
+from eventbridge.transform.rendered import MAXIMUM_BYTES, Rendered, Renderer, Scope, too_large
 
 IfPresent = Literal["replace", "keep", "error"]
 
@@ -158,3 +157,137 @@ def _check(document: dict[str, JsonValue]) -> None:
 def _missing(path: Path, is_error: bool) -> None:
     if is_error:
         raise TransformFailed(f"the event has no {path.text}")
+
+
+Container: TypeAlias = "dict[str, JsonValue] | list[JsonValue]"
+
+
+class Draft:
+    """A document that is copied where it is written to, and nowhere else.
+
+    Invariant: a container is written to only if it is in `_own`, which holds on to it, so that no id is used again.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self.document: Document = dict(document)
+        self._own: dict[int, Container] = {id(self.document): self.document}
+        self._room = MAXIMUM_BYTES
+
+    def take(self, value: JsonValue) -> JsonValue:
+        """Return a value that is to be put in once more; raises TransformFailed if all that was is too large."""
+        self._room -= size_of(value, self._room)
+        return value
+
+    def find(self, path: Path) -> JsonValue | MissingValue:
+        """Return the value a path leads to, MISSING if there is none."""
+        return path.find(self.document)
+
+    def put(self, path: Path, value: JsonValue) -> None:
+        """Write a value where the path leads, making the objects on the way that are not there.
+
+        A list takes an element more only right behind its last; TransformFailed says what else is in the way.
+        """
+        self._write(self._parent(path), path.steps[-1], path, value)
+
+    def remove(self, path: Path) -> JsonValue:
+        """Take out the value of a path that leads to one; the elements behind it move up."""
+        parent = self._parent(path)
+        last = path.steps[-1]
+        if isinstance(parent, dict):
+            return parent.pop(str(last))
+        return parent.pop(int(last))
+
+    def rename(self, path: Path, name: str) -> None:
+        """Give the member that a path leads to another name, at the same place among the others."""
+        parent = self._parent(path)
+        assert isinstance(parent, dict)
+        last = path.steps[-1]
+        members = [(name if key == last else key, value) for key, value in parent.items() if key != name or key == last]
+        parent.clear()
+        parent.update(members)
+
+    def _parent(self, path: Path) -> Container:
+        parent: Container = self.document
+        for step, following in zip(path.steps[:-1], path.steps[1:], strict=True):
+            parent = self._child(parent, step, path, following)
+        return parent
+
+    def _child(self, parent: Container, step: str | int, path: Path, following: str | int) -> Container:
+        """Return the container at a step as the draft's own, of the kind that the following step needs."""
+        value = _member(parent, step)
+        if value is MISSING and isinstance(following, str):
+            made: Container = {}
+            self._write(parent, step, path, made)
+            self._own[id(made)] = made
+            return made
+        if not isinstance(value, dict if isinstance(following, str) else list):
+            raise TransformFailed(f"{path.text}: {_obstacle(value, step, following)}")
+        assert isinstance(value, dict | list)
+        if id(value) not in self._own:
+            value = value.copy()
+            self._own[id(value)] = value
+            self._write(parent, step, path, value)
+        return value
+
+    def _write(self, parent: Container, step: str | int, path: Path, value: JsonValue) -> None:
+        if isinstance(parent, dict) and isinstance(step, str):
+            parent[step] = value
+        elif isinstance(parent, list) and isinstance(step, int):
+            if step == len(parent):
+                parent.append(value)
+            elif -len(parent) <= step < len(parent):
+                parent[step] = value
+            else:
+                raise TransformFailed(f"{path.text}: [{step}] is outside a list of {len(parent)}")
+        else:
+            raise TransformFailed(f"{path.text}: {_obstacle(parent, None, step)}")
+
+
+def _member(parent: Container, step: str | int) -> JsonValue | MissingValue:
+    if isinstance(parent, dict):
+        return parent.get(step, MISSING) if isinstance(step, str) else MISSING
+    return parent[step] if isinstance(step, int) and -len(parent) <= step < len(parent) else MISSING
+
+
+def _obstacle(value: JsonValue | MissingValue, step: str | int | None, following: str | int) -> str:
+    where = "what it leads through" if step is None else f"[{step}]" if isinstance(step, int) else repr(step)
+    needed = "an object" if isinstance(following, str) else "a list"
+    return f"{where} is {'missing' if value is MISSING else type_name(value)}, not {needed}"
+
+
+def copied(value: JsonValue) -> JsonValue:
+    """Return a value that shares no container with the one given."""
+    if isinstance(value, dict):
+        return {name: copied(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [copied(inner) for inner in value]
+    return value
+
+
+def size_of(value: JsonValue, room: int) -> int:
+    """Return about how many bytes a value has as JSON, escapes left out.
+
+    Raises TransformFailed for one of more than `room`, as soon as that is known, and for one that nests too deep.
+    """
+    size, depth = 0, 0
+    level: list[JsonValue] = [value]
+    while level:
+        following: list[JsonValue] = []
+        for each in level:
+            if isinstance(each, dict):
+                size += 2 + sum(len(name) + 4 for name in each)
+                following.extend(each.values())
+            elif isinstance(each, list):
+                size += 2 + len(each)
+                following.extend(each)
+            elif isinstance(each, str):
+                size += len(each) + 2
+            else:
+                size += len(each.text) if isinstance(each, Number) else 4
+            if size > room:
+                raise too_large(MAXIMUM_BYTES - room + size)
+        depth += 1
+        if depth > MAXIMUM_DEPTH:
+            raise TransformFailed(f"a value nests deeper than {MAXIMUM_DEPTH}")
+        level = following
+    return size

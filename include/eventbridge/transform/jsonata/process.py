@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import select
 import signal
 import subprocess
 import sys
 import threading
+from datetime import UTC
 from typing import Final, NamedTuple
 
 from eventbridge.child_environment import child_environment
-from eventbridge.errors import InfrastructureError
-from eventbridge.transform.jsonata.limits import CPU_SECONDS, EXHAUSTED, REQUEST, RESPONSE
+from eventbridge.errors import InfrastructureError, TransformFailed
+from eventbridge.event.cloudevent import Event
+from eventbridge.transform.fill import JSON
+from eventbridge.transform.jsonata.limits import CPU_SECONDS, EXHAUSTED, REQUEST, RESPONSE, UNDEFINED, VALUE
+from eventbridge.transform.rendered import Rendered, Scope
 
 #: Until when a response must be there, by the clock: many times what its CPU time takes on a busy machine.
 RESPONSE_SECONDS: Final = 120.0
@@ -136,3 +141,33 @@ def _drop(process: subprocess.Popen[bytes]) -> None:
 EVALUATOR: Final = Evaluator()
 atexit.register(EVALUATOR.close)
 os.register_at_fork(after_in_child=EVALUATOR.forget)
+
+
+class JsonataRenderer:
+    """The value of an expression whose input is the whole event; undefined is null, or a failure."""
+
+    def __init__(self, expression: str, *, missing_is_error: bool) -> None:
+        self._expression = expression.encode()
+        self._missing_is_error = missing_is_error
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return the value as JSON; raises TransformFailed, also where time or memory is over, and BudgetSpent."""
+        if scope.budget is not None:
+            scope.budget.require()
+        status, seconds, payload = EVALUATOR.ask(self._expression, _described(scope), event.body)
+        if scope.budget is not None:
+            scope.budget.charge(seconds)
+        if status == VALUE:
+            return Rendered(payload, JSON)
+        if status == UNDEFINED:
+            if self._missing_is_error:
+                raise TransformFailed("the expression has no value for this event")
+            return Rendered(b"null", JSON)
+        raise TransformFailed(payload.decode())
+
+
+def _described(scope: Scope) -> bytes:
+    """Return what `$eb` is in an expression: the names that templates have as `eb.rule` and so on."""
+    at = scope.ingested_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    names = {"rule": scope.rule, "bus": scope.bus, "target": scope.target, "delivery_id": scope.delivery_id}
+    return json.dumps({**names, "ingested_at": at}).encode()

@@ -14,6 +14,7 @@ from eventbridge.transform.kernel.program import (
     ARRIVAL,
     BODY,
     DELIVERY_ID,
+    FIELDS,
     HAND_BACK,
     JSON_TYPE,
     LITERAL,
@@ -21,7 +22,6 @@ from eventbridge.transform.kernel.program import (
     PLACES,
     PRESENT,
 )
-from eventbridge.transform.kernel.tables import FIELDS
 from eventbridge.transform.kernel.write import hex_digit, write_as_text, write_in_string, write_value
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 

@@ -17,8 +17,7 @@ from eventbridge.matching.scan.parts import Parts, find_parts
 from eventbridge.matching.scan.texts import Texts
 from eventbridge.transform.fill import arrival_text
 from eventbridge.transform.kernel.operate import ARRIVAL_ROOM, HANDED_BACK, Tables, render_deliveries
-from eventbridge.transform.kernel.program import Program
-from eventbridge.transform.kernel.tables import Group, groups_of
+from eventbridge.transform.kernel.program import Group, Program, groups_of
 from eventbridge.transform.kernel.write import KEYS, WriteBuffers
 
 ROOM: Final = 8 << 20

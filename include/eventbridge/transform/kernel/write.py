@@ -26,8 +26,8 @@ from eventbridge.matching.scan.memory import (
     word_at,
 )
 from eventbridge.matching.scan.parts import ARRAY, OBJECT
-from eventbridge.matching.scan.skipping import quick_string_end, string_end
 from eventbridge.matching.scan.strings import has_escape, unescape
+from eventbridge.matching.scan.values import quick_string_end, string_end
 
 HANDED_BACK: Final = -1
 

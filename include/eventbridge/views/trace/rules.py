@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from eventbridge.event.json_document import Document
-from eventbridge.matching.leaves import Leaves, flatten
+from eventbridge.matching.consistency import Leaves, flatten
 from eventbridge.matching.pattern.nodes import Pattern
 from eventbridge.matching.pattern.parse import parse_pattern
 from eventbridge.matching.reference import CheckedCondition, check_each, matches_leaves

@@ -18,11 +18,10 @@ from eventbridge.errors import EventError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.matching.scan.attributes import ID, SOURCE, TYPE
 from eventbridge.matching.scan.recognised import recognise_texts
-from eventbridge.matching.scan.side_by_side import side_by_side
-from eventbridge.matching.scan.texts import padded_texts
+from eventbridge.matching.scan.texts import padded_texts, side_by_side
 from eventbridge.pipeline.ingest.checked import CheckResult, check_one_by_one, identity_of
 from eventbridge.pipeline.ingest.compiled_check import check_compiled
-from eventbridge.transform.kernel.identities import identities_of
+from eventbridge.transform.kernel.ids import identities_of
 
 EVENT = {"specversion": "1.0", "id": "a1", "source": "/shop", "type": "order.placed", "data": {"amount": 1.5, "to": []}}
 FULL = EVENT | {

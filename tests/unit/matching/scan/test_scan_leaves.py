@@ -13,7 +13,7 @@ from unit.raw_memory import Raw
 
 from eventbridge.errors import EventError
 from eventbridge.event.json_document import parse_document
-from eventbridge.matching.leaves import flatten
+from eventbridge.matching.consistency import flatten
 from eventbridge.matching.scan.leaves import DEEP, FLAT, FREE, MALFORMED, NESTED, NOWHERE, Leaves, room_for_leaves, scan
 from eventbridge.matching.scan.tree import path_tree, tree_tables
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from unit.raw_memory import Raw
 
-from eventbridge.matching.scan.skipping import quick_string_end, string_end
 from eventbridge.matching.scan.strings import has_escape, unescape
+from eventbridge.matching.scan.values import quick_string_end, string_end
 
 CONTENTS = [
     *("", "a", "é", "😀", "\\n", "\\\\", '\\"', "\\/", "\\u00e9", "\\uD83D\\uDE00", "\\ud83d", "\\ude00\\ud83d"),

@@ -1,14 +1,78 @@
-"""Finds conditions that no CloudEvent can meet, or not in every content mode."""
+"""Checks a rule's pattern beyond its syntax: the keys at its top, and conditions that no CloudEvent can meet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from eventbridge.errors import PatternError
 from eventbridge.event.json_document import Number, write_document
-from eventbridge.matching.pattern.attributes import ATTRIBUTES
+from eventbridge.matching.pattern.expression import ExpressionSizes
+from eventbridge.matching.pattern.location import Location, shown
 from eventbridge.matching.pattern.nodes import All, And, Condition, Exactly, Exists, Field, Numeric, Pattern
+from eventbridge.matching.pattern.parse import find_errors
 from eventbridge.matching.pattern.write import write_condition
+from eventbridge.similar_names import similar
+
+ATTRIBUTES: Final = (
+    "id",
+    "source",
+    "specversion",
+    "type",
+    "subject",
+    "time",
+    "datacontenttype",
+    "dataschema",
+    "data",
+)
+"""The attributes of CloudEvents 1.0, and `data`; any other name of lower-case letters and digits is an extension."""
+
+_EXTENSION = re.compile("[a-z0-9]+")
+_OF_OTHER_BUSES: Final = {"detail-type": "type", "detail": "data", "detailType": "type", "eventType": "type"}
+
+
+def rule_pattern_errors(pattern: Mapping[Any, Any], expressions: ExpressionSizes | None = None) -> list[PatternError]:
+    """Return all errors in the pattern of a rule: those of `find_errors`, and keys that no CloudEvent has.
+
+    Below the top level, in `data`, any key goes.
+    """
+    errors = find_errors(pattern, expressions)
+    if isinstance(pattern, Mapping):
+        top = Location(errors=errors)
+        _check(pattern, top)
+    return errors
+
+
+def _check(pattern: Mapping[Any, Any], here: Location) -> None:
+    for key, value in pattern.items():
+        if key == "$not" and isinstance(value, Mapping):
+            _check(value, here / key)
+        elif key == "$or" and isinstance(value, (list, tuple)):
+            for index, alternative in enumerate(value):
+                if isinstance(alternative, Mapping):
+                    _check(alternative, here / key / index)
+        elif isinstance(key, str) and key not in ("$or", "$not"):
+            _check_attribute(key, value, here / key)
+
+
+def _check_attribute(key: str, value: Any, here: Location) -> None:
+    if key in ("data_base64", "database64"):
+        remedy = "Match an attribute such as type, source or subject instead."
+        here.wrong("binary data cannot be matched", value, remedy)
+    elif not _EXTENSION.fullmatch(key):
+        meant = _OF_OTHER_BUSES.get(key) or next(iter(similar(key.lower(), ATTRIBUTES)), None)
+        remedy = (
+            f'Did you mean "{meant}"?'
+            if meant
+            else f'What is inside the data stands below it: "data": {{"{key}": ...}}.'
+        )
+        here.wrong(f"{shown(key)} is not a CloudEvents attribute (lower-case letters and digits)", value, remedy)
+    elif isinstance(value, Mapping) and value and key != "data":
+        meant = _OF_OTHER_BUSES.get(key) or next(iter(similar(key, ["data"])), None)
+        remedy = f'Did you mean "{meant}"?' if meant else f'Write a list of values, or "data": {{"{key}": ...}}.'
+        here.wrong(f"the attribute {shown(key)} has nothing inside: only data is an object", value, remedy)
+
 
 _REQUIRED: Final = ("id", "source", "specversion", "type")
 #: Fields of the envelope that Amazon EventBridge puts around its events; here they would be extensions.

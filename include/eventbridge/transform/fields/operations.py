@@ -1,12 +1,15 @@
-"""The operation `cast`: the same value as another type, or a failure; never a rounded or guessed one."""
+"""The operations of the form FIELDS that change one value: `cast`, `flatten`, `hash`, `mask`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from eventbridge.errors import EventError, TransformFailed
 from eventbridge.event.json_document import JsonValue, Number, parse_value, type_name, write_document
+from eventbridge.transform.rendered import MAXIMUM_BYTES, too_large
 
 #: The longest integer that `cast` writes out of an exponent: 1e999999999 is a short text for a long number.
 MAXIMUM_DIGITS: Final = 1_000
@@ -95,3 +98,76 @@ TYPES: Final[dict[str, Callable[[JsonValue], JsonValue]]] = {
     "boolean": to_boolean,
     "json": to_json,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Flatten:
+    """Joins names by `delimiter`; objects more than `depth` levels down stay objects (None: there are none)."""
+
+    delimiter: str
+    depth: int | None
+
+    def __call__(self, value: JsonValue) -> JsonValue:
+        """Return the flat object; lists and empty objects stay as they are, members keep their order.
+
+        {"a": {"b": {"c": 1}}} becomes {"a.b.c": 1}, with depth 1 {"a.b": {"c": 1}}.
+        TransformFailed if it is not an object, or if two members would have one name.
+        """
+        if not isinstance(value, dict):
+            raise TransformFailed(f"it is {type_name(value)}, and only an object can be flattened")
+        flat: dict[str, JsonValue] = {}
+        size = 0
+        for name, inner in self._members(value, "", self.depth):
+            size += len(name)
+            if size > MAXIMUM_BYTES:
+                raise too_large(size)
+            if name in flat:
+                raise TransformFailed(f"two of its members would be named {name!r}")
+            flat[name] = inner
+        return flat
+
+    def _members(self, value: dict[str, JsonValue], prefix: str, depth: int | None) -> Iterator[tuple[str, JsonValue]]:
+        for name, inner in value.items():
+            if isinstance(inner, dict) and inner and depth != 0:
+                below = None if depth is None else depth - 1
+                yield from self._members(inner, f"{prefix}{name}{self.delimiter}", below)
+            else:
+                yield prefix + name, inner
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """SHA-256 of `salt` and the value's text behind it, in UTF-8; no key: no secret may stand in a rule file."""
+
+    salt: str
+
+    def __call__(self, value: JsonValue) -> JsonValue:
+        """Return 64 hexadecimal digits: of "abc" without salt ba7816bf...f20015ad; 1 and 1.0 have different ones."""
+        text = to_string(value)
+        assert isinstance(text, str)
+        try:
+            return hashlib.sha256((self.salt + text).encode()).hexdigest()
+        except UnicodeEncodeError:
+            raise TransformFailed("it holds half of a surrogate pair, which has no UTF-8") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Covers every character but the first `keep_first` and the last `keep_last`; what is not longer, whole."""
+
+    keep_first: int
+    keep_last: int
+    character: str
+
+    def __call__(self, value: JsonValue) -> JsonValue:
+        """Return text or the text of a number, masked; TransformFailed for anything else, without its value.
+
+        With keep_last 4, "4111111111111111" becomes "************1111", 12345 becomes "*2345", "1111" becomes "****".
+        """
+        text = value.text if isinstance(value, Number) else value
+        if not isinstance(text, str):
+            raise TransformFailed(f"it is {type_name(value)}, and only strings and numbers can be masked")
+        covered = len(text) - self.keep_first - self.keep_last
+        if covered <= 0:
+            return self.character * len(text)
+        return text[: self.keep_first] + self.character * covered + text[len(text) - self.keep_last :]
