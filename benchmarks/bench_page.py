@@ -38,7 +38,7 @@ from eventbridge.api.app import PAGE_ROUTERS
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.control.backtest import BacktestRequest, backtest_rules, keep_report
-from eventbridge.control.deliver_replay import cancel_replay
+from eventbridge.control.consecutive_batches import cancel_replay
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.pipeline.deliver import deliver_until_idle

@@ -26,7 +26,7 @@ from benchmarks.bench_site import BUS, RUNNER, Site, event, measured, measured_t
 from rich.console import Console
 from rich.table import Table
 
-from eventbridge.control.deliver_replay import deliver_replay
+from eventbridge.control.consecutive_batches import deliver_replay
 from eventbridge.niceness import OLD_NICENESS
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle

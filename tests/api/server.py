@@ -18,8 +18,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.control.api_tokens import create_token
 from eventbridge.control.backtest import BacktestRequest, backtest_rules, keep_report
-from eventbridge.control.deliver_redrive import deliver_redrive
-from eventbridge.control.deliver_replay import deliver_replay
+from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime

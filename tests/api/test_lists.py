@@ -10,7 +10,7 @@ import pytest
 from api.server import Server
 
 from eventbridge.model.chunk import Piece
-from eventbridge.views import chunk_account
+from eventbridge.views import chunks
 
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -79,14 +79,14 @@ def test_the_pieces_of_a_chunk_are_paged(delivered: Server, monkeypatch: pytest.
     """All pages together have every attempt once; each page begins with its failed attempts."""
     with delivered.installation.opened() as runtime:
         (batch,) = (each for each in runtime.ledger.batches() if each.runner == "orders")
-        whole = chunk_account.chunk_account(runtime, batch.batch_id, 0)
+        whole = chunks.chunk_account(runtime, batch.batch_id, 0)
         told_by_pages: list[str] = []
         pieces: set[Piece] = set()
-        monkeypatch.setattr(chunk_account, "MOST_PIECES", 1)
-        monkeypatch.setattr(chunk_account, "MOST_ATTEMPTS", 1)
+        monkeypatch.setattr(chunks, "MOST_PIECES", 1)
+        monkeypatch.setattr(chunks, "MOST_ATTEMPTS", 1)
         cursor: str | None = ""
         while cursor is not None:
-            page = chunk_account.chunk_account(runtime, batch.batch_id, 0, cursor)
+            page = chunks.chunk_account(runtime, batch.batch_id, 0, cursor)
             (attempt,) = page.attempts
             told_by_pages.append(attempt.delivery_id)
             pieces.update(page.pieces)

@@ -12,7 +12,7 @@ from eventbridge.api.page import views
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.rule_text import rule_text
+from eventbridge.views.rules import rule_text
 
 COUNT = 250
 RULE = """  rule-{number:03d}:  # of number {number}

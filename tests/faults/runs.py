@@ -12,8 +12,7 @@ from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair, 
 from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
-from eventbridge.control.deliver_redrive import deliver_redrive
-from eventbridge.control.deliver_replay import deliver_replay
+from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
 from eventbridge.dead_letters.reader import letters
 from eventbridge.dead_letters.redrive_marks import Marks
 from eventbridge.delivery import stage as push_stage

@@ -16,8 +16,7 @@ from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.pipeline.ingest import checking
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
-from eventbridge.repair.audit import audit
-from eventbridge.repair.manifest import reconciliation_of_manifest
+from eventbridge.repair.audit import audit, reconciliation_of_manifest
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop

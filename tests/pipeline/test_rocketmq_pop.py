@@ -17,7 +17,7 @@ from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.repair.audit import audit
 from eventbridge.sources.rocketmq.queue import PopMode, RocketmqQueue
-from eventbridge.views.partition_status import partition_statuses
+from eventbridge.views.partitions import partition_statuses
 
 Order = Callable[..., bytes]
 

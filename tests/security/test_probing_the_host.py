@@ -14,7 +14,7 @@ from api.server import Server
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.control.candidates import read_candidate
+from eventbridge.control.backtest import read_candidate
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.rules import load_rules
 from eventbridge.runtime.runtime import Runtime

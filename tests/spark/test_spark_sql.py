@@ -14,7 +14,7 @@ from spark.own_server import own_server
 from spark.sql_place import STOP, SUBJECT, Place, waiting
 
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.redrive_marks import Marks
 from eventbridge.dead_letters.redrive_plan import begin_redrive, survey

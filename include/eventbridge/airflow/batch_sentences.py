@@ -188,7 +188,7 @@ def _why(row: Mapping[str, Any]) -> str:
 
 def _attempts(runtime: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
     """Return the failed attempts on the first page of a chunk, by rule, target and outcome."""
-    from eventbridge.views.chunk_account import chunk_account
+    from eventbridge.views.chunks import chunk_account
 
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for each in chunk_account(runtime, batch_id, chunk_id).attempts:

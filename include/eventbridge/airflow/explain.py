@@ -19,7 +19,7 @@ def explain() -> None:
     """Log, as JSON, everything known about the form's event, and warn about files that could not be read."""
     import msgspec
 
-    from eventbridge.views.why import why_between
+    from eventbridge.views.trace.explain import why_between
 
     form = get_current_context()["params"]
     with stage() as runtime:

@@ -35,7 +35,7 @@ def operate() -> None:
 
 def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
     """Carry out the form's action and return the result; raises UserError."""
-    from eventbridge.control.enable import enable_target
+    from eventbridge.control.overrides import enable_target
     from eventbridge.control.overrides import operate as run
     from eventbridge.control.release import release_rule
     from eventbridge.errors import UserError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from eventbridge.api.refusal import CallRefused
-from eventbridge.control.bus_pressure import BusWatch
+from eventbridge.control.publish import BusWatch
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
 from eventbridge.policy.bus_pressure import Refusal, refusal

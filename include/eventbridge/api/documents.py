@@ -47,10 +47,10 @@ from eventbridge.rules.find import find_rule
 from eventbridge.rules.frozen import content_of
 from eventbridge.runtime.dead_letter_files import Damaged
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.rule_history import rule_versions as versions_of
+from eventbridge.views.rules import rule_versions as versions_of
 from eventbridge.views.status import status as status_of
 from eventbridge.views.status import status_fields
-from eventbridge.views.why import why_between
+from eventbridge.views.trace.explain import why_between
 
 #: Dead letters that one call returns at most.
 MOST_DEAD_LETTERS = 500

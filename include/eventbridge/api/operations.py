@@ -14,8 +14,7 @@ from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, rec
 from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
 from eventbridge.api.routes import JsonCall
 from eventbridge.control.check_rules import checked_file
-from eventbridge.control.enable import enable_target
-from eventbridge.control.overrides import Action, operate
+from eventbridge.control.overrides import Action, enable_target, operate
 from eventbridge.control.release import release_rule
 from eventbridge.control.try_pattern import try_pattern
 from eventbridge.control.try_target import check_target, response_document, send_event
@@ -27,9 +26,9 @@ from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.event_body import body_of_event
 from eventbridge.views.shadow import shadow_reports
 from eventbridge.views.target_status import target_lines
+from eventbridge.views.trace.explain import body_of_event
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 

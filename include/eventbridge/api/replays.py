@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
 from eventbridge.api.routes import JsonCall
-from eventbridge.control.deliver_replay import cancel_replay, pause_replay, resume_replay
+from eventbridge.control.consecutive_batches import cancel_replay, pause_replay, resume_replay
+from eventbridge.replay.account import find_replay, replay_document
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import PREVIEW_FILES, survey
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.replay_progress import find_replay, replay_document
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 

@@ -10,7 +10,7 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import show_table
 
 if TYPE_CHECKING:
-    from eventbridge.views.chunk_status import ChunkStatus
+    from eventbridge.views.chunks import ChunkStatus
 
 #: How many failures are shown.
 _FAILURES = 20
@@ -18,7 +18,7 @@ _FAILURES = 20
 
 def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
     """Show the chunks of the newest batches, or the newest ones that failed, with their exceptions."""
-    from eventbridge.views.chunk_status import chunk_failures, chunk_statuses
+    from eventbridge.views.chunks import chunk_failures, chunk_statuses
 
     with open_runtime(expects_ledger=True) as runtime:
         found = chunk_failures(runtime, limit=_FAILURES) if failures else chunk_statuses(runtime, batches=batches)

@@ -155,7 +155,7 @@ def _print_pending(pending: int, held: int) -> None:
 
 def _print_taken_over(runtime: Runtime, runner: str) -> None:
     """Print from which process the runner is taken over, and what may be sent twice."""
-    from eventbridge.control.at_work import pushes_at_work, streaming_process
+    from eventbridge.views.status import pushes_at_work, streaming_process
 
     if process := streaming_process(runtime, runner):
         note(

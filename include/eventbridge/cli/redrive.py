@@ -62,7 +62,7 @@ def redrive(
     The requests are sent unchanged, under the same delivery ids; age and attempts count from now. A delivery that fails
     is retried by the rule's policy, or becomes a new dead letter.
     """
-    from eventbridge.control.deliver_redrive import deliver_redrive
+    from eventbridge.control.consecutive_batches import deliver_redrive
     from eventbridge.dead_letters.redrive_account import find_redrive
     from eventbridge.dead_letters.redrive_marks import Marks
     from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey, survey_of

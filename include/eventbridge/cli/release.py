@@ -11,8 +11,7 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted
 
 if TYPE_CHECKING:
-    from eventbridge.control.release import Released
-    from eventbridge.control.release_on_hold import DeliveryOnHold
+    from eventbridge.control.release import DeliveryOnHold, Released
 
 
 def release(

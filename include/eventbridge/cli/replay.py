@@ -181,7 +181,7 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 @app.command("pause")
 def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Pause a replay: it plans no further batch until you resume it; the batch under way is finished."""
-    from eventbridge.control.deliver_replay import pause_replay
+    from eventbridge.control.consecutive_batches import pause_replay
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
@@ -196,7 +196,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
 
     In Airflow trigger `eventbridge_replay_events` with *Replay id* instead.
     """
-    from eventbridge.control.deliver_replay import resume_replay
+    from eventbridge.control.consecutive_batches import resume_replay
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with open_runtime(is_action=True) as runtime:
@@ -213,7 +213,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
 @app.command("cancel")
 def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Cancel a replay: it plans no further batch; the batch under way is finished."""
-    from eventbridge.control.deliver_replay import cancel_replay
+    from eventbridge.control.consecutive_batches import cancel_replay
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
@@ -230,7 +230,7 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 
 def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: bool) -> None:
     from eventbridge.cli.deliver import exclusive, spark_url
-    from eventbridge.control.deliver_replay import deliver_replay
+    from eventbridge.control.consecutive_batches import deliver_replay
     from eventbridge.replay.account import account_of
     from eventbridge.spark.route import ConnectRouter
 
@@ -259,14 +259,14 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
 
 
 def _document(request: Replay, account: ReplayAccount) -> dict[str, Any]:
-    from eventbridge.views.replay_progress import replay_fields
+    from eventbridge.replay.account import replay_fields
 
     return replay_fields(request, account)
 
 
 def find_replay(runtime: Runtime, name: str) -> Replay:
     """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    from eventbridge.views.replay_progress import find_replay as found_by
+    from eventbridge.replay.account import find_replay as found_by
 
     return found_by(runtime, name)
 

@@ -134,7 +134,7 @@ def history(
 
     A change is recorded when a batch is planned with it. `rules show RULE@VERSION` shows an older version.
     """
-    from eventbridge.views.rule_history import rule_history
+    from eventbridge.views.rules import rule_history
 
     with open_runtime(expects_ledger=True) as runtime:
         found = rule_history(runtime, rule, limit)
@@ -149,7 +149,7 @@ def history(
 
 
 def _as_they_were(rule: str, version: str) -> RuleSet:
-    from eventbridge.views.rule_history import rules_at
+    from eventbridge.views.rules import rules_at
 
     with open_runtime(expects_ledger=True) as runtime:
         return rules_at(runtime, rule, version)

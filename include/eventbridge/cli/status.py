@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eventbridge.model.batch import Batch
     from eventbridge.model.storage import StoreQuota
     from eventbridge.policy.flow import Flow
-    from eventbridge.views.partition_status import PartitionStatus
+    from eventbridge.views.partitions import PartitionStatus
     from eventbridge.views.status import NewRunner, Status, StreamingRunner
 
 

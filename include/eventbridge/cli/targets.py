@@ -123,7 +123,7 @@ def enable(
 
     Deliveries keep their ids and their age, so those past the maximum age become dead letters.
     """
-    from eventbridge.control.enable import enable_target
+    from eventbridge.control.overrides import enable_target
     from eventbridge.policy.breaker import pause_of
     from eventbridge.rules.find import find_target
 

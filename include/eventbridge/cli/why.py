@@ -48,7 +48,7 @@ def why(
     Shows every message with the id: on each bus, from each source, duplicates, and messages that are not valid events.
     Exit code 2 if no message has the id, 1 if a file that may hold it cannot be read.
     """
-    from eventbridge.views.why import why_between
+    from eventbridge.views.trace.explain import why_between
 
     with open_runtime(expects_ledger=True) as runtime:
         found = why_between(runtime, event_id, bus, since, until)

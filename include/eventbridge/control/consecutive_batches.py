@@ -1,14 +1,17 @@
-"""Batches that are planned one after the other, in this process: those of a redrive, or of a replay."""
+"""Delivers all batches of one redrive or replay in this process, one batch after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
+from eventbridge.dead_letters.redrive_plan import plan_redrive
 from eventbridge.pipeline.deliver import push_and_settle
 from eventbridge.pipeline.retry.plan import settle_stale
 from eventbridge.pipeline.route.stage import route
+from eventbridge.replay.plan import plan_replay
 from eventbridge.routing.job import Router
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
@@ -44,3 +47,36 @@ def deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: Ro
             wait = (planned.wait_until - runtime.ledger.now()).total_seconds()
             stop.wait(min(max(wait, 0.0), _RECHECK_SECONDS))
     return batches
+
+
+def deliver_redrive(runtime: Runtime, redrive_id: str, router: Router, stop: Stop | None = None) -> int:
+    """Move the batches of a redrive through their stages, in turn, until it has ended; return how many.
+
+    `stop` ends it after the batch under way; the redrive stays running and can be continued. Deliveries to retry are
+    pending, as in any batch.
+    """
+    return deliver_consecutively(runtime, partial(plan_redrive, runtime, redrive_id), router, stop or Stop())
+
+
+def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:
+    """Move the batches of a replay through their stages, in turn, until it has ended or is paused; return how many.
+
+    `stop` ends it after the batch under way; the replay stays running and can be continued. Deliveries to retry are
+    pending, as in any batch.
+    """
+    return deliver_consecutively(runtime, partial(plan_replay, runtime, replay_id), router, stop or Stop())
+
+
+def pause_replay(runtime: Runtime, replay_id: str) -> bool:
+    """Pause a running replay, whose batch under way is finished; False if it is not running."""
+    return runtime.ledger.set_replay_state(replay_id, "running", "paused")
+
+
+def resume_replay(runtime: Runtime, replay_id: str) -> bool:
+    """Resume a paused replay, so that its next batch can be planned; False if it is not paused."""
+    return runtime.ledger.set_replay_state(replay_id, "paused", "running")
+
+
+def cancel_replay(runtime: Runtime, replay_id: str) -> bool:
+    """Cancel a replay that has not ended: the batch under way is finished, no further one is planned."""
+    return runtime.ledger.end_replay(replay_id, "cancelled")

@@ -1,22 +1,22 @@
-"""Sets and clears overrides of rules and targets: pause, disable, priority, rate.
-
-Each is written to the ledger at once and holds from the start of the next task; pushes under way apply a pause or
-another rate within about a second. The command line and the DAG `eventbridge_operate_rules` call the same function.
-"""
+"""Sets and clears overrides of rules and targets: pause, disable, priority, rate; takes a target back into service."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal, get_args
 
 from eventbridge.config.quantities import parse_rate
+from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.errors import UserError
-from eventbridge.model.pending import RULE_DISABLED, RULE_PAUSED, TARGET_PAUSED
+from eventbridge.model.pending import RULE_DISABLED, RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
 from eventbridge.model.rule_state import OverrideKind
+from eventbridge.policy.breaker import pause_of
 from eventbridge.rules import RuleSet
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.rules.model import Priority
+from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -159,3 +159,27 @@ def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
         runtime.ledger.release_pending(rule, name, aged=False, held=reason, instead=instead)
         released += 0 if instead else sum(row.count for row in held if row.target == name)
     return released
+
+
+def enable_target(runtime: Runtime, rule: str, target: str) -> int:
+    """Set a target's status to ok and make its deliveries on hold due; return how many those are.
+
+    If the target is ok already, this only ends its pause. A dead letter queue is a target of its own, named
+    `<target>/dead_letter_queue`; the copies that it refused are tried again.
+    """
+    status = runtime.ledger.target_statuses().get((rule, target))
+    hastened = 0
+    now = runtime.ledger.now()
+    if status is not None and (until := pause_of(status, now)) is not None:
+        # Before the pause ends: a process that dies in between does this again. Rows that are due sooner too:
+        # concurrent pushes may get different times, and the ledger keeps the last one. Rows have whole seconds.
+        last = until.replace(microsecond=0) + timedelta(seconds=1)
+        hastened = runtime.ledger.hasten_pending(rule, target, now, last)
+    if status is not None and (status.state != "ok" or status.paused_until is not None):
+        runtime.ledger.set_target_status(rule, target, "ok", "enabled by hand")
+    held = [row for row in runtime.ledger.pending(state="on_hold", rule=rule) if row.target == target]
+    # deliveries on hold for a removed target continue to age while they wait: `aged`
+    runtime.ledger.release_pending(rule, target, aged=True, held=TARGET_DISABLED)
+    runtime.ledger.release_pending(rule, target, held=QUEUE_EXHAUSTED)
+    publish_operational_events(runtime)
+    return hastened + sum(row.count for row in held if row.held in (TARGET_DISABLED, QUEUE_EXHAUSTED))

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import structs
 
-from eventbridge.errors import ReconciliationError, StoreFileDamaged, StoreFileMissing, UserError
+from eventbridge.dead_letters import redrive_inputs as of_dead_letters
+from eventbridge.errors import ReconciliationError, StoreError, StoreFileDamaged, StoreFileMissing, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch, BatchFile, FileKind
-from eventbridge.model.file_detail import RoutedSlice
+from eventbridge.model.file_detail import LandedRange, RoutedSlice
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import FILE_KINDS, commit
+from eventbridge.pipeline.ingest.checking import Checking, Limits, valid_identities, write_file
 from eventbridge.pipeline.ingest.open_batch import closed
 from eventbridge.pipeline.route.one_by_one import result_file
 from eventbridge.pipeline.route.stage import job_of
@@ -28,9 +33,10 @@ from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import create_settlement, first_settlement, settlement_key, settlements
 from eventbridge.pipeline.settle.verdicts import verdicts_of
 from eventbridge.policy.reconciliation import differences
-from eventbridge.repair.manifest import is_manifest_readable, manifest_differences, write_manifest_again
-from eventbridge.repair.rebuild_inputs import begins_batch, rebuild_inputs
+from eventbridge.repair.audit import is_manifest_readable, manifest_differences, write_manifest_again
+from eventbridge.replay import batch_file as of_events
 from eventbridge.routing.job import Router, Slice
+from eventbridge.runtime.log_identity import refuse_other_log
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table
@@ -295,3 +301,89 @@ def _write_record(runtime: Runtime, batch: Batch, found: Repair) -> str:
     while not runtime.store.create(layout.repair(batch.planned_at, batch.batch_id, number), text):
         number += 1
     return layout.repair(batch.planned_at, batch.batch_id, number)
+
+
+def begins_batch(batch: Batch, file: BatchFile) -> bool:
+    """Return whether a file is an input of its batch."""
+    landed = isinstance(file.detail, LandedRange)
+    return landed or of_dead_letters.is_of_dead_letters(batch, file) or of_events.is_of_events(batch, file)
+
+
+def rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
+    """Write files again under other names and return their paths; raises ReconciliationError if that is impossible."""
+    landed = _all_landed_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
+    return [landed[file.key] if file.key in landed else _taken_again(runtime, batch, file) for file in files]
+
+
+def _taken_again(runtime: Runtime, batch: Batch, file: BatchFile) -> str:
+    if batch.kind == "replay":
+        return str(of_events.make_again(runtime, batch).path)
+    return str(of_dead_letters.make_again(runtime, batch, file).file.path)
+
+
+def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:
+    """Rebuild files in the order that works: a duplicate is recognized once the file with its event exists.
+
+    The recorded fingerprint of each file shows whether it was rebuilt.
+    """
+    made: dict[str, str] = {}
+    while left := [file for file in files if file.key not in made]:
+        before = len(made)
+        for file in left:
+            if (path := _landed_again(runtime, batch, file, made)) is not None:
+                made[file.key] = path
+        if len(made) == before:
+            raise ReconciliationError(
+                f"batch {batch.batch_id}: {left[0].path}, read again from the bus {batch.bus}, is not what it was: "
+                "nothing else can make it again. Put it back from a copy of the store; nothing was changed"
+            )
+    return made
+
+
+def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
+    """Read the range of a file from the bus again; it must have the recorded rows in the same order.
+
+    Only the time of landing may differ: it is that of the deliveries of the file or, without any, the time when the
+    batch was planned. None: the rows differ, given the files `made` until now (paths by keys).
+    """
+    had = file.detail
+    assert isinstance(had, LandedRange), "it is landed"
+    bus = runtime.rules_of(batch).buses[batch.bus]
+    limits = Limits(had.read + 1, runtime.settings.event_max_size)  # one more: the range ends it, not their number
+    arrived_at = _arrived_at(runtime, batch, file)
+    with closing(runtime.open_source(bus)) as source:
+        refuse_other_log(runtime, batch.runner, bus, source)
+        checking = Checking(source, bus.source.mapping, limits, lambda: arrived_at)
+        found = checking.next_file(had.partition, had.start, had.end, _seen(runtime, batch, file, made))
+    # a version that did not record the last message recorded everything else
+    has = found.detail if had.last is not None else structs.replace(found.detail, last=None)
+    if has != had:
+        return None
+    return write_file(runtime.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
+
+
+def _seen(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> set[bytes]:
+    """Return the identities of the valid events in the batch's other landed files."""
+    seen: set[bytes] = set()
+    for other in runtime.ledger.files(batch.batch_id, "buffer"):
+        if other.key != file.key and other.path is not None:
+            try:
+                seen |= valid_identities(runtime.store, made.get(other.key, other.path))
+            except StoreError:  # lost as well: if that matters, the recorded fingerprint shows it
+                continue
+    return seen
+
+
+def _arrived_at(runtime: Runtime, batch: Batch, file: BatchFile) -> datetime:
+    for routed in runtime.ledger.files(batch.batch_id, "delivery"):
+        if routed.path is None:
+            continue
+        try:
+            table = read_table(runtime.store, routed.path, columns=["event_file", "arrived_at"])
+        except StoreError:
+            continue
+        times = pc.unique(table.filter(pc.equal(table["event_file"], file.path))["arrived_at"]).to_pylist()
+        if times:
+            first: datetime = times[0]
+            return first
+    return batch.planned_at

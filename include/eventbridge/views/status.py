@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from eventbridge.errors import RuleError, RuleFileError
+from eventbridge.errors import BusError, RuleError, RuleFileError, RuleMovedError
 from eventbridge.event.plain import plain
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import AppliedSlots
 from eventbridge.model.pending import DeferredMatch, PendingState
 from eventbridge.model.rule_state import OperatorOverride, RuleOnHold
 from eventbridge.model.storage import IngestionStop, StoreQuota
+from eventbridge.pipeline.ingest.rule_transfer import arrivals, transfer_of
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import delivery_on_hold_at
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.owner_quota import OwnerStatus, owner_statuses
+from eventbridge.runtime.processes import is_gone
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.store_size import store_quota
-from eventbridge.views.partition_flow import PartitionFlow, partition_flows
-from eventbridge.views.partition_status import PartitionStatus, events_before_first_run, partition_statuses
-from eventbridge.views.stalled_runners import StalledRunner, stalled_runners
+from eventbridge.streaming import lease as streaming_lease
+from eventbridge.views.partitions import (
+    PartitionFlow,
+    PartitionStatus,
+    events_before_first_run,
+    partition_flows,
+    partition_statuses,
+)
 from eventbridge.views.target_status import TargetStanding, target_standings
 
 
@@ -260,3 +268,50 @@ def deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMa
         )
         for (rule, state, reason), group in sorted(groups.items())
     ]
+
+
+_REMEDY = "If that takes more than some minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
+
+
+@dataclass(frozen=True)
+class StalledRunner:
+    """A stalled runner; `why` says what it waits for or, if that never comes, the remedy."""
+
+    runner: str
+    why: str
+
+
+def stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
+    """Yield the runners that refuse a rule, or wait for its old runner; buses that do not respond are skipped."""
+    assigned = runtime.ledger.assignments()
+    for runner, bus in rules.runners().items():
+        own = rules.for_runner(runner)
+        if not any(
+            was.runner != runner or was.left for (rule, _), was in assigned.items() if rule in own.rules
+        ):  # else no rule moved to it, and its bus need not be read
+            continue
+        try:
+            with closing(runtime.open_source(rules.buses[bus])) as source:
+                arriving = arrivals(runtime, own, runner, rules.buses[bus], source)
+            for behind in transfer_of(runner, runtime.ledger.committed_offsets(runner), arriving).behind:
+                yield StalledRunner(runner, f"{behind}. {_REMEDY}")
+        except RuleMovedError as error:
+            yield StalledRunner(runner, str(error))
+        except BusError:
+            continue
+
+
+def streaming_process(runtime: Runtime, runner: str) -> str | None:
+    """Return the process, as `host:number`, that has the lease of a runner; None if none has, or it is gone."""
+    lease = runtime.ledger.streaming_lease(runner)
+    return None if lease is None or streaming_lease.is_gone(lease.holder) else lease.holder.rpartition(":")[0]
+
+
+def pushes_at_work(runtime: Runtime, runner: str) -> tuple[str, list[str]] | None:
+    """Return the batch of a runner that is being sent, and the processes, as `host:number`, that send it."""
+    batch = runtime.ledger.unfinished_batch(runner)
+    if batch is None:
+        return None
+    workers = {each.worker for each in runtime.ledger.live_claims(batch.batch_id)}
+    alive = sorted(each for each in workers if not is_gone(each))
+    return (batch.batch_id, alive) if alive else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pipeline.delivering import RUNNER, Sending, http
 
-from eventbridge.control.enable import enable_target
+from eventbridge.control.overrides import enable_target
 from eventbridge.model.chunk import SLOW_LANE_POOL
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.retry.plan import plan_retries

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pipeline.delivering import Sending, http
 
-from eventbridge.control.curl import as_curl, curl_call
+from eventbridge.control.try_target import as_curl, curl_call
 from eventbridge.event.bindings import of_binary
 from eventbridge.testing.receiver import Receiver
 

@@ -11,7 +11,7 @@ from pipeline.streaming_tasks import a_streaming_task, until
 
 from eventbridge import fault_points
 from eventbridge.delivery.segments import is_of_streaming_task, segments
-from eventbridge.views import chunk_account
+from eventbridge.views import chunks
 
 
 @contextmanager
@@ -39,14 +39,12 @@ def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypa
     of_deliveries = {piece.file for piece in chunk.pieces}
     assert len([file for file in files if is_of_streaming_task(file)]) > 5
 
-    monkeypatch.setattr(chunk_account, "MOST_SEGMENTS", 2)
-    pages: list[chunk_account.ChunkAccount] = []
+    monkeypatch.setattr(chunks, "MOST_SEGMENTS", 2)
+    pages: list[chunks.ChunkAccount] = []
     while not pages or pages[-1].cursor is not None:
         with opened_files() as opened:
             pages.append(
-                chunk_account.chunk_account(
-                    runtime, batch.batch_id, chunk.chunk_id, pages[-1].cursor if pages else None
-                )
+                chunks.chunk_account(runtime, batch.batch_id, chunk.chunk_id, pages[-1].cursor if pages else None)
             )
         assert len(opened) <= 2 + len(of_deliveries)
 

@@ -9,7 +9,7 @@ import pytest
 from pipeline.delivering import REFUSED, RunningClock, Sending, events_on_operations_bus, http, rules
 from pipeline.ordering import Recorder, keyed, ordered, publish
 
-from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.control.overrides import operate
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.redrive_plan import begin_redrive

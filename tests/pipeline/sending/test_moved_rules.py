@@ -21,8 +21,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.protocol import LogSource
 from eventbridge.upkeep.maintain import maintain
-from eventbridge.views.stalled_runners import StalledRunner
-from eventbridge.views.status import status
+from eventbridge.views.status import StalledRunner, status
 
 CRM = {"crm": "/healthy/crm"}
 OTHER = (

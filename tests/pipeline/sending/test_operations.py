@@ -12,8 +12,8 @@ import pytest
 from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, events_on_operations_bus, http, rules
 
 from eventbridge import fault_points
-from eventbridge.control.enable import enable_target
-from eventbridge.control.release_on_hold import deliveries_on_hold
+from eventbridge.control.overrides import enable_target
+from eventbridge.control.release import deliveries_on_hold
 from eventbridge.errors import BusError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.pipeline.commit.stage import commit

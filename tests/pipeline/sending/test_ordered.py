@@ -12,10 +12,9 @@ from msgspec import structs
 from pipeline.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
 from pipeline.ordering import RETRY, Recorder, keyed, ordered, publish
 
-from eventbridge.control.deliver_replay import deliver_replay
-from eventbridge.control.enable import enable_target
-from eventbridge.control.release import release_rule
-from eventbridge.control.release_on_hold import deliveries_on_hold
+from eventbridge.control.consecutive_batches import deliver_replay
+from eventbridge.control.overrides import enable_target
+from eventbridge.control.release import deliveries_on_hold, release_rule
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import NotFoundError, SparkError
 from eventbridge.event.ids import delivery_id_text

@@ -11,8 +11,7 @@ import pytest
 from pipeline.delivering import RunningClock, Sending, rules
 from pipeline.ordering import Recorder, keyed, ordered, publish
 
-from eventbridge.control.release import release_rule
-from eventbridge.control.release_on_hold import deliveries_on_hold
+from eventbridge.control.release import deliveries_on_hold, release_rule
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit

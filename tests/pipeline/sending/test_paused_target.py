@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
-from eventbridge.control.enable import enable_target
+from eventbridge.control.overrides import enable_target
 from eventbridge.delivery.stage import push
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.pipeline.commit.stage import commit

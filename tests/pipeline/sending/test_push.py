@@ -25,7 +25,7 @@ from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http_engine import HttpEngine
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
-from eventbridge.views.chunk_status import chunk_failures, chunk_statuses
+from eventbridge.views.chunks import chunk_failures, chunk_statuses
 
 
 def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pipeline.delivering import REFUSED, Sending, http, rules
 
-from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.control.release import release_rule
 from eventbridge.dead_letters.reader import dead_letters, letters
 from eventbridge.dead_letters.redrive_marks import Marks

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.delivering import REFUSED, Sending, http, keeps, segment_rows
 
-from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.delivery.stage import push

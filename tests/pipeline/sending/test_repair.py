@@ -13,7 +13,7 @@ from pipeline.repairing import repair, settled
 from pipeline.verdict_rows import table_of
 from pyarrow import parquet
 
-from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import ReconciliationError

@@ -6,7 +6,7 @@ import pytest
 from pipeline.delivering import REFUSED, Sending
 from pipeline.repairing import repair, settled
 
-from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
 from eventbridge.dead_letters.selection import Selection

@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 from pipeline.delivering import REFUSED, Sending, http, keeps, rules
 
-from eventbridge.control.deliver_replay import (
-    cancel_replay,
-    deliver_replay,
-    pause_replay,
-    resume_replay,
-)
+from eventbridge.control.consecutive_batches import cancel_replay, deliver_replay, pause_replay, resume_replay
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model.redelivery import Replay

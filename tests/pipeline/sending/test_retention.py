@@ -9,8 +9,7 @@ import pytest
 from pipeline.delivering import REFUSED, Sending, http
 
 from eventbridge.control.backtest import BacktestRequest, backtest_rules
-from eventbridge.control.deliver_redrive import deliver_redrive
-from eventbridge.control.deliver_replay import cancel_replay, deliver_replay
+from eventbridge.control.consecutive_batches import cancel_replay, deliver_redrive, deliver_replay
 from eventbridge.dead_letters.reader import dead_letters, letters
 from eventbridge.dead_letters.redrive_marks import Marks
 from eventbridge.dead_letters.redrive_plan import begin_redrive

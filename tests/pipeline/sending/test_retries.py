@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 
-from eventbridge.control.enable import enable_target
+from eventbridge.control.overrides import enable_target
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.retry.plan import RetryPlan, plan_retries, settle_stale

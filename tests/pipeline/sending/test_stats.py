@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pipeline.delivering import RunningClock, Sending, http
 
-from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.model.file_detail import Spent

@@ -17,7 +17,7 @@ from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http, ru
 from pipeline.streaming_tasks import a_process, a_streaming_task, crm_requests, ids, until
 
 from eventbridge import fault_points
-from eventbridge.control.bus_pressure import BusWatch
+from eventbridge.control.publish import BusWatch
 from eventbridge.errors import BusError, InfrastructureError, UserError
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.budgeted_rules import PENDING_MAX

@@ -13,7 +13,7 @@ import pytest
 from pipeline.delivering import RUNNER, RunningClock, Sending, http, rules
 from pipeline.streaming_tasks import a_streaming_task, ids, until
 
-from eventbridge.control.deliver_replay import deliver_replay
+from eventbridge.control.consecutive_batches import deliver_replay
 from eventbridge.errors import InfrastructureError
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.repair.audit import audit

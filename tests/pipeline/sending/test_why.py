@@ -11,7 +11,7 @@ import pytest
 from pipeline.delivering import REFUSED, Sending, http, routed, rules
 from pipeline.streaming_tasks import a_streaming_task, until
 
-from eventbridge.control.deliver_redrive import deliver_redrive
+from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import NotFoundError, PartlySearched
@@ -21,9 +21,8 @@ from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.dead_letter_files import read_dead_letters
 from eventbridge.upkeep.maintain import maintain
-from eventbridge.views.sent_request import sent_request
-from eventbridge.views.trace.explain import why
-from eventbridge.views.why import why_between
+from eventbridge.views.requests import sent_request
+from eventbridge.views.trace.explain import why, why_between
 
 NO_RETRY = "{policy: custom, max_retries: 0}"
 

@@ -15,12 +15,12 @@ from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import require_payloads
 from eventbridge.api.refusal import CallRefused
-from eventbridge.control.candidates import read_candidate
+from eventbridge.backtest.report import find_report, report_page
+from eventbridge.control.backtest import read_candidate
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import time_range
-from eventbridge.views.backtest_reports import find_report, report_page
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

@@ -17,8 +17,8 @@ from eventbridge.api.payloads import visible_error
 from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import NotFoundError
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.batch_account import batch_account, batch_page
-from eventbridge.views.chunk_account import ChunkAttempt, chunk_account, chunk_of_push
+from eventbridge.views.batches import batch_account, batch_page
+from eventbridge.views.chunks import ChunkAttempt, chunk_account, chunk_of_push
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

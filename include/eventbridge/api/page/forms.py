@@ -22,7 +22,7 @@ from eventbridge.api.payloads import check_conditions, require_payloads
 from eventbridge.api.refusal import CallRefused, refusal_of
 from eventbridge.control.actions import note_action
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.event_body import body_of_event
+from eventbridge.views.trace.explain import body_of_event
 
 #: A pasted event may be as large as a published one.
 MOST_FORM_BYTES = 2 * 1_048_576

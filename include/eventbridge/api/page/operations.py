@@ -21,21 +21,18 @@ from eventbridge.api.page.forms import (
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import require_payloads, visible_response_head
-from eventbridge.control.curl import curl_call
-from eventbridge.control.enable import enable_target
-from eventbridge.control.overrides import operate
+from eventbridge.control.overrides import enable_target, operate
 from eventbridge.control.release import release_rule
 from eventbridge.control.try_pattern import try_pattern
-from eventbridge.control.try_target import check_target, send_event
+from eventbridge.control.try_target import check_target, curl_call, send_event
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.event_body import newest_body
 from eventbridge.views.event_search import EventQuery, event_page
-from eventbridge.views.rule_text import rule_text
-from eventbridge.views.sent_request import sent_request
-from eventbridge.views.trace.explain import why
+from eventbridge.views.requests import sent_request
+from eventbridge.views.rules import rule_text
+from eventbridge.views.trace.explain import newest_body, why
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

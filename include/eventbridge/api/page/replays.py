@@ -19,13 +19,13 @@ from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import visible_selection
 from eventbridge.api.refusal import CallRefused
-from eventbridge.control.deliver_replay import cancel_replay, pause_replay, resume_replay
+from eventbridge.control.consecutive_batches import cancel_replay, pause_replay, resume_replay
 from eventbridge.errors import UserError
+from eventbridge.replay.account import find_replay, replay_document, replay_progress, seen_replays
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import PREVIEW_FILES, survey
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.replay_progress import find_replay, replay_document, replay_progress, seen_replays
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

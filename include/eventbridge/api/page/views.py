@@ -31,15 +31,13 @@ from eventbridge.event.plain import plain
 from eventbridge.model.why import EventResult
 from eventbridge.rules.find import find_target
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.event_body import archived_body
-from eventbridge.views.recent_responses import recent_responses
-from eventbridge.views.rule_history import rule_versions
-from eventbridge.views.rule_text import rule_text
+from eventbridge.views.requests import recent_responses
+from eventbridge.views.rules import rule_text, rule_versions
 from eventbridge.views.stats import rule_days
 from eventbridge.views.status import Status, rules_on_hold, status
 from eventbridge.views.target_status import target_lines, target_page
 from eventbridge.views.timeline import Span, reconciliation_today, rule_hours, rule_timeline, timeline
-from eventbridge.views.trace.explain import why
+from eventbridge.views.trace.explain import archived_body, why
 
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10

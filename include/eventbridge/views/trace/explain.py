@@ -5,21 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eventbridge.errors import EventBridgeError, NotFoundError, PartlySearched, StoreError, UserError
-from eventbridge.event.json_document import parse_document
+from eventbridge.event.json_document import Document, parse_document
 from eventbridge.event.plain import text
-from eventbridge.model.why import BeforeStart, EventName, EventPlace, EventResult, Landing, RuleResult, Step, Why
+from eventbridge.matching.consistency import Leaves, flatten
+from eventbridge.matching.pattern.nodes import Pattern
+from eventbridge.matching.pattern.parse import parse_pattern
+from eventbridge.matching.reference import CheckedCondition, check_each, matches_leaves
+from eventbridge.model import rowset
+from eventbridge.model.why import (
+    BeforeStart,
+    ComparedToday,
+    EventName,
+    EventPlace,
+    EventResult,
+    Landing,
+    RuleResult,
+    SeenCondition,
+    Step,
+    Why,
+)
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.time_range import time_range
 from eventbridge.runtime.visibility import Visibility, visibility_of
 from eventbridge.similar_names import suggest
-from eventbridge.views.trace.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
+from eventbridge.store.parquet import read_rows
 from eventbridge.views.trace.event_trace import EventTrace
-from eventbridge.views.trace.rules import rule_results
-from eventbridge.views.trace.search import Found, Search, Wanted
-from eventbridge.views.trace.unlanded import before_starts, on_buses
+from eventbridge.views.trace.search import (
+    DeliverySearch,
+    Found,
+    Search,
+    Wanted,
+    before_starts,
+    delivery_bytes,
+    find_delivery,
+    note_of,
+    on_buses,
+)
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -79,7 +104,7 @@ def why(
         return replace(result, notes=(note_of(delivery, found), *result.notes))
     asked = _Asked(today, most_unmatched, rule)
     results = [_result(runtime, place, found, asked, search.unreadable) for place, found in messages.items()]
-    results = [_seen(each, visibility) for each in results]
+    results = [_only_visible(each, visibility) for each in results]
     return Why(
         event_id=event_id,
         events=tuple(results),
@@ -99,7 +124,7 @@ def landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
     return [text(found[0].record["body"]) for place, found in messages.items() if visibility.bus(place.bus)]
 
 
-def _seen(result: EventResult, visibility: Visibility) -> EventResult:
+def _only_visible(result: EventResult, visibility: Visibility) -> EventResult:
     """Return a result without the steps of rules that the caller may not see."""
     return replace(
         result,
@@ -268,3 +293,114 @@ def _not_found(event_id: str, bus: str | None, search: Search) -> str:
         f"from {looked.oldest:%Y-%m-%d %H:%M:%S} to {looked.newest:%Y-%m-%d %H:%M:%S} (UTC).{gone}{unread} "
         "Ids are compared exactly, upper and lower case included"
     )
+
+
+def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | None, until: str | None) -> Why:
+    """Return all records of the messages with an id; times are written as in `time_range`, None: any.
+
+    Raises UserError for an invalid time or id, NotFoundError if there is no such message.
+    """
+    if since is None and until is None:
+        return why(runtime, event_id, bus=bus)
+    first, last = time_range(runtime.clock(), since or datetime(1970, 1, 1, tzinfo=UTC).isoformat(), until)
+    return why(runtime, event_id, bus=bus, since=first, until=last if until is not None else None)
+
+
+def body_of_event(runtime: Runtime, event_id: str) -> str | None:
+    """Return the newest event with an id as it was archived; None if it cannot be read.
+
+    Rules are not evaluated: there may be thousands. If there is no such event, it raises as `why` does.
+    """
+    landed = landed_bodies(runtime, event_id)
+    return landed[0] if landed else newest_body(runtime, why(runtime, event_id, most_unmatched=0))
+
+
+def newest_body(runtime: Runtime, found: Why) -> str | None:
+    """Return the newest of the found events as it was archived; None if it cannot be read."""
+    return next((body for each in found.events if (body := archived_body(runtime, each)) is not None), None)
+
+
+def archived_body(runtime: Runtime, event: EventResult) -> str | None:
+    """Return a found message as it was archived; None if it is past its retention or cannot be read."""
+    for landing in event.landings:
+        if landing.archived:
+            try:
+                table = read_rows(runtime.store, landing.file, rowset.encode([landing.row]), ["body"])
+            except StoreError:  # `why` reported the file
+                continue
+            return text(table["body"][0].as_py())
+    return None
+
+
+#: Cached patterns, by the rule's name and version: parsing them takes longer than evaluating them.
+_MOST_PATTERNS: Final = 50_000
+_patterns: dict[tuple[str, str], Pattern] = {}
+
+
+def rule_results(
+    then: Mapping[str, Rule],
+    today: Mapping[str, Rule] | None,
+    document: Document,
+    most_unmatched: int | None = None,
+) -> list[RuleResult]:
+    """Return the results of the batch's rules for an event, then of rules added later; `today` None: unknown.
+
+    `most_unmatched`: the maximum number of rules that match neither then nor now, in the order of their names.
+    """
+    leaves = flatten(document)
+    asked: list[tuple[Rule, ComparedToday]] = [(rule, _compared(rule, today)) for rule in then.values()]
+    if today is not None:
+        asked += [(rule, "added") for name, rule in today.items() if name not in then]
+    found, unmatched = [], 0
+    for rule, compared in sorted(asked, key=lambda each: (each[1] == "added", each[0].name)):
+        pattern = _pattern_of(rule)
+        matched = matches_leaves(pattern, leaves)
+        changed = compared in ("changed", "added") and today is not None
+        now = _matches(today[rule.name], leaves) if changed and today is not None else None
+        if not matched and not now:
+            unmatched += 1
+            if most_unmatched is not None and unmatched > most_unmatched:
+                continue
+        conditions = tuple(_seen(each) for each in check_each(pattern, document))
+        found.append(
+            RuleResult(
+                rule=rule.name,
+                version=rule.version,
+                runner=rule.runner,
+                enabled=rule.enabled,
+                matched=matched,
+                conditions=conditions,
+                where=rule.where,
+                today=compared,
+                matches_today=now,
+            )
+        )
+    return sorted(found, key=lambda each: (each.today == "added", not each.matched, each.rule))
+
+
+def _seen(checked: CheckedCondition) -> SeenCondition:
+    said = checked.finding
+    return SeenCondition(checked.met, said.path, said.condition, said.values, said.message)
+
+
+def _compared(rule: Rule, today: Mapping[str, Rule] | None) -> ComparedToday:
+    if today is None:
+        return "unknown"
+    now = today.get(rule.name)
+    if now is None:
+        return "removed"
+    return "same" if (now.version, now.enabled) == (rule.version, rule.enabled) else "changed"
+
+
+def _matches(rule: Rule, leaves: Leaves) -> bool:
+    return rule.enabled and matches_leaves(_pattern_of(rule), leaves)
+
+
+def _pattern_of(rule: Rule) -> Pattern:
+    key = (rule.name, rule.version)  # the version is a hash of the rule's content
+    found = _patterns.get(key)
+    if found is None:
+        if len(_patterns) >= _MOST_PATTERNS:
+            _patterns.clear()
+        found = _patterns[key] = parse_pattern(rule.pattern)
+    return found

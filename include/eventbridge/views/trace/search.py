@@ -6,21 +6,31 @@ of days whose index is lost, are searched completely.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.errors import NotFoundError, StoreError, StoreFileMissing
+from eventbridge.errors import EventBridgeError, NotFoundError, StoreError, StoreFileMissing
+from eventbridge.event.claimed_id import claimed_id
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.event.json_document import write_document
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.file_detail import LandedRange
+from eventbridge.model.partition import Partition
 from eventbridge.model.storage import IndexedFile, is_kept
-from eventbridge.model.why import Looked
+from eventbridge.model.why import BeforeStart, EventPlace, Looked, RunnerStart
+from eventbridge.rules import Bus
+from eventbridge.runtime.newest_files import newest_files
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.sources.protocol import LogSource
 from eventbridge.store.columns import one_text
 from eventbridge.store.event_index import claimed_ids, look_up
 from eventbridge.store.parquet import read_rows, read_table
@@ -159,3 +169,122 @@ def _in_time(batch: Batch) -> tuple[datetime, str]:
 
 def _day_of(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+#: The newest messages of a partition that are read: one search does not read a backlog of days.
+_MOST = 20_000
+
+
+def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPlace]:
+    """Yield the places of messages with an id that no group has committed; adds to `notes` what was not searched."""
+    for bus in buses:
+        try:
+            with closing(runtime.open_source(bus)) as source:
+                yield from _on_bus(runtime, event_id, bus, source, notes)
+        except EventBridgeError as error:
+            notes.append(f"bus {bus.name} was not searched: {error}")
+
+
+def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[BeforeStart]:
+    """Yield messages with an id before the start of every runner of their bus; adds to `notes` as `on_buses` does."""
+    for bus in buses:
+        try:
+            starts = runtime.ledger.first_offsets(bus.name)
+            with closing(runtime.open_source(bus)) as source:
+                for partition, runners in starts.items():
+                    end = min(runners.values())
+                    begins = tuple(RunnerStart(name, offset) for name, offset in sorted(runners.items()))
+                    for place in _in_partition(
+                        event_id, bus, source, partition, source.earliest(partition), end, notes
+                    ):
+                        yield BeforeStart(place, begins)
+        except EventBridgeError as error:
+            notes.append(f"bus {bus.name} was not searched: {error}")
+
+
+def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPlace]:
+    committed: dict[Partition, int] = {}
+    for each in runtime.ledger.consumer_offsets():
+        if each.bus == bus.name:
+            committed[each.partition] = min(each.offset, committed.get(each.partition, each.offset))
+    for partition, end in source.ends().items():
+        first = max(committed.get(partition, 0), source.earliest(partition))
+        yield from _in_partition(event_id, bus, source, partition, first, end, notes)
+
+
+def _in_partition(
+    event_id: str, bus: Bus, source: LogSource, partition: Partition, first: int, end: int, notes: list[str]
+) -> Iterator[EventPlace]:
+    """Yield the places of messages with an id among the newest ones in a range of a partition."""
+    written = write_document(event_id).encode("utf-8", "surrogatepass")
+    start = max(first, end - _MOST)
+    if first < start:
+        notes.append(
+            f"bus {bus.name}, {'/'.join(str(part) for part in partition if part != '')}: {start - first:,} messages "
+            f"before offset {start}, which no batch has landed, were not searched"
+        )
+    for block in source.read(partition, start, end) if start < end else ():
+        for offset, body in zip(block["offset"].to_pylist(), block["body"].to_pylist(), strict=True):
+            # most bodies can be excluded by their bytes, except those with escapes
+            if body and (written in body or b"\\" in body) and claimed_id(body) == event_id:
+                yield EventPlace(bus.name, partition.topic, partition.broker, partition.partition_id, offset)
+
+
+#: Delivery files that one search reads at most: two seconds on a local disk.
+MOST_FILES = 2_000
+
+_DELIVERY_VERSION = 8
+
+
+@dataclass(frozen=True)
+class DeliverySearch:
+    """The result of a search for a delivery.
+
+    `event_id`, `rule`, `target`: of the delivery, None if it was not found. `oldest`: when the oldest batch was planned
+    that was searched, None if there was none. `unreadable`: the errors of files that could not be read.
+    """
+
+    event_id: str | None
+    rule: str | None
+    target: str | None
+    oldest: datetime | None
+    unreadable: tuple[str, ...]
+
+
+def delivery_bytes(text: str) -> bytes | None:
+    """Return the bytes of a delivery id in UUID form, None for any other text."""
+    try:
+        found = UUID(text)
+    except ValueError:
+        return None
+    return found.bytes if found.version == _DELIVERY_VERSION and text.lower() == str(found) else None
+
+
+def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: datetime) -> DeliverySearch:
+    """Search the delivery files of batches planned from `since` to before `until`, the newest first."""
+    wanted = pa.scalar(delivery, pa.binary(16))
+    oldest: datetime | None = None
+    unreadable: list[str] = []
+    for file in islice(newest_files(runtime, "delivery", "all"), MOST_FILES):
+        if file.planned_at < since:
+            break
+        if file.planned_at >= until:
+            continue
+        oldest = file.planned_at
+        try:
+            row = pc.index(read_table(runtime.store, file.path, ["delivery_id"])["delivery_id"], wanted).as_py()
+            if row < 0:
+                continue
+            found = read_rows(
+                runtime.store, file.path, rowset.encode([row]), ["event_id", "rule", "target"]
+            ).to_pylist()
+        except StoreError as error:
+            unreadable.append(f"batch {file.batch_id}: {error}")
+            continue
+        return DeliverySearch(**found[0], oldest=oldest, unreadable=tuple(unreadable))
+    return DeliverySearch(None, None, None, oldest, tuple(unreadable))
+
+
+def note_of(delivery: bytes, found: DeliverySearch) -> str:
+    """Return a sentence with the delivery by which the event was found."""
+    return f"delivery {delivery_id_text(delivery)} is of event {found.event_id}, to {found.rule}/{found.target}"

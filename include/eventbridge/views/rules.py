@@ -1,17 +1,22 @@
-"""The history of rules: their versions, and what each changed."""
+"""The rules of an installation as people read them: their versions with what each changed, and their text."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
+from pathlib import Path
 
-from eventbridge.errors import NotFoundError, StoreError, UserError
+from eventbridge.errors import NotFoundError, RuleFileError, StoreError, UserError
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.model.rule_state import RuleChange
-from eventbridge.rules import RuleSet
+from eventbridge.rules import Rule, RuleSet
+from eventbridge.rules.files import files_below
+from eventbridge.rules.load import load_rule_file
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.similar_names import suggest
 from eventbridge.store.rule_sets import frozen_rules
@@ -105,3 +110,54 @@ def rules_at(runtime: Runtime, rule: str, version: str) -> RuleSet:
         what = "several versions" if fitting else "no version"
         raise NotFoundError(f"the rule {rule!r} has {what} {version!r}. Versions, newest first: {versions}")
     return frozen_rules(runtime.store, next(iter(fitting.values())))
+
+
+@dataclass(frozen=True)
+class RuleText:
+    """The lines of a rule in a file; `line` is the number of the first."""
+
+    file: str
+    line: int
+    text: str
+
+
+def rule_text(runtime: Runtime, rules: RuleSet, name: str) -> RuleText | None:
+    """Return the text of a rule in today's files; None if the files are not on this host, or it is not found.
+
+    A block is the rule if it means the same when it is read alone. A rule that is written as JSON in one line is not
+    found.
+    """
+    folder = runtime.settings.rules_folder
+    if runtime.settings.rules_from == "published" or not isinstance(folder, Path):
+        return None
+    rule = rules.rules[name]
+    for file in files_below(folder, []):
+        try:
+            content = file.read_bytes().decode()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if name not in content:
+            continue
+        for line, text in _candidates(content, name):
+            if _says(rules, rule, file, text):
+                return RuleText(str(file.relative_to(folder)), line, text)
+    return None
+
+
+def _candidates(content: str, name: str) -> Iterator[tuple[int, str]]:
+    """Yield the blocks with a key, each with the number of its first line."""
+    key = re.compile(rf"""^( +)(["']?){re.escape(name)}\2 *:(?: .*)?$""", re.MULTILINE)
+    for found in key.finditer(content):
+        # to the next line that is indented no further
+        rest = re.compile(rf"^ {{0,{len(found[1])}}}\S", re.MULTILINE).search(content, found.end())
+        text = content[found.start() : rest.start() if rest else len(content)]
+        yield content.count("\n", 0, found.start()) + 1, text.rstrip()
+
+
+def _says(rules: RuleSet, rule: Rule, file: Path, text: str) -> bool:
+    """Return whether a block defines the rule."""
+    try:
+        read = load_rule_file(file, rules.buses, f"rules:\n{text}\n".encode())
+    except RuleFileError:
+        return False
+    return rule.name in read.rules and read.rules[rule.name].version == rule.version
