@@ -48,8 +48,8 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.upkeep.event_index import index_events
+from eventbridge.upkeep.maintain import fold_stats
 from eventbridge.upkeep.run import Run
-from eventbridge.upkeep.stats import fold_stats
 
 #: Milliseconds of a page, the 95th of a hundred, warm; and times the same page of an installation that is empty.
 GOAL: Final = 150.0

@@ -14,8 +14,7 @@ from benchmarks.match.remote import tree_seconds
 from benchmarks.match.spark import SparkSubject
 from benchmarks.match.whole_route import rule_of
 
-from eventbridge.backtest.candidate import Candidate
-from eventbridge.backtest.run import ArchivePart, backtest
+from eventbridge.backtest.run import ArchivePart, Candidate, backtest
 from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.spark.frame import routed_frame

@@ -19,7 +19,7 @@ from end_to_end.secrets import airflow_logs, written_secrets
 
 from eventbridge.airflow.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.dead_letters.reader import dead_letters
-from eventbridge.dead_letters.redrive_marks import Marks
+from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.niceness import NICENESS

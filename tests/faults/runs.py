@@ -14,7 +14,7 @@ from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
 from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
 from eventbridge.dead_letters.reader import letters
-from eventbridge.dead_letters.redrive_marks import Marks
+from eventbridge.dead_letters.redrives import Marks
 from eventbridge.delivery import stage as push_stage
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.repair.audit import Audit, audit

@@ -14,7 +14,7 @@ from airflow.sdk.execution_time.context import set_current_context
 
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
-from eventbridge.quality.hour import hour_of
+from eventbridge.quality.record import hour_of
 
 DAGS = Path(__file__).parents[2] / "dags"
 

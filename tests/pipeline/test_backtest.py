@@ -12,7 +12,7 @@ import pytest
 from pipeline import budgeted
 
 from eventbridge.backtest import run as run_module
-from eventbridge.backtest import spans as spans_module
+from eventbridge.backtest import run as spans_module
 from eventbridge.backtest.report import BacktestReport, DiffReport, Hour, Peak
 from eventbridge.control.backtest import BacktestRequest, backtest_rules, diff_rules, keep_report
 from eventbridge.errors import NotFoundError, RuleFileError, UserError

@@ -16,9 +16,8 @@ from spark.sql_place import STOP, SUBJECT, Place, waiting
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.dead_letters.reader import dead_letters
-from eventbridge.dead_letters.redrive_marks import Marks
-from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
-from eventbridge.dead_letters.redrive_search import NO_REQUEST
+from eventbridge.dead_letters.redrive_plan import NO_REQUEST, begin_redrive, survey
+from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.event.json_document import Number, parse_document, parse_value
 from eventbridge.pipeline.deliver import deliver_deferred_matches

@@ -21,7 +21,7 @@ HOURLY = "10 * * * *"
 def check_hour() -> None:
     """Check an hour with Great Expectations. A failed measure is reported, and the task still succeeds."""
     from eventbridge.quality.check import check_quality as run
-    from eventbridge.quality.hour import hour_of
+    from eventbridge.quality.record import hour_of
 
     context = get_current_context()
     asked = context["params"]["hour"]

@@ -89,7 +89,7 @@ def _refuse_damaged(errors: Iterable[Exception]) -> None:
 
 def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
     """Return the redrive that the form names, or start a new one; None for a dry run, whose result is logged."""
-    from eventbridge.dead_letters.named import refuse_unknown_names
+    from eventbridge.dead_letters.reader import refuse_unknown_names
     from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey
     from eventbridge.dead_letters.selection import WrittenSelection
     from eventbridge.errors import UserError

@@ -55,7 +55,7 @@ def replay_of_hour(
     runtime: Runtime, params: Mapping[str, Any], hour: tuple[datetime, datetime], run: str, times: int
 ) -> Replay | None:
     """Return the replay of a run that was cleared `times` times; None for a dry run, whose result is logged."""
-    from eventbridge.replay.again import begin_or_go_on
+    from eventbridge.replay.plan import begin_or_go_on
 
     since, until = (moment.isoformat() for moment in hour)
     if not params["bus"]:

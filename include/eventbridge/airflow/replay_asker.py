@@ -61,7 +61,7 @@ def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOf
 
 
 def _asker_failed(replay: Replay, state_of_run: StateOfRun) -> bool:
-    from eventbridge.replay.again import asker_of
+    from eventbridge.replay.plan import asker_of
 
     dag_id, _, run_id = asker_of(replay.run).partition(" ")
     return dag_id == ARCHIVE_DAG and state_of_run(run_id) == "failed"

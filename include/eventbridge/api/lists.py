@@ -13,8 +13,7 @@ from eventbridge.api.documents import RESPONSES, Cursor, Time, document_response
 from eventbridge.api.payloads import can_see_payloads, visible_actions, visible_quality, visible_selection
 from eventbridge.api.routes import TokenFirst
 from eventbridge.control.actions import action_page
-from eventbridge.dead_letters.redrive_account import redrive_document, seen_redrives
-from eventbridge.dead_letters.redrive_marks import Marks
+from eventbridge.dead_letters.redrives import Marks, redrive_document, seen_redrives
 from eventbridge.errors import UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import plain

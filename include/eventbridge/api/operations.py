@@ -18,9 +18,8 @@ from eventbridge.control.overrides import Action, enable_target, operate
 from eventbridge.control.release import release_rule
 from eventbridge.control.try_pattern import try_pattern
 from eventbridge.control.try_target import check_target, response_document, send_event
-from eventbridge.dead_letters.redrive_account import find_redrive, redrive_document, survey_document
-from eventbridge.dead_letters.redrive_marks import Marks
 from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
+from eventbridge.dead_letters.redrives import Marks, find_redrive, redrive_document, survey_document
 from eventbridge.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document

@@ -15,7 +15,7 @@ from fastapi import Request
 
 from eventbridge.api.refusal import CallRefused
 from eventbridge.control.actions import ActionPage
-from eventbridge.dead_letters.groups import DeadLetterGroup, dead_letter_groups
+from eventbridge.dead_letters.reader import DeadLetterGroup, dead_letter_groups
 from eventbridge.dead_letters.selection import QUOTING_REASONS
 from eventbridge.model.quality import Measure, QualityRecord
 from eventbridge.model.rule_state import EXPECTATION_HOLD, RuleOnHold

@@ -9,25 +9,32 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eventbridge.backtest.candidate import Candidate, apart_of, pairs_of
 from eventbridge.backtest.report import BacktestReport, DiffReport
-from eventbridge.backtest.shares import ShareOutcome, compared, counts_of, outcome_of, places_of
-from eventbridge.backtest.spans import Found, parts_of, rows_of_part, turns_of
-from eventbridge.backtest.tally import CandidateTally, PairTally
+from eventbridge.backtest.tally import (
+    CandidateTally,
+    PairTally,
+    ShareOutcome,
+    compared,
+    counts_of,
+    outcome_of,
+    places_of,
+)
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
 from eventbridge.model.backtested import BacktestedSlice
-from eventbridge.policy.archive_cover import take_once
+from eventbridge.model.redelivery import ArchiveFile
+from eventbridge.policy.archive_cover import Span, take_once
 from eventbridge.policy.batch_size import HELD_EVENTS
 from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, Router, RuleShare
-from eventbridge.rules import Rule
+from eventbridge.rules import Rule, RuleSet
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.rule_sets import freeze_rules
+from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 log = logging.getLogger(__name__)
 
@@ -226,3 +233,88 @@ def _joined(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     for file, text in files:
         rows.setdefault(file, []).extend(rowset.decode(text))
     return tuple((file, rowset.encode(numbers)) for file, numbers in rows.items())
+
+
+#: Rows of one part at most; a part costs 30 ms of Spark beside its work.
+_MOST_ROWS = 100_000
+#: The minimum number of parts, so that all of Spark's slots have work to the end.
+_ENOUGH_PARTS = 16
+
+Found = tuple[ArchiveFile, tuple[Span, ...]]
+
+
+def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:
+    """Return parts of about the same number of rows, in the order of the files, cut at row groups."""
+    step = rows_of_part(sum(file.rows for file, _ in files))
+    parts: list[tuple[ArchiveSpan, ...]] = []
+    part: list[ArchiveSpan] = []
+    room = step
+    for span in _pieces(files, step):
+        rows = span.last - span.first
+        if part and rows > room:
+            parts.append(tuple(part))
+            part, room = [], step
+        part.append(span)
+        room -= rows
+    return [*parts, tuple(part)] if part else parts
+
+
+def rows_of_part(rows: int) -> int:
+    """Return the number of rows of one part: whole row groups."""
+    groups = -(-rows // (_ENOUGH_PARTS * ROW_GROUP_ROWS))
+    return min(max(groups, 1) * ROW_GROUP_ROWS, _MOST_ROWS)
+
+
+def turns_of(
+    parts: Sequence[tuple[ArchiveSpan, ...]], first: int, rows: int
+) -> Iterator[list[tuple[ArchiveSpan, ...]]]:
+    """Yield parts in groups of about `rows` rows, at least one part each: a group is one job for Spark.
+
+    The `first` group has about `first` rows, if that is less.
+    """
+    most = min(first, rows)
+    turn: list[tuple[ArchiveSpan, ...]] = []
+    count = 0
+    for part in parts:
+        size = sum(span.last - span.first for span in part)
+        if turn and count + size > most:
+            yield turn
+            turn, count, most = [], 0, rows
+        turn.append(part)
+        count += size
+    if turn:
+        yield turn
+
+
+def _pieces(files: Sequence[Found], step: int) -> Iterator[ArchiveSpan]:
+    for file, offsets in files:
+        whole = any(start <= file.start and end >= file.end for start, end in offsets)
+        for first in range(0, file.rows, step):
+            yield ArchiveSpan(file.path, first, min(first + step, file.rows), None if whole else offsets)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Rules of one bus that are backtested, under a name that the user gave; all of them are enabled."""
+
+    name: str
+    bus: str
+    rules: RuleSet
+
+
+def pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the pairs of rules of A and B to compare: those with the same name; if each has one rule, these two."""
+    ours, theirs = sorted(a), sorted(b)
+    if len(ours) == len(theirs) == 1:
+        return [(ours[0], theirs[0])]
+    return [(name, name) for name in ours if name in theirs]
+
+
+def apart_of(a: RuleSet, b: RuleSet, pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the rules of A and of B that are routed separately: budgeted ones, and those compared with one."""
+    ours, theirs = ({rule.name for rule in rules.rules.values() if rule.is_budgeted} for rules in (a, b))
+    for one, other in pairs:
+        if one in ours or other in theirs:
+            ours.add(one)
+            theirs.add(other)
+    return tuple(sorted(ours)), tuple(sorted(theirs))

@@ -22,7 +22,7 @@ from eventbridge.event.plain import text
 
 if TYPE_CHECKING:
     from eventbridge.dead_letters.reader import DeadLetterName
-    from eventbridge.dead_letters.redrive_marks import Mark
+    from eventbridge.dead_letters.redrives import Mark
     from eventbridge.runtime.dead_letter_files import Damaged
 
 app = typer.Typer(cls=Group, help="List, show, export and redrive dead letters.", no_args_is_help=True)
@@ -48,7 +48,7 @@ def list_dead_letters(
     CloudEvent (malformed), with the event's position: bus/topic/partition/offset.
     """
     from eventbridge.dead_letters.reader import letters
-    from eventbridge.dead_letters.redrive_marks import Marks
+    from eventbridge.dead_letters.redrives import Marks
     from eventbridge.dead_letters.selection import name_of
 
     with open_runtime(expects_ledger=True) as runtime:
@@ -128,7 +128,7 @@ def show(
     [bus/]topic/partition/offset shows the newest dead letter; a note then names the others.
     """
     from eventbridge.dead_letters.reader import DeadLetter, find_dead_letters, read_dead_letter
-    from eventbridge.dead_letters.redrive_marks import Marks
+    from eventbridge.dead_letters.redrives import Marks
     from eventbridge.dead_letters.selection import name_of
 
     with open_runtime(expects_ledger=True) as runtime:

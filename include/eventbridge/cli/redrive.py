@@ -63,9 +63,8 @@ def redrive(
     is retried by the rule's policy, or becomes a new dead letter.
     """
     from eventbridge.control.consecutive_batches import deliver_redrive
-    from eventbridge.dead_letters.redrive_account import find_redrive
-    from eventbridge.dead_letters.redrive_marks import Marks
     from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey, survey_of
+    from eventbridge.dead_letters.redrives import Marks, find_redrive
 
     if resume is None and not chosen.is_given and not everything:
         raise UserError("no filter given. Use a filter such as --rule or --reason, or --all")
@@ -112,8 +111,7 @@ def redrive(
 
 def list_redrives(as_json: JsonOption = False) -> None:
     """List redrives, the newest first, with the results of their deliveries."""
-    from eventbridge.dead_letters.redrive_account import redrive_document
-    from eventbridge.dead_letters.redrive_marks import Marks
+    from eventbridge.dead_letters.redrives import Marks, redrive_document
 
     with open_runtime(expects_ledger=True) as runtime:
         marks = Marks(runtime)
@@ -142,7 +140,7 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """Cancel a redrive: it plans no further batch; the batch under way is finished."""
-    from eventbridge.dead_letters.redrive_account import find_redrive
+    from eventbridge.dead_letters.redrives import find_redrive
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_redrive(runtime, redrive_id)
@@ -175,7 +173,7 @@ def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitSt
 
 
 def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: bool) -> None:
-    from eventbridge.dead_letters.redrive_account import redrive_document
+    from eventbridge.dead_letters.redrives import redrive_document
 
     if as_json:
         show_json(redrive_document(request, counts))
@@ -196,7 +194,7 @@ def _note_skipped(found: Survey) -> None:
 
 
 def _show_survey(found: Survey, *, as_json: bool) -> None:
-    from eventbridge.dead_letters.redrive_account import survey_document
+    from eventbridge.dead_letters.redrives import survey_document
 
     document = survey_document(found)
     if as_json:

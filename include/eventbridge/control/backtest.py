@@ -6,18 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from eventbridge.backtest.candidate import Candidate
 from eventbridge.backtest.markdown import as_markdown
 from eventbridge.backtest.report import BacktestReport, DiffReport, to_json
-from eventbridge.backtest.run import ArchivePart, backtest, diff
+from eventbridge.backtest.run import ArchivePart, Candidate, backtest, diff
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.routing.job import Router
 from eventbridge.rules import Bus, Rule, RuleSet
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import load_rule_file
-from eventbridge.runtime.pruned import refuse_pruned
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.runtime.time_range import time_range
+from eventbridge.runtime.time_range import refuse_pruned, time_range
 from eventbridge.similar_names import suggest
 from eventbridge.store import layout
 from eventbridge.views.rules import rules_at

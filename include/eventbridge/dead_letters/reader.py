@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -15,13 +17,14 @@ from eventbridge.dead_letters.selection import (
     name_of,
     subject_of,
 )
-from eventbridge.errors import NotFoundError
+from eventbridge.errors import NotFoundError, RuleFileError
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.runtime.dead_letter_files import Damaged, dead_letter_files, read_dead_letters, read_unless_damaged
 from eventbridge.runtime.newest_files import files_from, newest_files, place_of, rows_after
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
+from eventbridge.similar_names import suggest
 from eventbridge.store import schemas
 from eventbridge.store.dead_letter_sql import KEY, keys_where
 from eventbridge.store.plain_rows import plain_rows
@@ -236,3 +239,59 @@ def _named(runtime: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[D
             if is_named(record, wanted) and visibility.dead_letter(record):
                 about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
                 yield DeadLetterName(name_of(record), subject_of(record), about + record["reason"], file, row)
+
+
+#: Where an error becomes specific to one delivery: a number that is no status, an address, a time, an id.
+_OF_ONE = re.compile(r"\d{4,}|\d+(?=[.:\-]\d)|['\"{\[(]")
+_LONGEST = 100
+
+
+@dataclass(frozen=True)
+class DeadLetterGroup:
+    """The number of dead letters with a rule, target, reason, and beginning of the error."""
+
+    rule: str | None
+    target: str | None
+    reason: str
+    error: str
+    count: int
+
+
+def dead_letter_groups(records: Iterable[Mapping[str, Any]]) -> list[DeadLetterGroup]:
+    """Return the groups of dead letters, the largest first."""
+    counts = Counter((each["rule"], each["target"], each["reason"], error_of(each["detail"])) for each in records)
+    return [DeadLetterGroup(*key, count) for key, count in counts.most_common()]
+
+
+def error_of(detail: str | None) -> str:
+    """Return the beginning of an error, up to what is specific to one delivery; searching for it finds the group."""
+    return _OF_ONE.split(detail or "", maxsplit=1)[0][:_LONGEST].strip()
+
+
+def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None) -> None:
+    """Raise NotFoundError, with the nearest name, for a rule or target that neither rule files nor dead letters have.
+
+    A removed rule may have dead letters. They are searched only for a name that today's files lack.
+    """
+    try:
+        rules = runtime.rule_set().rules
+    except RuleFileError:  # dead letters can be delivered while somebody edits the rule files
+        rules = {}
+    targets = {name for each in rules.values() for name in each.destinations}
+    if rule is not None and rule not in rules and not _has_dead_letters(runtime, Selection(rule=rule)):
+        raise NotFoundError(
+            f"no rule file names a rule {rule!r}, and no dead letter does. {suggest('Rules', rule, rules)}"
+        )
+    if rule is not None and rule in rules and target is not None:
+        targets = set(rules[rule].destinations)
+    if (
+        target is not None
+        and target not in targets
+        and not _has_dead_letters(runtime, Selection(rule=rule, target=target))
+    ):
+        of = f"the rule {rule!r} has no" if rule is not None else "no rule file names a"
+        raise NotFoundError(f"{of} target {target!r}, and no dead letter does. {suggest('Targets', target, targets)}")
+
+
+def _has_dead_letters(runtime: Runtime, selection: Selection) -> bool:
+    return next(iter(letters(runtime, selection, damaged={})), None) is not None

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from eventbridge.errors import UserError
+import numpy as np
+
+from eventbridge.errors import StoreFileDamaged, UserError
+from eventbridge.model import row_vectors
+from eventbridge.model.batch import Batch
 from eventbridge.model.quality import Measure, QualityCheck, QualityRecord
 from eventbridge.policy.operational_event import of_quality_check
-from eventbridge.policy.quality import QualityLimits, failed_rules, failure_message, measures_of
-from eventbridge.quality.counts import HourCounts, count_hour
-from eventbridge.quality.fields import count_expected_fields
-from eventbridge.quality.hour import HOUR, hour_of
-from eventbridge.quality.record import read_record, volumes_before, write_record
+from eventbridge.policy.quality import (
+    BusCounts,
+    FieldCounts,
+    QualityLimits,
+    TargetCounts,
+    failed_rules,
+    failure_message,
+    measures_of,
+)
+from eventbridge.quality.record import HOUR, hour_of, read_record, volumes_before, write_record
 from eventbridge.quality.suite import run_suite
-from eventbridge.rules import RuleSet
+from eventbridge.rules import Rule, RuleSet
+from eventbridge.rules.model import FieldExpectation
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
+from eventbridge.store.columns import codes_of, flag_column, numbers_of, valid_of
+from eventbridge.store.field_sql import count_fields
+from eventbridge.store.formats import require_known_format
+from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.transform.jsonpath import parse_path
 
 log = logging.getLogger(__name__)
 
@@ -109,3 +129,119 @@ def _log_failures(failures: list[Measure], held: dict[str, str]) -> None:
         log.error("ALARM quality: %s", failure_message(each))
     for rule, detail in held.items():
         log.error("ALARM the rule %s is on hold until `eventbridge rules release` is called: %s", rule, detail)
+
+
+@dataclass
+class HourCounts:
+    """An hour's counts by bus and by (rule, target), and the manifests of batches that routed new events."""
+
+    buses: dict[str, BusCounts] = field(default_factory=lambda: defaultdict(BusCounts))
+    targets: dict[tuple[str, str], TargetCounts] = field(default_factory=lambda: defaultdict(TargetCounts))
+    routed: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def count_hour(runtime: Runtime, batches: Iterable[Batch]) -> HourCounts:
+    """Return the counts of committed batches without replays and redrives, which belong to other hours.
+
+    Raises StoreError for a lost or damaged file.
+    """
+    counts = HourCounts()
+    for batch in batches:
+        if batch.kind in ("normal", "retry"):
+            _count(runtime, counts, batch, _manifest(runtime, batch))
+    return counts
+
+
+def _manifest(runtime: Runtime, batch: Batch) -> dict[str, Any]:
+    path = layout.manifest(batch.planned_at, batch.batch_id)
+    try:
+        found = json.loads(runtime.store.get(path))
+    except ValueError as error:
+        raise StoreFileDamaged(f"{path!r} is not JSON; `eventbridge batch repair {batch.batch_id}`") from error
+    require_known_format(path, found.get("format"))
+    return dict(found)
+
+
+def _count(runtime: Runtime, counts: HourCounts, batch: Batch, manifest: Mapping[str, Any]) -> None:
+    if batch.kind == "normal":
+        bus, numbers = counts.buses[batch.bus], manifest["counts"]
+        bus.events += numbers["read"] - numbers.get("tombstone", 0)
+        bus.malformed += numbers["malformed"]
+        bus.duplicate += numbers["duplicate"]
+    new = batch.kind == "normal" or "taken_deferred_matches" in manifest
+    for name, fingerprints in manifest["fingerprints"].items():
+        for key, (count, *_) in fingerprints.items():
+            rule, _, target = key.partition("/")
+            if name == "delivered":
+                counts.targets[rule, target].delivered += count
+            elif name == "matched" and new:
+                counts.targets[rule, target].matched += count
+            elif name == "pending" and new:
+                counts.targets[rule, target].pending += count
+    for path in manifest["files"]["dead_letter"]:
+        _count_dead_letters(runtime, counts, path)
+    if new:
+        counts.routed.append(manifest)
+
+
+def _count_dead_letters(runtime: Runtime, counts: HourCounts, path: str) -> None:
+    table = read_table(
+        runtime.store, path, ["delivery_id", "rule", "target", "reason"], coded=["rule", "target", "reason"]
+    )
+    table = table.filter(flag_column(valid_of(table["delivery_id"])))
+    (rule_of, rules), (target_of, targets), (reason_of, reasons) = (
+        codes_of(table[name]) for name in ("rule", "target", "reason")
+    )
+    kinds, numbers = np.unique(np.stack([rule_of, target_of, reason_of]), axis=1, return_counts=True)
+    for (rule, target, reason), count in zip(kinds.T.tolist(), numbers.tolist(), strict=True):
+        dead = counts.targets[rules[rule], targets[target]].dead_letters
+        dead[reasons[reason]] = dead.get(reasons[reason], 0) + count
+
+
+Fields = dict[tuple[str, str], tuple[FieldExpectation, FieldCounts]]
+
+
+def count_expected_fields(runtime: Runtime, rules: RuleSet, routed: Iterable[Mapping[str, Any]]) -> Fields:
+    """Return the field expectations of today's rules, with counts over events of `routed` manifests, by (rule, path).
+
+    Has the matched events of one archive file in memory at a time. Raises StoreError for a lost or damaged file.
+    """
+    expecting = [rule for rule in rules.rules.values() if rule.expect is not None and rule.expect.fields]
+    found: Fields = {
+        (rule.name, path): (expected, FieldCounts()) for rule in expecting for path, expected in _fields(rule).items()
+    }
+    for manifest in routed:
+        matched = {key.partition("/")[0] for key in manifest["fingerprints"]["matched"]}
+        for rule in expecting:
+            if rule.name in matched:
+                _count_values(runtime, rule, manifest, found)
+    return found
+
+
+def _fields(rule: Rule) -> Mapping[str, FieldExpectation]:
+    return rule.expect.fields if rule.expect is not None else {}
+
+
+def _count_values(runtime: Runtime, rule: Rule, manifest: Mapping[str, Any], found: Fields) -> None:
+    paths = {path: parse_path(path).steps for path in _fields(rule)}
+    for file, rows in _matched_events(runtime, rule.name, manifest["files"]["delivery"]):
+        events = read_rows(runtime.store, file, rows, ["body"])
+        for path, counts in count_fields(events, paths).items():
+            found[rule.name, path][1].add(counts)
+
+
+def _matched_events(runtime: Runtime, rule: str, files: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the places of a rule's matched events, each once: archive file and row set."""
+    rows_of: dict[str, set[int]] = {}
+    for path in files:
+        table = read_table(runtime.store, path, ["rule", "event_file", "event_row"], coded=["rule", "event_file"])
+        rule_of, rules = codes_of(table["rule"])
+        if rule not in rules:
+            continue
+        chosen = rule_of == rules.index(rule)
+        file_of, names = codes_of(table["event_file"])
+        rows = numbers_of(table["event_row"])
+        for number in np.unique(file_of[chosen]).tolist():
+            rows_of.setdefault(names[number], set()).update(rows[chosen & (file_of == number)].tolist())
+    for file, places in sorted(rows_of.items()):
+        yield file, row_vectors.encode(np.array(sorted(places), dtype=np.int64))

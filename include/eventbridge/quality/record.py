@@ -1,11 +1,11 @@
-"""Writes and reads the records of checks in the store, and the history of volumes from earlier records."""
+"""The records of quality checks in the store, the history of volumes from earlier records, and the hours."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections import defaultdict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -47,3 +47,11 @@ def volumes_before(runtime: Runtime, hour: datetime, days: int) -> History:
             if each.name in VOLUMES:
                 found[each.subject, each.name].append(each.value)
     return found
+
+
+HOUR = timedelta(hours=1)
+
+
+def hour_of(at: datetime) -> datetime:
+    """Return the start of the hour, in UTC, of a time."""
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

@@ -34,7 +34,7 @@ from eventbridge.pipeline.settle.settlement import create_settlement, first_sett
 from eventbridge.pipeline.settle.verdicts import verdicts_of
 from eventbridge.policy.reconciliation import differences
 from eventbridge.repair.audit import is_manifest_readable, manifest_differences, write_manifest_again
-from eventbridge.replay import batch_file as of_events
+from eventbridge.replay import plan as of_events
 from eventbridge.routing.job import Router, Slice
 from eventbridge.runtime.log_identity import refuse_other_log
 from eventbridge.runtime.runtime import Runtime

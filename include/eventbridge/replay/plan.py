@@ -7,8 +7,9 @@ batch begins at route: its buffer file holds the events, as they were landed, wh
 from __future__ import annotations
 
 import logging
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -20,23 +21,24 @@ import pyarrow.compute as pc
 from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
-from eventbridge.model.batch import Batch
+from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import REPLAY_LANE_POOL
 from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPosition
 from eventbridge.pipeline.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
 from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.replay.archive import files_from
-from eventbridge.replay.batch_file import write_events
-from eventbridge.replay.choose import Chooser
-from eventbridge.replay.pruned import record_replay, refuse_pruned_request
+from eventbridge.replay.choose import Chooser, files_from
 from eventbridge.replay.request import ReplayRequest, refuse_unknown_then, restricted
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.ledger_identity import refuse_lost_ledger
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.time_range import refuse_pruned
 from eventbridge.runtime.visibility import check_seen
+from eventbridge.store import layout, schemas
+from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
+from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 #: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, if every event
 #: goes to every target; its pushes take a token for each delivery. The next one waits for as long.
@@ -300,3 +302,104 @@ def _parts_of_then(runtime: Runtime, request: ReplayRequest, now: datetime) -> l
             pairs = ((runner, name, key) for name, each in rules.rules.items() for key in each.targets)
             found.update(dict.fromkeys(pairs))
     return [ReplayPart(runner, "", rule, target) for runner, rule, target in sorted(found)]
+
+
+def asking(run: str, times: int) -> str:
+    """Return the name under which a run requests its replay after it was cleared `times` times."""
+    return f"{run} again {times}" if times else run
+
+
+def asker_of(name: str) -> str:
+    """Return the run of a name that `asking` returned."""
+    return re.sub(r" again [0-9]+$", "", name)
+
+
+def begin_or_go_on(runtime: Runtime, request: ReplayRequest, run: str, times: int) -> Replay:
+    """Begin or continue the replay of a run that was cleared `times` times, and return it.
+
+    The run's last replay continues under its id if it is paused (its run ran out of time, or a person paused it) and
+    the request is the same. A replay that is still running, as its run was cleared while it waited, is cancelled, and
+    so is one with another request; then, or if it has ended, another one begins.
+    A retry returns the same replay. Raises UserError as begin_replay does.
+    """
+    name = asking(run, times)
+    begun = runtime.ledger.replay_of_run(name)
+    if begun is not None:
+        return begun
+    before = _asked_before(runtime, run, times)
+    if before is not None and before.ended_at is None:
+        if _is_the_same(before, request) and runtime.ledger.hand_over_replay(before.replay_id, name):
+            return runtime.ledger.replay(before.replay_id)
+        runtime.ledger.end_replay(before.replay_id, "cancelled")
+    return begin_replay(runtime, request, name)
+
+
+def _asked_before(runtime: Runtime, run: str, times: int) -> Replay | None:
+    for earlier in reversed(range(times)):
+        found = runtime.ledger.replay_of_run(asking(run, earlier))
+        if found is not None:
+            return found
+    return None
+
+
+def _is_the_same(replay: Replay, request: ReplayRequest) -> bool:
+    asked = (
+        request.bus,
+        request.since,
+        request.until,
+        request.as_json(),
+        request.rate,
+        request.new_ids,
+        request.skip_delivered,
+    )
+    had = (replay.bus, replay.since, replay.until, dict(replay.selection), replay.rate, replay.new_ids)
+    return asked == (*had, replay.skip_delivered)
+
+
+def refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:
+    """Raise UserError if batches of a request's time lost their archive or, if it needs them, their outcomes."""
+    refuse_pruned(runtime, request.bus, request.since, request.until, outcomes=request.by_target)
+
+
+def record_replay(runtime: Runtime, request: ReplayRequest, made: Replay) -> Replay:
+    """Record a replay, or return the one that its run has begun already.
+
+    Once it is recorded, retention keeps its archive. Raises UserError, and cancels it, if part was removed before.
+    """
+    recorded = runtime.ledger.begin_replay(made)
+    try:
+        refuse_pruned_request(runtime, request)
+    except UserError:
+        runtime.ledger.end_replay(recorded.replay_id, "cancelled")
+        raise
+    return recorded
+
+
+_KEY = "replay"
+_ORDER = [(name, "ascending") for name in ("topic", "broker", "partition_id", "offset")]
+
+
+def write_events(runtime: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> BatchFile:
+    """Write events, in bus order, as the buffer file of a batch; return its record."""
+    events = pa.concat_tables(tables).sort_by(_ORDER)
+    for name in ("published_at", "arrived_at"):
+        column = schemas.BUFFER.get_field_index(name)
+        times = pa.repeat(pa.scalar(batch.planned_at, schemas.BUFFER.field(column).type), events.num_rows)
+        events = events.set_column(column, schemas.BUFFER.field(column), times)
+    events = events.cast(schemas.BUFFER)
+    path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
+    write_table(runtime.store, path, events, row_group_rows=ROW_GROUP_ROWS)
+    return BatchFile(batch.batch_id, "buffer", _KEY, path, events.num_rows)
+
+
+def is_of_events(batch: Batch, file: BatchFile) -> bool:
+    """Return whether a file is the input of a replay batch."""
+    return batch.kind == "replay" and file.kind == "buffer" and file.key == _KEY
+
+
+def make_again(runtime: Runtime, batch: Batch) -> BatchFile:
+    """Write the input of a replay batch again under another name: the same rows from the same archive files."""
+    taken = runtime.ledger.replayed_by(batch.batch_id)
+    return write_events(
+        runtime, batch, [read_rows(runtime.store, each.file, each.rows) for each in taken if each.count]
+    )

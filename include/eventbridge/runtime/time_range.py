@@ -1,4 +1,4 @@
-"""Reads the time ranges that users give for a part of the archive."""
+"""Reads the time ranges that users give for a part of the archive, and refuses those past their retention."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from eventbridge.config.quantities import parse_duration
 from eventbridge.errors import UserError
+from eventbridge.runtime.runtime import Runtime
 
 
 def time_range(now: datetime, since: str | None, until: str | None) -> tuple[datetime, datetime]:
@@ -39,3 +40,29 @@ def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
             f"{name} {text!r} is not a time. "
             "Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or an age such as 2h."
         ) from None
+
+
+def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, *, outcomes: bool = False) -> None:
+    """Raise UserError if batches of a bus and time range lost their archive or, with `outcomes`, their outcomes.
+
+    `since` is included, `until` is not.
+    """
+    gone = runtime.ledger.pruned_at(bus, since, until, "archive")
+    if gone is not None:
+        raise UserError(
+            f"the archive of bus {bus!r} up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention and was "
+            "removed: ask for events from a later time. `retention` of the bus in its rule file says how long"
+        )
+    oldest = runtime.ledger.now() - timedelta(seconds=runtime.settings.retention_manifests)
+    if until <= oldest:
+        raise UserError(
+            f"nothing is kept of batches planned before {oldest:%Y-%m-%dT%H:%M:%S} (UTC): their retention is over. "
+            "`retention` of the bus in its rule file says how long its archive is kept"
+        )
+    gone = runtime.ledger.pruned_at(bus, since, until, "all") if outcomes else None
+    if gone is not None:
+        raise UserError(
+            f"what became of deliveries up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention, "
+            "EVENTBRIDGE_RETENTION_DELIVERIES: ask for events from a later time, or choose neither by SQL "
+            "nor by what was delivered"
+        )

@@ -1,18 +1,21 @@
-"""Prunes committed batches that are past their retention: deliveries, archive, dead letters, the rest."""
+"""Prunes committed batches that are past their retention, and removes lost files, which no ledger row names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from eventbridge.errors import NotFoundError
 from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.redelivery import Replay
-from eventbridge.model.storage import STEPS, BatchGroup, BatchPlace, Kept
-from eventbridge.policy.retention import Retention, keeping, needs_of_requests
+from eventbridge.model.storage import STEPS, BatchGroup, BatchPlace, Kept, SweepName
+from eventbridge.policy.retention import LEAST_AGE, Retention, keeping, needs_of_requests
 from eventbridge.store import layout
-from eventbridge.upkeep.retentions import Retentions
-from eventbridge.upkeep.run import Run
+from eventbridge.upkeep.run import Retentions, Run
 
 #: With which part of a batch files of each kind are removed.
 _GOES_WITH: dict[FileKind, Kept] = {
@@ -107,3 +110,70 @@ class _Pruning:
         self._redrives = sorted(
             each.redrive_id for each in self._ledger.redrives() if each.redrive_id in self._requests
         )
+
+
+_DAY = timedelta(days=1)
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def sweep_lost(run: Run) -> None:
+    """Sweep the days that ended more than 24 h ago and were not swept yet."""
+    _sweep(run, "lost", run.now - LEAST_AGE)
+
+
+def sweep_expired(run: Run, retentions: Retentions) -> None:
+    """Sweep the days of which only manifests, and files with a need, are kept."""
+    _sweep(run, "expired", run.now - retentions.longest_of_files)
+
+
+def _sweep(run: Run, name: SweepName, until: datetime) -> None:
+    """Sweep the days with batches, one after the other; `until`: the end of the last one."""
+    day = _day_of(run.runtime.ledger.swept_through(name) or _EARLIEST)
+    while not run.is_over():
+        first = run.runtime.ledger.first_batch_at(day)
+        if first is None or _day_of(first) + _DAY > until:
+            return
+        day = _day_of(first)
+        lost = list(_lost_files(run, day))
+        run.remove(lost)
+        run.done.lost_files += len(lost)
+        day += _DAY
+        if not run.dry_run:
+            run.runtime.ledger.move_sweep(name, day)
+            run.progressed()
+
+
+def _day_of(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _lost_files(run: Run, day: datetime) -> Iterator[str]:
+    store, ledger = run.runtime.store, run.runtime.ledger
+    buses = {group.bus for kept in STEPS for group in ledger.batch_groups(kept)} - {""}
+    repaired = _by_batch(store.list(layout.repairs_of_day(day)))
+    for prefix in layout.folders_of_day(day, sorted(buses)):
+        for batch_id, paths in _by_batch(store.list(prefix)).items():
+            if batch_id not in repaired:
+                yield from _unnamed(run, day, batch_id, paths)
+
+
+def _unnamed(run: Run, day: datetime, batch_id: str, paths: list[str]) -> Iterable[str]:
+    ledger = run.runtime.ledger
+    try:
+        batch = ledger.batch(batch_id)
+    except NotFoundError:
+        # it was never planned; if there is a manifest, another ledger has the batch, and an audit reports it
+        return () if run.runtime.store.exists(layout.manifest(day, batch_id)) else paths
+    if batch.state != "committed":
+        return ()
+    named = {path for _, path in ledger.paths(batch_id)}
+    return [path for path in paths if path not in named]
+
+
+def _by_batch(paths: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        if (name := _BATCH_ID.search(path)) is not None:
+            found[name.group()].append(path)
+    return found

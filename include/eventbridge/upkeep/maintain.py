@@ -8,20 +8,28 @@ removed, then its rows.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
+from typing import Final
 
+from eventbridge.errors import BusError, UserError
+from eventbridge.model.partition import ConsumerOffset, Partition
+from eventbridge.model.runner import LeftAt
+from eventbridge.model.stat import Grain, Scope
+from eventbridge.policy.retention import LEAST_AGE
+from eventbridge.rules import Bus
+from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.store_size import count_store, is_count_due
-from eventbridge.upkeep.batches import prune_batches
-from eventbridge.upkeep.buses import trim_buses
+from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog
+from eventbridge.store import layout
+from eventbridge.upkeep.batches import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.event_index import index_events
-from eventbridge.upkeep.history import prune_history
-from eventbridge.upkeep.lost_files import sweep_expired, sweep_lost
-from eventbridge.upkeep.retentions import Retentions
-from eventbridge.upkeep.run import Maintained, Run
-from eventbridge.upkeep.stats import fold_stats
+from eventbridge.upkeep.run import Maintained, Retentions, Run
 
 
 @instrumented("maintain", of="")
@@ -51,3 +59,122 @@ def _count(run: Run) -> None:
     """Measure the store for its quota after the removals."""
     if not run.dry_run and is_count_due(run.runtime, run.now):
         run.done.store_bytes = count_store(run.runtime)
+
+
+def prune_history(run: Run, retentions: Retentions) -> None:
+    """Remove records that ended before the retention of manifests; the current version of a rule is always kept."""
+    if run.dry_run or run.is_over():
+        return
+    ledger, before = run.runtime.ledger, run.now - retentions.of_history
+    run.done.rule_changes, rule_sets = ledger.drop_rule_changes(before)
+    run.remove([layout.rule_set(each) for each in sorted(rule_sets) if not ledger.rule_set_is_named(each)])
+    ledger.drop_actions(before)
+    run.done.requests = ledger.drop_ended_requests(before)
+
+
+#: How long stats are kept before they are folded, by scope: a bus has few, rules' targets may be thousands.
+KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
+    "bus": {"minute": timedelta(hours=26), "hour": timedelta(days=32), "day": timedelta(days=800)},
+    "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},
+}
+#: Stats of a scope that are kept at most; if there are more, those older than a half, a quarter ... of the time fold.
+MOST_ROWS: Final = 1_000_000
+
+_LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
+#: How often the time is halved: in the end minutes are folded as soon as they are complete.
+_HALVINGS: Final = 8
+
+
+def fold_stats(run: Run, most_rows: int = MOST_ROWS) -> None:
+    """Fold old stats, and newer ones if a scope has more rows than `most_rows`; a dry run changes nothing."""
+    if run.dry_run:
+        return
+    for scope, kept in KEPT.items():
+        for halved in range(_HALVINGS):
+            for grain, age in kept.items():
+                if not _fold(run, scope, grain, age / 2**halved):
+                    return
+            if run.runtime.ledger.stat_rows(scope) <= most_rows:
+                break
+
+
+def _fold(run: Run, scope: Scope, grain: Grain, age: timedelta) -> bool:
+    """Fold the stats of a grain that are older than an age; False: the time of the run is over."""
+    while run.runtime.ledger.fold_stats(scope, grain, _LONGER[grain], run.now - age) is not None:
+        run.progressed()
+        if run.is_over():
+            return False
+    return True
+
+
+log = logging.getLogger(__name__)
+
+#: Messages that are trimmed before the run checks its time; publishers are let in more often.
+_AT_ONCE = 50_000
+
+
+def trim_buses(run: Run) -> None:
+    """Trim the buses of today's rules; a bus that does not respond is logged and keeps all messages.
+
+    The bus `eventbridge` is not among them: it is trimmed when events are published to it.
+    """
+    known = run.runtime.ledger.deliverers()
+    rules = run.runtime.rule_set()
+    for bus in rules.buses.values():
+        left = known.left({rule.name for rule in rules.rules.values() if rule.bus == bus.name})
+        rows = [row for row in known.offsets if row.bus == bus.name and row.partition.topic in bus.source.topics]
+        if bus.name != OPERATIONS_BUS.name and rows and not run.is_over():
+            try:
+                with closing(run.runtime.open_source(bus)) as source:
+                    _trim(run, bus, source, rows, left)
+            except (BusError, UserError) as error:
+                log.warning("the bus %s keeps messages that are past their retention for now: %s", bus.name, error)
+
+
+def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset], left: Sequence[LeftAt]) -> None:
+    """Trim a bus below the lowest committed offset of all registered runners, with or without rules.
+
+    Messages that a moved rule still needs, from the offset its new runner begins at, are kept too.
+    """
+    if not isinstance(source, TrimmableLog):  # it has a retention of its own
+        return
+    identities = source.identities()
+    if any(row.bus_identity not in ("", identities.get(row.partition.topic)) for row in rows):
+        run.done.kept[f"bus {bus.name}: a runner stands on another log"] += 1
+        return
+    # The archive has the messages of an inbox, which therefore keeps only those that a runner has not taken.
+    kept = LEAST_AGE if isinstance(source, InboxLog) else max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
+    before = run.now - kept
+    if isinstance(source, InboxLog):
+        lost = source.lost_files(before)
+        run.remove(lost)
+        run.done.lost_files += len(lost)
+    taken = _taken(rows, left, identities)
+    first = {partition: source.earliest(partition) for partition in source.partitions()}
+    for partition, earliest in first.items():
+        old = source.offset_at(partition, before)
+        end = min(old, taken.get(partition, earliest))
+        if end < old:
+            run.done.kept[f"bus {bus.name}: messages that a runner has not taken"] += old - end
+        if run.dry_run:
+            run.done.messages[bus.name] += max(0, end - earliest)
+            continue
+        while earliest < end and not run.is_over():
+            earliest = min(end, earliest + _AT_ONCE)
+            first[partition] = earliest
+            run.done.messages[bus.name] += source.trim(before, first)
+            run.progressed()
+
+
+def _taken(
+    rows: Sequence[ConsumerOffset], left: Sequence[LeftAt], identities: Mapping[str, str]
+) -> dict[Partition, int]:
+    """Return up to where every runner has taken a partition, and every rule that was left waits in it."""
+    taken: dict[Partition, int] = {}
+    for row in rows:
+        taken[row.partition] = min(row.offset, taken.get(row.partition, row.offset))
+    for each in left:
+        known = identities.get(each.partition.topic, each.bus_identity)
+        if each.partition in taken and each.bus_identity in ("", known):
+            taken[each.partition] = min(each.offset, taken[each.partition])
+    return taken

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_time_cursor, write_name_cursor
 from eventbridge.model.quality import QualityCheck, QualityRecord
-from eventbridge.quality.hour import HOUR, hour_of
-from eventbridge.quality.record import read_record
+from eventbridge.quality.record import HOUR, hour_of, read_record
 from eventbridge.runtime.runtime import Runtime
 
 #: How far back the hours go whose volumes an hour is compared with: see QUALITY_HISTORY_DAYS.

@@ -17,7 +17,7 @@ from eventbridge.errors import UserError
 from eventbridge.model.quality import QualityRecord
 from eventbridge.policy.quality import failure_message
 from eventbridge.quality.check import check_quality
-from eventbridge.quality.hour import hour_of
+from eventbridge.quality.record import hour_of
 from eventbridge.repair.audit import audit
 from eventbridge.views.quality import check_hour, checked_hour_page, checked_hours, found_in_hour
 

@@ -13,9 +13,8 @@ from pipeline.delivering import REFUSED, Sending, http, rules
 from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.control.release import release_rule
 from eventbridge.dead_letters.reader import dead_letters, letters
-from eventbridge.dead_letters.redrive_marks import Marks
-from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive, survey
-from eventbridge.dead_letters.redrive_search import NO_REQUEST, REDRIVEN_BEFORE
+from eventbridge.dead_letters.redrive_plan import NO_REQUEST, REDRIVEN_BEFORE, begin_redrive, plan_redrive, survey
+from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id_text

@@ -11,8 +11,8 @@ from pipeline.delivering import REFUSED, Sending, http
 from eventbridge.control.backtest import BacktestRequest, backtest_rules
 from eventbridge.control.consecutive_batches import cancel_replay, deliver_redrive, deliver_replay
 from eventbridge.dead_letters.reader import dead_letters, letters
-from eventbridge.dead_letters.redrive_marks import Marks
 from eventbridge.dead_letters.redrive_plan import begin_redrive
+from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import LedgerLostError, NotFoundError, UserError
 from eventbridge.event.ids import new_batch_id
@@ -20,8 +20,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.repair.audit import Audit, audit
 from eventbridge.repair.repair import repair_batch
 from eventbridge.replay.account import account_of
-from eventbridge.replay.plan import begin_replay, made_of, plan_replay
-from eventbridge.replay.pruned import record_replay
+from eventbridge.replay.plan import begin_replay, made_of, plan_replay, record_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.ledger_identity import refuse_lost_ledger

@@ -21,7 +21,7 @@ from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.upkeep import stats as upkeep
+from eventbridge.upkeep import maintain as upkeep
 from eventbridge.upkeep.maintain import maintain
 from eventbridge.upkeep.run import Run
 from eventbridge.views.stats import daily_stats

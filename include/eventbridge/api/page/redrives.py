@@ -17,9 +17,8 @@ from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import can_see_payloads, visible_selection
 from eventbridge.api.refusal import CallRefused
-from eventbridge.dead_letters.redrive_account import find_redrive, redrive_document, seen_redrives, survey_document
-from eventbridge.dead_letters.redrive_marks import Marks
 from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
+from eventbridge.dead_letters.redrives import Marks, find_redrive, redrive_document, seen_redrives, survey_document
 from eventbridge.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.errors import UserError
 from eventbridge.runtime.runtime import Runtime

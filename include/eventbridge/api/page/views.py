@@ -23,7 +23,7 @@ from eventbridge.api.payloads import (
     visible_trace,
 )
 from eventbridge.dead_letters.reader import DeadLetter, dead_letter_page, read_dead_letter
-from eventbridge.dead_letters.redrive_marks import Marks
+from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import REASONS, Selection
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document

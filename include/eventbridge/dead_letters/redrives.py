@@ -1,4 +1,4 @@
-"""The outcomes of redriven dead letters, for `dead-letters list`, `show` and `redrives`."""
+"""Redrives and their outcomes: found by the beginning of an id, and shown beside the dead letters that they took."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from eventbridge.dead_letters.reader import DeadLetter
+from eventbridge.dead_letters.redrive_plan import Survey
+from eventbridge.errors import NotFoundError
 from eventbridge.event.ids import delivery_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
@@ -15,6 +17,47 @@ from eventbridge.model.redelivery import Redrive, Redriven
 from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.runtime.dead_letter_files import Damaged, read_unless_damaged
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
+
+
+def seen_redrives(runtime: Runtime) -> list[Redrive]:
+    """Return the redrives, newest first; callers who are limited to owners get those of one rule they may see."""
+    visibility = visibility_of(runtime)
+    return [each for each in runtime.ledger.redrives() if visibility.rule(each.selection.get("rule"))]
+
+
+def find_redrive(runtime: Runtime, name: str) -> Redrive:
+    """Return the redrive whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    found = [each for each in seen_redrives(runtime) if name and each.redrive_id.startswith(name.lower())]
+    if len(found) != 1:
+        how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists them.")
+    return found[0]
+
+
+def redrive_document(request: Redrive, counts: Counter[str]) -> dict[str, object]:
+    """Return a redrive as JSON, with the number of its dead letters by outcome."""
+    return {
+        "redrive_id": request.redrive_id,
+        "state": request.state,
+        "started_at": request.started_at,
+        "ended_at": request.ended_at,
+        "selection": request.selection,
+        "rate": request.rate,
+        "retransform": request.retransform,
+        "again": request.again,
+        "taken": counts.total(),
+        "outcomes": dict(sorted(counts.items())),
+    }
+
+
+def survey_document(found: Survey) -> dict[str, list[dict[str, object]]]:
+    """Return a survey as JSON: the dead letters that a redrive would take, and the others with the reason."""
+    return {
+        "taken": [{"of": of, "count": count} for of, count in sorted(found.taken.items())],
+        "left": [{"of": of, "count": count, "why": why} for (of, why), count in sorted(found.left.items())],
+    }
+
 
 UNDER_WAY = "under way"
 PENDING = "pending"
