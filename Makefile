@@ -159,6 +159,7 @@ check: $(INSTALLED) ## format, lint, types, layers, architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+	$(BIN)/python tests/architecture/size.py
 	$(BIN)/pytest -q tests/architecture
 	wait $$types
 
