@@ -60,3 +60,10 @@ def test_a_digest_is_put_in_through_a_variable() -> None:
     found = document(env.random_secrets() | {"POSTGRES_IMAGE": pinned})["services"]["postgresql"]["image"]
 
     assert found == pinned
+
+
+def test_spark_ends_an_executor_whose_task_does_not_stop() -> None:
+    """Java does not interrupt SQL in the middle of an event: without it the task slot is lost until the event ends."""
+    command = SERVICES["spark-connect"]["command"]
+
+    assert {"spark.task.reaper.enabled=true", "spark.task.reaper.killTimeout=120s"} <= set(command)

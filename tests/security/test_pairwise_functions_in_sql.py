@@ -12,7 +12,7 @@ from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
 from eventbridge.spark.sql_frame import CONFS
 from eventbridge.transform.sql.expression import parse_sql
-from eventbridge.transform.sql.run_time_limits import MAXIMUM_COMPARED, PAIRWISE
+from eventbridge.transform.sql.run_time_limits import EVENT_SIZE, MAXIMUM_COMPARED, MAXIMUM_HASHED, PAIRWISE
 
 _PAIRS = "data:x::array<array<int>>"
 _OTHERS = f"transform({_PAIRS}, x -> array(x[0], 7))"
@@ -34,7 +34,9 @@ def _events(spark_server: SparkConnectServer, members: int) -> DataFrame:
     for name, value in CONFS.items():
         spark.conf.set(name, value)
     data = json.dumps({"x": [[each, 2] for each in range(members)]})
-    return spark.createDataFrame([(data,)], "json string").selectExpr("parse_json(json) AS data")
+    return spark.createDataFrame([(data,)], "json string").selectExpr(
+        "parse_json(json) AS data", f"length(json) AS {EVENT_SIZE}"
+    )
 
 
 def test_every_function_that_compares_in_pairs_has_a_call_here() -> None:
@@ -55,11 +57,22 @@ def test_nested_members_are_compared_up_to_the_limit(name: str, spark_server: Sp
 
 
 @pytest.mark.parametrize("member", ["x[0]", "x[0]::string", "x[0]::double", "date_add(DATE '2026-01-01', x[0])"])
-def test_members_that_spark_hashes_have_no_limit(member: str, spark_server: SparkConnectServer) -> None:
-    """Numbers, texts and times are compared by their hashes, as many as an event holds."""
+def test_members_that_spark_hashes_may_be_many(member: str, spark_server: SparkConnectServer) -> None:
+    """Numbers, texts and times are compared by their hashes."""
     sent = parse_sql(f"size(array_distinct(transform({_PAIRS}, x -> {member})))").written()
 
-    assert _events(spark_server, 30_000).selectExpr(sent).collect()[0][0] == 30_000
+    assert _events(spark_server, MAXIMUM_HASHED).selectExpr(sent).collect()[0][0] == MAXIMUM_HASHED
+
+
+def test_members_may_all_have_the_same_hash(spark_server: SparkConnectServer) -> None:
+    """A sender can choose them so, and Spark then compares each with each other: more of them fail at once."""
+    same = [(each << 32) | (each ^ 5) for each in range(MAXIMUM_HASHED + 1)]
+    events = _events(spark_server, 2).selectExpr(f"parse_json('{json.dumps({'x': same})}') AS data", EVENT_SIZE)
+    for name in ("array_distinct", "array_union", "array_intersect", "array_except"):
+        arguments = ", ".join(["data:x::array<bigint>"] * PAIRWISE[name])
+
+        with pytest.raises(PySparkException, match=f"more than {MAXIMUM_HASHED} members, and {name} takes too long"):
+            events.selectExpr(parse_sql(f"size({name}({arguments}))").written()).collect()
 
 
 def test_a_missing_array_stays_missing(spark_server: SparkConnectServer) -> None:

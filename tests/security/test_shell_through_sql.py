@@ -23,6 +23,7 @@ from eventbridge.store.open import open_store
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.transform.sql.expression import expression_problem, parse_sql
 from eventbridge.transform.sql.functions import FUNCTIONS
+from eventbridge.transform.sql.run_time_limits import EVENT_SIZE
 
 #: Expressions that begin a program, in all the forms that Spark reads as one.
 SHELL = [
@@ -383,6 +384,7 @@ def test_spark_reads_what_is_sent_as_it_reads_what_was_written(spark_server: Spa
         "map('fleet', '7') AS extensions",
         "CAST(NULL AS STRING) AS data_base64",
         f"parse_json('{data}') AS data",
+        f"500 AS {EVENT_SIZE}",
     )
     found = {text: (_outcome(event, text), _outcome(event, parse_sql(text).written())) for text in ALLOWED}
     differing = {text: both for text, both in found.items() if both[0] != both[1]}

@@ -16,6 +16,7 @@ from eventbridge.spark.sql_frame import ATTRIBUTES, CONFS
 from eventbridge.transform.sql.expression import expression_problem, parse_sql
 from eventbridge.transform.sql.functions import FUNCTIONS, WITH_UNIT
 from eventbridge.transform.sql.growth import size_of
+from eventbridge.transform.sql.run_time_limits import EVENT_SIZE
 from eventbridge.transform.sql.tree import Node
 
 #: Functions of a text that are called with it alone, and of a number, a time and a document.
@@ -113,7 +114,7 @@ CALLS: Final = [
     "decode(1, 1, subject, subject)",
     "encode(subject, 'utf-32')",
     "format_number(1.7e308D, 38)",
-    "format_string('%S%s', subject, subject)",
+    "format_string('%s%s', subject, subject)",
     "format_string('%,999.999f', -1.7e308D)",
     "printf('%1$999s%1$s', subject)",
     "left(subject, 1000)",
@@ -297,6 +298,7 @@ def test_no_value_is_larger_than_its_bound(spark_server: SparkConnectServer) -> 
         "map('fleet', '7') AS extensions",
         "CAST(NULL AS STRING) AS data_base64",
         "parse_json(text) AS data",
+        f"octet_length(subject) + octet_length(text) + 100 AS {EVENT_SIZE}",
     )
     asked = _asked(events)
 

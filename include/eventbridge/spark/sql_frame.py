@@ -22,6 +22,7 @@ from eventbridge.spark.stand_ins import restore, stand_in
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_rows
 from eventbridge.transform.sql.calls import COLUMNS
+from eventbridge.transform.sql.run_time_limits import EVENT_SIZE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,7 @@ _EVENTS = ", ".join(
     [
         f"{_NUMBER} long",
         *(f"{name} string" for name in ATTRIBUTES),
-        f"extensions map<string, string>, data_base64 string, {_DATA} string, {_STAND_INS} string",
+        f"extensions map<string, string>, data_base64 string, {_DATA} string, {_STAND_INS} string, {EVENT_SIZE} long",
     ]
 )
 _ARROW = pa.schema(
@@ -48,17 +49,21 @@ _ARROW = pa.schema(
         pa.field("data_base64", pa.string()),
         pa.field(_DATA, pa.string()),
         pa.field(_STAND_INS, pa.string()),
+        pa.field(EVENT_SIZE, pa.int64()),
     ]
 )
 
 #: Settings for evaluation that give the same results on every Spark. Constants are computed by tasks, not by the
-#: planner, which could not be interrupted. Spark does not replace ${name} from its environment or configuration.
+#: planner, which could not be interrupted. Data is parsed once for an event: collapsed projections would parse it for
+#: each member of an array, inside a lambda. Spark does not replace ${name} from its environment or configuration.
 CONFS: Final = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.variable.substitute": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConstantFolding",
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in ("CollapseProject", "ConstantFolding")
+    ),
 }
 
 _EVENTS_AT_ONCE = 500
@@ -138,12 +143,14 @@ def event_rows(
                 rows = sorted(row for other, row in some if other == file)
                 found = read_rows(store, file, rowset.encode(rows), columns=["body"])["body"].to_pylist()
                 bodies |= {(file, row): body for row, body in zip(rows, found, strict=True)}
-            events = [parse_event(bodies[place], max_bytes=max_bytes) for place in some]
-            rows_of_events = [_row(start + number, event) for number, event in enumerate(events)]
+            rows_of_events = [
+                _row(start + number, parse_event(bodies[place], max_bytes=max_bytes), len(bodies[place]))
+                for number, place in enumerate(some)
+            ]
             yield pa.RecordBatch.from_pylist(rows_of_events, schema=_ARROW)
 
 
-def _row(number: int, event: Event) -> dict[str, Any]:
+def _row(number: int, event: Event, size: int) -> dict[str, Any]:
     document = event.document
     known = {*ATTRIBUTES, "data", "data_base64"}
     data = stand_in(document["data"]) if "data" in document else None
@@ -155,6 +162,7 @@ def _row(number: int, event: Event) -> dict[str, Any]:
         ],
         _DATA: None if data is None else data.text,
         _STAND_INS: None if data is None else data.key,
+        EVENT_SIZE: size,
     }
 
 

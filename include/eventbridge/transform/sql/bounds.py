@@ -34,12 +34,24 @@ PATTERNS: Final = {
 #: What Java may read as one part of a format, up to the letter that ends it, and the numbers in it.
 _SPECIFIER: Final = re.compile(r"%[^a-zA-Z%]*")
 _NUMBERS: Final = re.compile(r"\d+")
+_CAPITALS: Final = re.compile(r"%[^a-zA-Z%]*S")
+
+#: Where lambdas stand among the arguments of a function.
+_LAMBDAS: Final = {
+    **dict.fromkeys(("aggregate", "map_zip_with", "reduce", "zip_with"), (2, 3)),
+    **dict.fromkeys(("array_sort", "exists", "filter", "forall", "map_filter", "transform"), (1,)),
+    **dict.fromkeys(("transform_keys", "transform_values"), (1,)),
+}
 
 Problem = tuple[Node, str, str]
 
 
 def call_problem(name: str, arguments: list[Node]) -> Problem | None:
     """Return what is wrong with the arguments of a call: the node, the problem, and the remedy; None if nothing is."""
+    return _lambdas_problem(name, arguments) or _values_problem(name, arguments)
+
+
+def _values_problem(name: str, arguments: list[Node]) -> Problem | None:
     if name in COUNTS and len(arguments) > COUNTS[name] and most(arguments[COUNTS[name]], name) is None:
         return _uncounted(name, arguments[COUNTS[name]])
     if name == "sequence":
@@ -61,6 +73,17 @@ def call_problem(name: str, arguments: list[Node]) -> Problem | None:
             f"{name} must begin with a number, a date or a truth value: its result may grow without end",
             "Begin with 0L or CAST(0 AS DOUBLE), or use array_join for texts",
         )
+    return None
+
+
+def _lambdas_problem(name: str, arguments: list[Node]) -> Problem | None:
+    """Refuse a body without parameters: Spark calls that for each member too, however deep such calls are nested."""
+    for at, argument in enumerate(arguments):
+        needed = at in _LAMBDAS.get(name, ())
+        if needed and argument.kind != "lambda":
+            return argument, f"{name} needs a lambda here", "Write x -> before it"
+        if not needed and argument.kind == "lambda":
+            return argument, f"{name} needs a value here, and this is a lambda", "Write the lambda behind the values"
     return None
 
 
@@ -113,6 +136,8 @@ def _sequence_problem(arguments: list[Node]) -> Problem | None:
 
 def _format_problem(name: str, given: Node) -> Problem | None:
     text = given.literal_text()
+    if _CAPITALS.search((text or "").replace("%%", "")):
+        return given, f"{name} may take for ever with %S: Java writes capitals one by one", "Write %s, and upper(x)"
     widths = [found for part in _SPECIFIER.findall(text or "") for found in _NUMBERS.findall(part)]
     if text is None or any(len(width) > 3 for width in widths):
         remedy = "Write it in quotes, with widths below 1,000"

@@ -30,6 +30,7 @@ COLUMNS: Final = (
 
 _QUERY: Final = words("select from table values with map reduce insert create drop alter delete exists using")
 _NAMES: Final = ("word", "name")
+#: Names that begin with __ are those of `run_time_limits`.
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: The most values that a lambda of any function has.
 _MOST_PARAMETERS: Final = 3
@@ -135,7 +136,9 @@ class Calls(Reader):
         if problem := call_problem(name, arguments):
             self._refuse_at(problem[0].at, problem[1], problem[2])
         begin = f"{name}({unit}, " if unit else f"{name}("
-        call = self._node("call", token.at, begin, *between(for_call(name, arguments)), ")", value=name)
+        call = self._node(
+            "call", token.at, begin, *between(for_call(name, arguments, inside=self._lambdas > 0)), ")", value=name
+        )
         if self._peek().word in ("over", "filter", "within", "respect", "ignore"):
             looks = f"{self._peek().text.upper()} looks at other events"
             self._refuse(self._peek(), looks, "Remove it: an expression sees its event alone")
@@ -179,7 +182,7 @@ class Calls(Reader):
             token = self._next()
             if token.kind in _NAMES:
                 name = (token.value or token.text).lower()
-                if not _PARAMETER.fullmatch(name) or name in COLUMNS or name in names:
+                if not _PARAMETER.fullmatch(name) or name in COLUMNS or name in names or name.startswith("__"):
                     remedy = "Take another name, of letters, digits and _, which no column has"
                     self._refuse(token, f"{token.text} cannot be the name of a lambda's value", remedy)
                 names.append(name)

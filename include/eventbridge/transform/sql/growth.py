@@ -89,20 +89,25 @@ def size_of(node: Node, parameters: Mapping[str, Size] | None = None) -> Size:
     Raises ValueTooLarge, also for an intermediate value. A lambda's body is read twice: the time grows with the size
     of the tree, as the parser bounds how deep lambdas are nested.
     """
-    size = _size_of(node, parameters or {})
+    known = parameters or {}
+    return size_with(node, [size_of(child, known) for child in node.children if child.kind != "lambda"], known)
+
+
+def size_with(node: Node, sizes: Sizes, known: Mapping[str, Size]) -> Size:
+    """Return what `size_of` does, given the sizes of the nodes below that are no lambdas."""
+    size = _size_with(node, sizes, known)
     written = size.written()
     if written.beyond or written.fixed > MAXIMUM_FIXED or max(written.linear, written.square) > MAXIMUM_COUNT:
         raise ValueTooLarge(node)
     return size
 
 
-def _size_of(node: Node, known: Mapping[str, Size]) -> Size:
+def _size_with(node: Node, sizes: Sizes, known: Mapping[str, Size]) -> Size:
     if not node.children:
         return _of_leaf(node, known)
-    if node.kind == "call" and node.value in HIGHER_ORDER:
-        return _of_lambdas(str(node.value), node.children, known)
-    sizes = [size_of(child, known) for child in node.children]
     match node.kind:
+        case "call" if node.value in HIGHER_ORDER:
+            return _of_lambdas(str(node.value), node.children, sizes, known)
         case "call":
             return _of_call(node, sizes)
         case "cast":
@@ -180,8 +185,8 @@ def _of_call(call: Node, sizes: Sizes) -> Size:
     return together.plus(Size(items=Growth(len(sizes))))
 
 
-def _of_lambdas(name: str, arguments: Sequence[Node], known: Mapping[str, Size]) -> Size:
-    given = total([size_of(each, known) for each in arguments if each.kind != "lambda"])
+def _of_lambdas(name: str, arguments: Sequence[Node], sizes: Sizes, known: Mapping[str, Size]) -> Size:
+    given = total(sizes)
     lambdas = [each for each in arguments if each.kind == "lambda"]
     if name in ("aggregate", "reduce", "exists", "forall") or name in _CHOOSE:
         # what is made for one member is gone at the next one; what aggregate carries along has a fixed size

@@ -15,9 +15,10 @@ from eventbridge.transform.sql.calls import Calls
 from eventbridge.transform.sql.error import SqlError
 from eventbridge.transform.sql.lexer import quoted
 from eventbridge.transform.sql.reader import MAXIMUM_DEPTH
-from eventbridge.transform.sql.run_time_limits import for_like, for_patterns, like_limit
+from eventbridge.transform.sql.run_time_limits import for_decimal, for_like, for_patterns, like_limit
 from eventbridge.transform.sql.tree import Node, between
 from eventbridge.transform.sql.types import TypeReader
+from eventbridge.transform.sql.work import with_limits
 
 MAXIMUM_CHARACTERS: Final = 10_000
 #: How many % of LIKE may stand before the last character: see `pattern_cost.LEAST_TEXT`.
@@ -51,7 +52,7 @@ class Parser(Calls):
             self._unexpected()
         if problem := tree_problem(root):
             self._refuse_node(problem)
-        return root
+        return with_limits(root)
 
     def expression(self) -> Node:
         """Return an expression: conditions joined by OR."""
@@ -197,6 +198,8 @@ class Parser(Calls):
         reader = TypeReader(self._text, self._tokens, self._at)
         named = reader.read()
         self._at = reader.at
+        if "DECIMAL" in named:
+            value = for_decimal(value)
         return self._node("cast", at, f"{word}(", value, f" AS {named})", value=named)
 
     def _member(self, node: Node) -> Node:

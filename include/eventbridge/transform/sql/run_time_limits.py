@@ -1,19 +1,21 @@
 """Limits the arguments of a call whose time grows faster than its event, so that the call fails at run time instead.
 
-Spark cannot stop Java while it applies a pattern to a text, or compares each member of an array with each other:
-without a limit, one event would keep a task slot of Spark for minutes.
+Spark cannot stop Java while it applies a pattern to a text, compares each member of an array with each other, calls a
+lambda for each member, or reads the digits of a decimal: without a limit, one event would keep a task slot of Spark for
+minutes or hours.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from eventbridge.transform.sql.bounds import PATTERNS
 from eventbridge.transform.sql.lexer import quoted
-from eventbridge.transform.sql.pattern_cost import NO_LIMIT, text_limit
+from eventbridge.transform.sql.pattern_cost import MAXIMUM_TRIES, NO_LIMIT, text_limit
 from eventbridge.transform.sql.patterns import pattern_limit
+from eventbridge.transform.sql.size import Growth
 from eventbridge.transform.sql.tree import Node
 
 #: Functions that compare each member with each other where Spark cannot hash members, and how many arguments they
@@ -28,13 +30,49 @@ PAIRWISE: Final = {
 }
 #: The most members that such a function may compare so: it then takes a second or two for an event of 1 MB.
 MAXIMUM_COMPARED: Final = 2_000
+#: The same for such a function inside a lambda, which an event may call for many arrays.
+COMPARED_INSIDE: Final = 200
+#: Functions that look each member up in a hash table of Spark's own, and the most members that they may look up: the
+#: sender of an event can choose numbers and texts whose hashes are all equal.
+_HASHED: Final = frozenset({"array_distinct", "array_except", "array_intersect", "array_union"})
+MAXIMUM_HASHED: Final = 30_000
+#: The most digits in a row of a text that is cast to a decimal: Java takes as many steps as their square.
+MAXIMUM_DIGITS: Final = 1_000
+#: More digits than that, or an exponent such as e-10000: Java divides by that power of ten. It is tried in one way.
+_SLOW_NUMBER: Final = (
+    rf"(?<!\p{{Nd}})\p{{Nd}}{{{MAXIMUM_DIGITS + 1}}}|(?<![\p{{L}}\p{{Nd}}.])[\p{{Nd}}.]++[eE]-\p{{Nd}}{{5}}"
+)
+#: Which argument a function casts to a decimal.
+_DECIMALS: Final = {
+    **dict.fromkeys(("ceil", "ceiling", "decimal", "floor", "to_char", "to_varchar"), 0),
+    **dict.fromkeys(("make_timestamp", "make_timestamp_ltz", "make_timestamp_ntz"), 5),
+    "make_dt_interval": 3,
+    "make_interval": 6,
+}
+#: Which argument holds the characters that a function removes: it looks at each of them for each one of the text.
+_REMOVED: Final = {"btrim": 1, "ltrim": 0, "rtrim": 0, "trim": 0}
+#: The most of these characters.
+MAXIMUM_REMOVED: Final = 100
+#: The column with the size of the event, in bytes.
+EVENT_SIZE: Final = "__size"
+EVENT: Final = f"`{EVENT_SIZE}`"
 
 
-def for_call(name: str, arguments: list[Node]) -> list[Node]:
-    """Return the arguments of a call, those limited that the call might take too long for."""
+def for_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
+    """Return the arguments of a call, those limited that the call might take too long for.
+
+    `inside`: the call stands in a lambda.
+    """
     if name in PAIRWISE:
-        compared = PAIRWISE[name]
-        return [*(_compared(each, name) for each in arguments[:compared]), *arguments[compared:]]
+        compared, most = PAIRWISE[name], COMPARED_INSIDE if inside else MAXIMUM_COMPARED
+        limited = [_hashed(_compared(each, name, most), name) for each in arguments[:compared]]
+        return [*limited, *arguments[compared:]]
+    if name in _DECIMALS and (len(arguments) > 1 or name == "decimal"):
+        return [for_decimal(each) if at == _DECIMALS[name] else each for at, each in enumerate(arguments)]
+    if name in ("variant_get", "try_variant_get") and len(arguments) > 2:
+        return _got(name, arguments)
+    if name in _REMOVED and len(arguments) > 1:
+        return [_characters(each) if at == _REMOVED[name] else each for at, each in enumerate(arguments)]
     texts = [arguments[at].literal_text() or "" for at in PATTERNS.get(name, ()) if at < len(arguments)]
     if name in ("parse_url", "try_parse_url"):  # Spark looks for the key by a pattern of its own
         texts = [f"(&|^){text}=([^&]*)" for text in texts]
@@ -44,6 +82,92 @@ def for_call(name: str, arguments: list[Node]) -> list[Node]:
 def for_patterns(value: Node, patterns: Sequence[str]) -> Node:
     """Return a text as a node that fails if it is too long for one of some allowed regular expressions."""
     return _limited(value, min(map(pattern_limit, patterns)))
+
+
+def for_decimal(value: Node) -> Node:
+    """Return what is cast to a decimal as a node that fails if it holds a number whose digits take too long."""
+    if value.kind in ("number", "constant"):
+        return value
+    said = (
+        f"a number has more than {MAXIMUM_DIGITS} digits or an exponent below -9999, and a decimal of it may take too "
+        "long: use left(x, 100), or a double"
+    )
+    return _unless(value, f"CAST(`__it` AS STRING) RLIKE {quoted(_SLOW_NUMBER)}", said)
+
+
+def _got(name: str, arguments: list[Node]) -> list[Node]:
+    value, path, wanted = arguments
+    if not re.search("dec|numeric", (wanted.literal_text() or "").lower()):
+        return arguments
+    part = Node("call", value.at, (f"{name}(", value, ", ", path, ", 'variant')"), name)
+    return [for_decimal(part), Node("text", path.at, (quoted("$"),), "$"), wanted]
+
+
+def _characters(value: Node) -> Node:
+    said = f"more than {MAXIMUM_REMOVED} characters to remove may take too long: use left(x, {MAXIMUM_REMOVED})"
+    return _unless(value, f"length(`__it`) > {MAXIMUM_REMOVED}", said)
+
+
+def _hashed(value: Node, name: str) -> Node:
+    if name not in _HASHED:
+        return value
+    said = (
+        f"the array has more than {MAXIMUM_HASHED} members, and {name} takes too long if their hashes are equal: use "
+        f"slice(x, 1, {MAXIMUM_HASHED})"
+    )
+    return _unless(value, f"size(`__it`) > {MAXIMUM_HASHED}", said)
+
+
+class MemberTime(NamedTuple):
+    """How many nanoseconds the lambdas of a call take, as polynomials in a size.
+
+    `each` is for a member, in the size of what they `read`, a text of SQL; `together` is for all members, in the size
+    of the event; `most` is the limit.
+    """
+
+    each: Growth
+    together: Growth
+    most: int
+    read: str
+
+
+def for_members(value: Node, name: str, time: MemberTime) -> Node:
+    """Return an array or map as a node that fails if the lambdas of a call would take too long for its members."""
+    left = f"({time.most}D - {_at_run_time(time.together, EVENT)})" if any(time.together) else f"{time.most}D"
+    read = EVENT if time.read == EVENT else "`__read`"
+    allowed = f"greatest(1D, floor({left} / {_at_run_time(time.each, read)}))"
+    if time.read != EVENT:
+        allowed = f"transform(array({time.read}), `__read` -> {allowed})[0]"
+    parts = (
+        quoted(f"the lambda of {name} takes too long for "),
+        "size(`__it`)",
+        quoted(" members in an event of "),
+        EVENT,
+        quoted(" bytes, as it reads other values of the event for each member: use slice(x, 1, "),
+        f"CAST({allowed} AS BIGINT)",
+        quoted("), or let it read its own member alone"),
+    )
+    return _failing_if(value, f"size(`__it`) > 1 AND size(`__it`) > {allowed}", f"concat({', '.join(parts)})")
+
+
+def _at_run_time(time: Growth, size: str) -> str:
+    terms = [f"{factor}D{f' * {size}' * power}" for power, factor in enumerate(time) if factor]
+    return f"({' + '.join(terms)})"
+
+
+def tries_of_text(node: Node) -> int | None:
+    """Return how often a node tries its patterns for each character of its text; None if it has no pattern."""
+    if node.kind == "call" and node.value not in PATTERNS:
+        return None
+    if node.kind == "call" and len(node.children) <= PATTERNS[str(node.value)][0]:
+        return None if node.value in ("parse_url", "try_parse_url") else 1
+    if node.kind == "operator" and node.value not in ("rlike", "regexp", "like", "ilike"):
+        return None
+    if node.kind not in ("call", "operator"):
+        return None
+    text = node.children[0]
+    limited = text.kind == "limited" and isinstance(text.value, str)
+    return -(-MAXIMUM_TRIES // int(str(text.value))) if limited else -(-MAXIMUM_TRIES // NO_LIMIT)
 
 
 def for_like(value: Node, patterns: Sequence[str]) -> Node:
@@ -63,21 +187,24 @@ def _limited(value: Node, most: int) -> Node:
     if most >= NO_LIMIT:
         return value
     said = f"the text has more than {most} characters, and the pattern may take too long: use left(x, {most})"
-    return _unless(value, f"length(`__it`) > {most}", said)
+    return _unless(value, f"length(`__it`) > {most}", said, str(most))
 
 
-def _compared(value: Node, name: str) -> Node:
-    what, remedy = (
-        ("map", "map_filter(...)") if name == "map_zip_with" else ("array", f"slice(x, 1, {MAXIMUM_COMPARED})")
-    )
+def _compared(value: Node, name: str, most: int) -> Node:
+    what, remedy = ("map", "map_filter(...)") if name == "map_zip_with" else ("array", f"slice(x, 1, {most})")
     said = (
-        f"the {what} has more than {MAXIMUM_COMPARED} members, and {name} compares each array, struct or binary value "
+        f"the {what} has more than {most} members, and {name} compares each array, struct or binary value "
         f"with each other: use {remedy}, or compare texts or numbers"
     )
     nested = "typeof(`__it`) RLIKE '^(array|map)<(array|struct|binary)'"
-    return _unless(value, f"size(`__it`) > {MAXIMUM_COMPARED} AND {nested}", said)
+    return _unless(value, f"size(`__it`) > {most} AND {nested}", said)
 
 
-def _unless(value: Node, problem: str, said: str) -> Node:
-    parts = ("transform(array(", value, f"), `__it` -> if({problem}, raise_error({quoted(said)}), `__it`))[0]")
-    return Node("limited", value.at, parts)
+def _unless(value: Node, problem: str, said: str, longest: str | None = None) -> Node:
+    return _failing_if(value, problem, quoted(said), longest)
+
+
+def _failing_if(value: Node, problem: str, said: str, longest: str | None = None) -> Node:
+    """Return a value that fails with a text of SQL; `longest` is the length of a text that a pattern is applied to."""
+    parts = ("transform(array(", value, f"), `__it` -> if({problem}, raise_error({said}), `__it`))[0]")
+    return Node("limited", value.at, parts, longest)
