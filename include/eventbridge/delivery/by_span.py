@@ -24,8 +24,8 @@ from eventbridge.delivery.segments import BestOutcome
 from eventbridge.delivery.steps import Steps
 from eventbridge.event.ids import batch_time
 from eventbridge.model.chunk import Piece
-from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, Response, RetryAt
-from eventbridge.policy.response_to_outcome import decide, expired, is_failure, pause_asked, too_early
+from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, Response, RetryAt
+from eventbridge.policy.response_to_outcome import decide, expired, is_failure, pause_asked, too_early, while_paused
 from eventbridge.store import layout
 from eventbridge.targets.protocol import DeliverySpan, SpanTarget
 
@@ -110,11 +110,12 @@ class SpanDeliveries:
 def _unsent(run: TargetRun, span: Span) -> Outcome | None:
     """Return the outcome of a span that is not sent now; None if it may be sent."""
     now = run.clock()
-    if (end := expired(run.settings.policy, span.youngest, span.piece.on_hold_seconds, now)) is not None:
+    policy, on_hold_seconds = run.settings.policy, span.piece.on_hold_seconds
+    if (end := expired(policy, span.youngest, on_hold_seconds, now)) is not None:
         return end
     if (paused_until := run.pause.at(now)) is not None:
         run.report.held_up = True
-        return RetryAt(paused_until, TARGET_PAUSED)
+        return while_paused(policy, span.youngest, on_hold_seconds, paused_until, now)
     return too_early(None, run.settings.window, now)
 
 

@@ -9,7 +9,8 @@ from eventbridge.delivery.breaker import RunBreaker
 from eventbridge.delivery.outstanding import Item
 from eventbridge.delivery.rows import OutcomeRows, unsent_row
 from eventbridge.delivery.token_lease import Pace
-from eventbridge.model.outcome import TARGET_PAUSED, RetryAt
+from eventbridge.policy.response_to_outcome import while_paused
+from eventbridge.rules.model import RetryPolicy
 
 
 def note_pause(until: datetime | None, pace: Pace, breaker: RunBreaker, now: datetime) -> bool:
@@ -25,8 +26,10 @@ def note_pause(until: datetime | None, pace: Pace, breaker: RunBreaker, now: dat
     return known
 
 
-def defer_paused(items: Iterable[Item], until: datetime, now: datetime, rows: OutcomeRows) -> list[Item]:
-    """Defer until `until` the `items` that this push has not tried, and return the others.
+def defer_paused(
+    items: Iterable[Item], until: datetime, now: datetime, policy: RetryPolicy, rows: OutcomeRows
+) -> list[Item]:
+    """Defer until `until` the `items` that this push has not tried, and return the others; dead-letter expired ones.
 
     A row of schema OUTCOME for each, which is not an attempt, goes to `rows`.
     """
@@ -34,6 +37,8 @@ def defer_paused(items: Iterable[Item], until: datetime, now: datetime, rows: Ou
     untried: list[Item] = []
     for item in items:
         (untried if item.due_at is None else tried).append(item)
-    due = RetryAt(until, TARGET_PAUSED)
-    rows.put_all(unsent_row(item, due, now) for item in untried)
+    rows.put_all(
+        unsent_row(item, while_paused(policy, item.arrived_at, item.on_hold_seconds, until, now), now)
+        for item in untried
+    )
     return tried

@@ -76,7 +76,7 @@ class Rounds:
         paused_until = run.pause.at(now)
         if paused_until is not None and not run.is_stopping and not run.is_refused:
             run.report.held_up = True
-            self._waiting = defer_paused(self._waiting, paused_until, now, run.settings.rows)
+            self._waiting = defer_paused(self._waiting, paused_until, now, self._policy, run.settings.rows)
 
     def _break_off(self) -> None:
         """Record requests in flight as sent: the target may have taken them, so they wait until their time-out."""

@@ -11,6 +11,7 @@ from eventbridge.model.outcome import (
     DELIVERED,
     INTERRUPTED,
     NOT_BEFORE,
+    TARGET_PAUSED,
     DeadLettered,
     Outcome,
     Response,
@@ -118,6 +119,21 @@ def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, n
         return None
     maximum = policy.maximum_event_age_seconds
     return DeadLettered("maximum_event_age", f"the event is {age_seconds:.0f} s old, the maximum is {maximum:.0f} s")
+
+
+def while_paused(
+    policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, until: datetime, now: datetime
+) -> Outcome:
+    """Return the outcome of a delivery, not tried, whose target is paused: its deferral, or its end if it is too old.
+
+    It is deferred until the pause ends or, if that is earlier, until it reaches the policy's maximum age: a target may
+    name a time of days, and the delivery is not pending for longer than its age allows.
+    """
+    end = expired(policy, arrived_at, on_hold_seconds, now)
+    if end is not None:
+        return end
+    over_at = arrived_at + timedelta(seconds=on_hold_seconds + policy.maximum_event_age_seconds)
+    return RetryAt(min(until, over_at), TARGET_PAUSED)
 
 
 def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float:

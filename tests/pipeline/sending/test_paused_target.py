@@ -7,9 +7,11 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from pipeline.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
 from eventbridge.control.overrides import enable_target
+from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.stage import push
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.pipeline.commit.stage import commit
@@ -104,6 +106,28 @@ def test_a_pause_is_shown_wherever_a_target_is_shown(sending: Sending, clock: Ru
     assert shown() == [paused] * 3 + [("counted", 1), ("named", [("orders", "crm", "paused")])]
     clock.advance(61)
     assert shown() == [("ok", None), ("counted", 0), ("named", [])]
+
+
+@pytest.mark.parametrize("ordered", [{}, {"ordering_key": "$.data.id"}])
+def test_a_delivery_ends_at_its_age_although_its_target_is_paused_for_longer(
+    sending: Sending, clock: RunningClock, ordered: dict[str, str]
+) -> None:
+    """Tried or not, it is a dead letter once it is five minutes old, and not when the hour of the pause is over."""
+    aged = SOON.replace("}", ", maximum_event_age: 5m}")
+    runtime = sending.begin(4, crm=http("/throttle/3600/aged", max_in_flight=1, retry=aged, **ordered))
+    sending.deliver_batch()
+    clock.advance(290)
+    sending.deliver()
+    before = audit(runtime).deliveries["orders/crm"]
+
+    clock.advance(20)
+    sending.deliver()
+
+    assert before == {"matched": 4, "delivered": 0, "dead": 0, "pending": 4}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 4, "delivered": 0, "dead": 4, "pending": 0}
+    assert {letter["reason"] for letter in dead_letters(runtime)} == {"maximum_event_age"}
+    assert len(sent(sending, "/throttle/3600/aged")) == 1
+    assert audit(runtime).differences == ()
 
 
 def test_an_enabled_target_gets_at_once_what_its_pause_deferred(sending: Sending) -> None:

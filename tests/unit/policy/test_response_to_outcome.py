@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, Response, RetryAt
+from eventbridge.model.outcome import NOT_BEFORE, TARGET_PAUSED, DeadLettered, Delivered, Outcome, Response, RetryAt
 from eventbridge.policy.response_to_outcome import (
     RetryTerms,
     age_begins,
@@ -16,6 +16,7 @@ from eventbridge.policy.response_to_outcome import (
     pause_asked,
     retry_after,
     too_early,
+    while_paused,
 )
 from eventbridge.rules.model import DeliverBetween, RetryPolicy
 
@@ -230,6 +231,17 @@ def test_a_target_is_not_asked_before_its_retry_after(code: int) -> None:
     assert held == RetryAt(NOW + timedelta(minutes=69), f"HTTP {code}")
     last = decided(response(code, retry_after="7200"), arrived_at=NOW - timedelta(days=1, seconds=-30))
     assert last == RetryAt(NOW + timedelta(seconds=1), f"HTTP {code}"), "by the policy alone"
+
+
+def test_a_paused_delivery_waits_no_longer_than_its_age() -> None:
+    """Until the pause is over, or until it is too old if that comes first; one that is too old ends at once."""
+    until = NOW + timedelta(hours=2)
+    policy = EXPONENTIAL.model_copy(update={"maximum_event_age_seconds": 3600.0})
+
+    assert while_paused(EXPONENTIAL, NOW, 0.0, until, NOW) == RetryAt(until, TARGET_PAUSED)
+    assert while_paused(policy, NOW, 600.0, until, NOW) == RetryAt(NOW + timedelta(minutes=70), TARGET_PAUSED)
+    ended = while_paused(policy, NOW - timedelta(hours=1), 0.0, until, NOW)
+    assert ended == DeadLettered("maximum_event_age", "the event is 3600 s old, the maximum is 3600 s")
 
 
 def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
