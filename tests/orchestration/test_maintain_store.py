@@ -15,7 +15,7 @@ from eventbridge.errors import NotFoundError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
-from eventbridge.runtime.ledger_identity import claim_runner
+from eventbridge.runtime.identity import claim_runner
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 

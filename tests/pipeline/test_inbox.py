@@ -12,8 +12,8 @@ import pytest
 from eventbridge import fault_points
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.partition import Partition
+from eventbridge.runtime.identity import claim_runner
 from eventbridge.runtime.inbox import Inbox
-from eventbridge.runtime.ledger_identity import claim_runner
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.testing.queues import InMemoryQueue

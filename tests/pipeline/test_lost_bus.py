@@ -15,7 +15,7 @@ from eventbridge.errors import OffsetGapError, RuleMovedError
 from eventbridge.model.partition import ConsumerOffset, Partition
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
-from eventbridge.runtime.log_identity import offset_gaps, standing_offset
+from eventbridge.runtime.identity import offset_gaps, standing_offset
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.testing.sources import InMemoryLog
 

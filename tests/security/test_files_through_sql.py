@@ -13,7 +13,7 @@ ASK = """
 import sys
 import pyarrow as pa
 from eventbridge.errors import UserError
-from eventbridge.store.event_sql import COLUMNS, rows_where
+from eventbridge.store.queries import COLUMNS, rows_where
 
 event = pa.Table.from_pylist([dict.fromkeys(COLUMNS.names)], schema=COLUMNS)
 for condition in sys.argv[1:]:

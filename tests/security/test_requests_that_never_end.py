@@ -20,7 +20,7 @@ from api.server import Installation, Server, order
 from eventbridge.api.expensive_calls import MOST_RUNNING, MOST_WAITING
 from eventbridge.errors import UserError
 from eventbridge.store import sql_sandbox
-from eventbridge.store.event_sql import COLUMNS, rows_where
+from eventbridge.store.queries import COLUMNS, rows_where
 
 ENDLESS = "(WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t WHERE x > 0) SELECT max(x) FROM t) > 0"
 LARGE = "length(repeat('x', 3000000000)) > 0"

@@ -45,7 +45,7 @@ from eventbridge.repair.audit import audit as audited
 from eventbridge.repair.audit import find_batch
 from eventbridge.rules.find import find_rule
 from eventbridge.rules.frozen import content_of
-from eventbridge.runtime.dead_letter_files import Damaged
+from eventbridge.runtime.batch_files import Damaged
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.rules import rule_versions as versions_of
 from eventbridge.views.status import status as status_of

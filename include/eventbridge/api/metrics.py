@@ -28,7 +28,7 @@ from eventbridge.telemetry.selection import is_exported
 from eventbridge.views.metrics import metrics as metrics_of
 
 if TYPE_CHECKING:
-    from eventbridge.telemetry.otlp_metrics import MetricsSender
+    from eventbridge.telemetry.open_telemetry import MetricsSender
 
 
 router = APIRouter(route_class=TokenFirst)
@@ -112,7 +112,7 @@ def pushed_metrics(runtime: Runtime) -> Iterator[None]:
         yield
         return
     seconds = _interval_seconds()
-    from eventbridge.telemetry.otlp_metrics import MetricsSender
+    from eventbridge.telemetry.open_telemetry import MetricsSender
 
     stop = threading.Event()
     thread = threading.Thread(

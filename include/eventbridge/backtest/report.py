@@ -13,7 +13,7 @@ from eventbridge.model.backtested import Change, EventSample, Failure, OutputSam
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
-from eventbridge.store.formats import require_known_format
+from eventbridge.store.layout import require_known_format
 
 
 class Peak(Struct, frozen=True):

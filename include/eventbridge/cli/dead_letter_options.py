@@ -14,7 +14,7 @@ from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
     from eventbridge.dead_letters.selection import Selection
-    from eventbridge.runtime.dead_letter_files import Damaged
+    from eventbridge.runtime.batch_files import Damaged
     from eventbridge.runtime.runtime import Runtime
 
 

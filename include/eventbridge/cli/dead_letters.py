@@ -23,7 +23,7 @@ from eventbridge.event.plain import text
 if TYPE_CHECKING:
     from eventbridge.dead_letters.reader import DeadLetterName
     from eventbridge.dead_letters.redrives import Mark
-    from eventbridge.runtime.dead_letter_files import Damaged
+    from eventbridge.runtime.batch_files import Damaged
 
 app = typer.Typer(cls=Group, help="List, show, export and redrive dead letters.", no_args_is_help=True)
 

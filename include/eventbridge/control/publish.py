@@ -22,9 +22,8 @@ from eventbridge.model.partition import Partition
 from eventbridge.policy.bus_pressure import BusLook
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.find import find_bus, find_topic
-from eventbridge.runtime.owner_quota import storage_refusal
+from eventbridge.runtime.quotas import storage_refusal, store_quota
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.runtime.store_size import store_quota
 from eventbridge.sources.protocol import DiskBackedBus, LogSource
 
 #: Events that one transaction of a bus, and one call of the API, may hold.

@@ -20,14 +20,22 @@ from eventbridge.dead_letters.selection import (
 from eventbridge.errors import NotFoundError, RuleFileError
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
-from eventbridge.runtime.dead_letter_files import Damaged, dead_letter_files, read_dead_letters, read_unless_damaged
-from eventbridge.runtime.newest_files import files_from, newest_files, place_of, rows_after
+from eventbridge.runtime.batch_files import (
+    Damaged,
+    dead_letter_files,
+    files_from,
+    newest_files,
+    place_of,
+    read_dead_letters,
+    read_unless_damaged,
+    rows_after,
+)
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 from eventbridge.similar_names import suggest
 from eventbridge.store import schemas
-from eventbridge.store.dead_letter_sql import KEY, keys_where
-from eventbridge.store.plain_rows import plain_rows
+from eventbridge.store.columns import plain_rows
+from eventbridge.store.queries import KEY, keys_where
 
 _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
 _LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]

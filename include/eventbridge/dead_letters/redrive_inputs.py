@@ -18,7 +18,7 @@ from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT, Chunk, Pie
 from eventbridge.policy.ordering import shard_of
 from eventbridge.routing.order_keys import UNORDERED, order_key
 from eventbridge.rules import RuleSet
-from eventbridge.runtime.dead_letter_files import dead_letter_files, read_dead_letters
+from eventbridge.runtime.batch_files import dead_letter_files, read_dead_letters
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import write_table

@@ -31,9 +31,9 @@ from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.hold_reason import delivery_hold_reason
 from eventbridge.rules import RuleSet
-from eventbridge.runtime.dead_letter_files import Damaged, dead_letter_files, read_unless_damaged
+from eventbridge.runtime.batch_files import Damaged, dead_letter_files, read_unless_damaged
+from eventbridge.runtime.identity import refuse_lost_ledger
 from eventbridge.runtime.instrumented import instrumented
-from eventbridge.runtime.ledger_identity import refuse_lost_ledger
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules

@@ -15,7 +15,7 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.redelivery import Redrive, Redriven
 from eventbridge.pipeline.settle.settlement import settlements
-from eventbridge.runtime.dead_letter_files import Damaged, read_unless_damaged
+from eventbridge.runtime.batch_files import Damaged, read_unless_damaged
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 

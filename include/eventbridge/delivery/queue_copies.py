@@ -22,7 +22,7 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.pending import NO_CHUNK, PendingDeliveries
 from eventbridge.rules import RuleSet, Target
 from eventbridge.rules.model import queue_of
-from eventbridge.runtime.dead_letter_files import read_dead_letters
+from eventbridge.runtime.batch_files import read_dead_letters
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table

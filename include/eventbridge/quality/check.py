@@ -36,9 +36,9 @@ from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.columns import codes_of, flag_column, numbers_of, valid_of
-from eventbridge.store.field_sql import count_fields
-from eventbridge.store.formats import require_known_format
+from eventbridge.store.layout import require_known_format
 from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.store.queries import count_fields
 from eventbridge.transform.jsonpath import parse_path
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from eventbridge.errors import StoreError, StoreFileDamaged
 from eventbridge.model.quality import QualityCheck, QualityRecord, Subject
 from eventbridge.policy.quality import VOLUMES, History
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.store.formats import FORMAT, require_known_format
+from eventbridge.store.layout import FORMAT, require_known_format
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from eventbridge.policy.reconciliation import Reconciliation, differences
 from eventbridge.replay.account import coverage_differences
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
-from eventbridge.store.formats import require_known_format
+from eventbridge.store.layout import require_known_format
 from eventbridge.store.parquet import count_rows, read_table
 
 #: How many batches whose id begins with a name are counted at most.

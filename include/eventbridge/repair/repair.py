@@ -36,7 +36,7 @@ from eventbridge.policy.reconciliation import differences
 from eventbridge.repair.audit import is_manifest_readable, manifest_differences, write_manifest_again
 from eventbridge.replay import plan as of_events
 from eventbridge.routing.job import Router, Slice
-from eventbridge.runtime.log_identity import refuse_other_log
+from eventbridge.runtime.identity import refuse_other_log
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table

@@ -26,8 +26,8 @@ from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.policy.archive_cover import Span, take_once
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import flag_column
-from eventbridge.store.event_sql import COLUMNS, rows_where
 from eventbridge.store.parquet import read_table
+from eventbridge.store.queries import COLUMNS, rows_where
 
 Mask = npt.NDArray[np.bool_]
 

@@ -30,8 +30,8 @@ from eventbridge.policy.chunking import PoolSlots
 from eventbridge.replay.choose import Chooser, files_from
 from eventbridge.replay.request import ReplayRequest, refuse_unknown_then, restricted
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.identity import refuse_lost_ledger
 from eventbridge.runtime.instrumented import instrumented
-from eventbridge.runtime.ledger_identity import refuse_lost_ledger
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import refuse_pruned
 from eventbridge.runtime.visibility import check_seen

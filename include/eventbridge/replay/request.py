@@ -15,7 +15,7 @@ from eventbridge.rules import RuleSet
 from eventbridge.rules.bounds import parse_sent_pattern
 from eventbridge.runtime.time_range import time_range
 from eventbridge.similar_names import suggest
-from eventbridge.store.event_sql import COLUMNS, rows_where
+from eventbridge.store.queries import COLUMNS, rows_where
 
 #: The rules for routing: today's, or those that the batches were pinned to then.
 AsOf = Literal["today", "then"]

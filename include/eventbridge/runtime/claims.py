@@ -1,12 +1,13 @@
 """Claims on chunks: a push renews its claim while it works, and other pushes wait until the claim ends.
 
-A claim ends early only if its process is dead. A push that stood still until its claim ran out loses the chunk. When it
-continues, it records what it had in flight, unless the batch has been settled.
+A claim names its process, `host:number`; a process on another host counts as alive.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,6 @@ from typing import Final
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, LiveClaim
-from eventbridge.runtime.processes import is_gone, this_process
 from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -135,3 +135,27 @@ class OtherClaims:
 
 def _key(chunk: Chunk) -> _Key:
     return chunk.batch_id, chunk.chunk_id, chunk.claim
+
+
+def this_process() -> str:
+    """Return the name of this process in the ledger: `host:number`."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def is_gone(name: str) -> bool:
+    """Return whether `host:number` names a process of this host that no longer exists.
+
+    False if that cannot be known: the process is on another host, or the system gave its number to another process.
+    """
+    host, _, number = name.rpartition(":")
+    return host == socket.gethostname() and number.isdecimal() and not _is_there(int(number))
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from types import TracebackType
+from typing import Final, Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +25,6 @@ from eventbridge.errors import BusError, EventBridgeError, OffsetGapError
 from eventbridge.ledger import Ledger
 from eventbridge.model.partition import Partition
 from eventbridge.model.storage import InboxFile
-from eventbridge.runtime.held_messages import HeldMessages
 from eventbridge.sources.messages import MESSAGES, RECEIVED, STORED
 from eventbridge.sources.protocol import QueueSource
 from eventbridge.store import layout
@@ -302,3 +302,28 @@ def _unknown(table: pa.Table, known: set[str]) -> pa.Table:
             seen.add(message_id)
             rows.append(row)
     return table.select(STORED.names).take(pa.array(rows, pa.int64()))
+
+
+class HeldMessages:
+    """Extends the visibility timeout of messages while the block runs, so that no other consumer gets them."""
+
+    def __init__(self, source: QueueSource, receipts: Sequence[str]) -> None:
+        self.receipts = list(receipts)  # those that count now; read them after the block
+        self._source = source
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._extend, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _extend(self) -> None:
+        while not self._done.wait(self._source.visibility_timeout / 3):
+            try:
+                self.receipts = self._source.extend(self.receipts)
+            except BusError as error:  # a message that comes again is known by its id
+                log.warning("messages that are held may come again: %s", error)

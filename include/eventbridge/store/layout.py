@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from eventbridge.errors import NewerFormatError, StoreFileDamaged
+
 #: The prefix of the paths of all backtest reports; they sort by day.
 BACKTEST_REPORTS: Final = "reports/backtest/"
 
@@ -148,3 +150,24 @@ def indexed_files(index_path: str) -> str:
 def event_indexes() -> str:
     """Return the path prefix of all files of the index of event ids."""
     return "index/"
+
+
+#: The newest format that this version reads, and the one that it writes, for Parquet files and manifests.
+FORMAT: Final = 1
+#: The metadata key in which a Parquet file names its format.
+PARQUET_KEY: Final = "eventbridge.format"
+
+
+def require_known_format(path: str, found: object) -> None:
+    """Check that a file's format can be read; `found` is a number, or its text, or None if the file names none.
+
+    Raises NewerFormatError for a newer format, StoreFileDamaged for a value that is not a number.
+    """
+    if found is None:
+        return
+    try:
+        number = int(str(found))
+    except ValueError as error:
+        raise StoreFileDamaged(f"{path!r} names {found!r} as its format, which is not a number.") from error
+    if number > FORMAT:
+        raise NewerFormatError(path, number, FORMAT)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from eventbridge.errors import StoreFileDamaged, StoreFileUnreadable
 from eventbridge.model import row_vectors
 from eventbridge.store import schemas
-from eventbridge.store.formats import FORMAT, PARQUET_KEY, require_known_format
+from eventbridge.store.layout import FORMAT, PARQUET_KEY, require_known_format
 from eventbridge.store.protocol import Store
 
 

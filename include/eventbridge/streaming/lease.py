@@ -16,7 +16,7 @@ from typing import Final
 
 from eventbridge.errors import EventBridgeError, StreamingLeaseTakenError
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.runtime import processes
+from eventbridge.runtime import claims
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 
@@ -74,7 +74,7 @@ class LeaseKeeper:
     """
 
     def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
-        self.holder = f"{processes.this_process()}:{uuid.uuid4().hex}"
+        self.holder = f"{claims.this_process()}:{uuid.uuid4().hex}"
         self.stop = stop
         self.bounds = bounds
         self.handoff: Handoff | None = None
@@ -215,4 +215,4 @@ def is_gone(holder: str) -> bool:
 
     False if that is unknown, because another process has its number, or it is on another host: then its lease runs out.
     """
-    return processes.is_gone(holder.rpartition(":")[0])
+    return claims.is_gone(holder.rpartition(":")[0])

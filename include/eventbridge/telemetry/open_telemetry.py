@@ -6,20 +6,41 @@ again exports the same span.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
+from uuid import UUID
 
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from eventbridge.event.ids import batch_time, delivery_id_text
-from eventbridge.telemetry.ids import TraceParent, batch_trace, span_id, trace_of
+from eventbridge.model.stat import Family, Sample
 from eventbridge.telemetry.protocol import DeliverySettled, LookEnded, PushEnded, StageEnded
-from eventbridge.telemetry.service import service
 from eventbridge.version import __version__
 
 _SCOPE = InstrumentationScope("eventbridge", __version__)
@@ -145,3 +166,92 @@ class OpenTelemetry:
 
 def _nanoseconds(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1) * 1_000
+
+
+class MetricsSender:
+    """Sends families, as cumulative sums and histograms, to the collector that the OTEL_* variables name."""
+
+    def __init__(self, exporter: MetricExporter | None = None) -> None:
+        self._exporter = exporter or OTLPMetricExporter()
+        self._resource = service()
+
+    def send(self, families: Sequence[Family]) -> bool:
+        """Send families, and return whether the collector accepted them."""
+        now = time.time_ns()
+        scope = InstrumentationScope("eventbridge", __version__)
+        metrics = [_metric(family, now) for family in families if family.samples]
+        data = MetricsData([ResourceMetrics(self._resource, [ScopeMetrics(scope, metrics, "")], "")])
+        return self._exporter.export(data) is MetricExportResult.SUCCESS
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._exporter.shutdown()
+
+
+def _metric(family: Family, now: int) -> Metric:
+    cumulative = AggregationTemporality.CUMULATIVE
+    if family.kind == "histogram":
+        points = [_histogram(family, sample, now) for sample in family.samples]
+        return Metric(family.name, family.help, "s", Histogram(points, cumulative))
+    numbers = [NumberDataPoint(_labels(family, sample), 0, now, sample.value) for sample in family.samples]
+    if family.kind == "counter":
+        return Metric(family.name.removesuffix("_total"), family.help, "", Sum(numbers, cumulative, is_monotonic=True))
+    return Metric(family.name, family.help, "", Gauge(numbers))
+
+
+def _histogram(family: Family, sample: Sample, now: int) -> HistogramDataPoint:
+    counts = [count for _, count in sample.buckets]
+    return HistogramDataPoint(
+        attributes=_labels(family, sample),
+        start_time_unix_nano=0,
+        time_unix_nano=now,
+        count=counts[-1],
+        sum=sample.value,
+        bucket_counts=[after - before for before, after in pairwise([0, *counts])],
+        explicit_bounds=[bound for bound, _ in sample.buckets[:-1]],
+        min=math.inf,
+        max=-math.inf,
+    )
+
+
+def _labels(family: Family, sample: Sample) -> dict[str, str]:
+    return dict(zip(family.labels, sample.labels, strict=True))
+
+
+class TraceParent(NamedTuple):
+    """The trace of a delivery, its parent span (0: none), and whether it is sampled."""
+
+    trace_id: int
+    span_id: int
+    sampled: bool
+
+
+def batch_trace(batch_id: str) -> int:
+    """Return the id of a batch's trace."""
+    return UUID(batch_id).int
+
+
+def span_id(*words: object) -> int:
+    """Return the id of a span, derived from `words`; never 0."""
+    text = "\0".join(map(str, words)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") or 1
+
+
+def trace_of(delivery_id: bytes, traceparent: str | None, ratio: float) -> TraceParent:
+    """Return the trace of a delivery: the one in its event, sampled by the publisher, else a trace of its own.
+
+    A trace of its own has the delivery's id, like the header that the target receives; the share `ratio` of them is
+    sampled, always the same ones.
+    """
+    if traceparent is not None:
+        _, trace, parent, flags = traceparent.split("-")
+        return TraceParent(int(trace, 16), int(parent, 16), bool(int(flags, 16) & 1))
+    # the top two bits of the lower half are the same in every delivery id
+    low = int.from_bytes(delivery_id[8:], "big") & ((1 << 62) - 1)
+    return TraceParent(int.from_bytes(delivery_id, "big"), 0, low < ratio * (1 << 62))
+
+
+def service() -> Resource:
+    """Return the resource of all telemetry of this process."""
+    named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return Resource.create({} if named else {"service.name": "eventbridge"})

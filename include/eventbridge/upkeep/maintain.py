@@ -21,10 +21,10 @@ from eventbridge.model.stat import Grain, Scope
 from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.runtime.identity import claim_runner, refuse_lost_ledger
 from eventbridge.runtime.instrumented import instrumented
-from eventbridge.runtime.ledger_identity import claim_runner, refuse_lost_ledger
+from eventbridge.runtime.quotas import count_store, is_count_due
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.runtime.store_size import count_store, is_count_due
 from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog
 from eventbridge.store import layout
 from eventbridge.upkeep.batches import prune_batches, sweep_expired, sweep_lost

@@ -15,7 +15,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.rules.find import find_bus
-from eventbridge.runtime.newest_files import files_from, place_of, rows_after
+from eventbridge.runtime.batch_files import files_from, place_of, rows_after
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 from eventbridge.store.parquet import read_rows, read_table

@@ -27,9 +27,8 @@ from eventbridge.model.stat import (
 )
 from eventbridge.policy.breaker import shown_state
 from eventbridge.rules import RuleSet
-from eventbridge.runtime.owner_quota import owner_statuses
+from eventbridge.runtime.quotas import owner_statuses, store_quota
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.runtime.store_size import store_quota
 from eventbridge.version import __version__
 
 log = logging.getLogger(__name__)

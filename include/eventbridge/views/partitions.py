@@ -11,7 +11,7 @@ from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Move, Partition
 from eventbridge.policy.flow import WINDOW, Flow, flow
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.runtime.log_identity import offset_gaps, start_offset
+from eventbridge.runtime.identity import offset_gaps, start_offset
 from eventbridge.runtime.runtime import Runtime
 
 

@@ -16,7 +16,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.plain import text
 from eventbridge.model import rowset
 from eventbridge.model.why import DeliveryResult
-from eventbridge.runtime.newest_files import newest_files
+from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 

@@ -20,10 +20,9 @@ from eventbridge.pipeline.ingest.rule_transfer import arrivals, transfer_of
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import delivery_on_hold_at
 from eventbridge.rules import RuleSet
-from eventbridge.runtime.owner_quota import OwnerStatus, owner_statuses
-from eventbridge.runtime.processes import is_gone
+from eventbridge.runtime.claims import is_gone
+from eventbridge.runtime.quotas import OwnerStatus, owner_statuses, store_quota
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.runtime.store_size import store_quota
 from eventbridge.streaming import lease as streaming_lease
 from eventbridge.views.partitions import (
     PartitionFlow,

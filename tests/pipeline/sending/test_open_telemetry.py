@@ -17,8 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pipeline.delivering import RunningClock, Sending, http
 
 from eventbridge.errors import SettingsError
-from eventbridge.telemetry.ids import trace_of
-from eventbridge.telemetry.otlp_metrics import MetricsSender
+from eventbridge.telemetry.open_telemetry import MetricsSender, trace_of
 from eventbridge.telemetry.protocol import NO_TELEMETRY, Telemetry
 from eventbridge.telemetry.selection import is_exported, telemetry_from_environment
 from eventbridge.testing.receiver import Receiver

@@ -23,7 +23,7 @@ from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.runtime.dead_letter_files import dead_letter_files
+from eventbridge.runtime.batch_files import dead_letter_files
 from eventbridge.store.protocol import Store
 
 NO_RETRY = "{policy: custom, max_retries: 0}"

@@ -15,7 +15,7 @@ from eventbridge.model.storage import Area
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.replay.plan import begin_replay, plan_replay
 from eventbridge.replay.request import WrittenReplayRequest
-from eventbridge.runtime.owner_quota import storage_refusal
+from eventbridge.runtime.quotas import storage_refusal
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.upkeep.maintain import maintain

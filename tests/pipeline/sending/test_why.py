@@ -19,7 +19,7 @@ from eventbridge.model.why import EventResult
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.runtime.dead_letter_files import read_dead_letters
+from eventbridge.runtime.batch_files import read_dead_letters
 from eventbridge.upkeep.maintain import maintain
 from eventbridge.views.requests import sent_request
 from eventbridge.views.trace.explain import why, why_between

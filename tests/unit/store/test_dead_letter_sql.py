@@ -18,10 +18,10 @@ import pytest
 
 from eventbridge.errors import StoreError, UserError
 from eventbridge.store import schemas
-from eventbridge.store.dead_letter_sql import keys_where
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_table, write_table
 from eventbridge.store.protocol import Store
+from eventbridge.store.queries import keys_where
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

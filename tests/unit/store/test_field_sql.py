@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from eventbridge.policy.quality import FieldCounts
-from eventbridge.store.field_sql import count_fields
+from eventbridge.store.queries import count_fields
 from eventbridge.transform.jsonpath import parse_path
 
 

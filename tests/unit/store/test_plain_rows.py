@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from eventbridge.store.plain_rows import plain_rows
+from eventbridge.store.columns import plain_rows
 
 _AT = datetime(2026, 11, 22, 8, 0, 0, 123456, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")

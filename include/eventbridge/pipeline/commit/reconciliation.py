@@ -23,7 +23,7 @@ from eventbridge.pipeline.route.budgeted_rules import candidate_events
 from eventbridge.pipeline.settle.deliveries import batch_deliveries
 from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.policy.reconciliation import Fingerprints, Reconciliation
-from eventbridge.runtime.dead_letter_files import taken_ids
+from eventbridge.runtime.batch_files import taken_ids
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import codes_of, flag_column, ids_of, valid_of
 from eventbridge.store.parquet import read_table

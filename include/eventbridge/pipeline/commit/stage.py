@@ -22,14 +22,14 @@ from eventbridge.pipeline.commit.traces import report_traces
 from eventbridge.pipeline.settle.settlement import first_settlement
 from eventbridge.policy.expectation import failed_expectations
 from eventbridge.policy.reconciliation import Fingerprints, Reconciliation, differences, settles_all
-from eventbridge.runtime.damaged_files import naming_the_repair
+from eventbridge.runtime.batch_files import naming_the_repair
+from eventbridge.runtime.identity import refuse_other_log
 from eventbridge.runtime.instrumented import instrumented
-from eventbridge.runtime.log_identity import refuse_other_log
 from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.quotas import count_batch
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.runtime.store_size import count_batch
 from eventbridge.store import layout
-from eventbridge.store.formats import FORMAT, require_known_format
+from eventbridge.store.layout import FORMAT, require_known_format
 from eventbridge.telemetry.protocol import NO_TELEMETRY
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.schema_sample import merged
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
+from eventbridge.runtime.identity import refuse_other_log
 from eventbridge.runtime.instrumented import instrumented
-from eventbridge.runtime.log_identity import refuse_other_log
 from eventbridge.runtime.prepare_budget import PrepareBudget
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource

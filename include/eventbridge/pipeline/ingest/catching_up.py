@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eventbridge.model.partition import Partition
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.runtime.log_identity import standing_offset
+from eventbridge.runtime.identity import standing_offset
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 

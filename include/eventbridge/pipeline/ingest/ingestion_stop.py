@@ -8,8 +8,8 @@ from eventbridge.config.quantities import write_size
 from eventbridge.model.storage import IngestionStop
 from eventbridge.policy.watermarks import Room, Watermarks, short_of
 from eventbridge.runtime.operational_events import publish_operational_events
+from eventbridge.runtime.quotas import room_in_quota
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.runtime.store_size import room_in_quota
 
 log = logging.getLogger(__name__)
 

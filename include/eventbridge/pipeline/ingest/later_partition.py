@@ -7,8 +7,7 @@ from typing import Final
 
 from eventbridge.model.partition import Partition
 from eventbridge.rules import Bus
-from eventbridge.runtime.ledger_identity import registered_at
-from eventbridge.runtime.log_identity import start_offset
+from eventbridge.runtime.identity import registered_at, start_offset
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 

@@ -33,10 +33,9 @@ from eventbridge.pipeline.ingest.rule_transfer import (
 from eventbridge.policy.batch_size import events_within, plan_ranges
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import Bus, RuleSet
+from eventbridge.runtime.identity import claim_runner, refuse_lost_ledger, refuse_other_log, start_offset
 from eventbridge.runtime.instrumented import instrumented
-from eventbridge.runtime.ledger_identity import claim_runner, refuse_lost_ledger
-from eventbridge.runtime.log_identity import refuse_other_log, start_offset
-from eventbridge.runtime.owner_quota import storage_refusal
+from eventbridge.runtime.quotas import storage_refusal
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.similar_names import suggest
 from eventbridge.sources.protocol import InboxLog, LogSource

@@ -15,8 +15,8 @@ from eventbridge.model.partition import Partition
 from eventbridge.pipeline.ingest.deleted_range import any_passed_over
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
 from eventbridge.pipeline.ingest.reload import take_up_rules
-from eventbridge.runtime.log_identity import refuse_other_log
-from eventbridge.runtime.owner_quota import storage_refusal
+from eventbridge.runtime.identity import refuse_other_log
+from eventbridge.runtime.quotas import storage_refusal
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 

@@ -20,7 +20,7 @@ from eventbridge.model.partition import ConsumerOffset, Partition
 from eventbridge.model.runner import Deliverers, LeftAt
 from eventbridge.pipeline.ingest.reload import TakenRules
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.runtime.log_identity import standing_offset
+from eventbridge.runtime.identity import standing_offset
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 

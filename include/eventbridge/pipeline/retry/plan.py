@@ -30,8 +30,8 @@ from eventbridge.policy.deadline import late_reported_before, missed_before
 from eventbridge.policy.hold_reason import delivery_hold_reason
 from eventbridge.policy.operational_event import of_running_late
 from eventbridge.rules import RuleSet
+from eventbridge.runtime.identity import refuse_lost_ledger
 from eventbridge.runtime.instrumented import instrumented
-from eventbridge.runtime.ledger_identity import refuse_lost_ledger
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules

@@ -27,7 +27,7 @@ from eventbridge.routing.budgeted_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
 from eventbridge.routing.share_turns import CROWDED, TotalBudget, by_lot, deferred
 from eventbridge.rules import Rule, RuleSet
-from eventbridge.runtime.owner_quota import full_owners
+from eventbridge.runtime.quotas import full_owners
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 

@@ -18,8 +18,7 @@ from eventbridge.model.file_detail import LandedRange, UnroutableEvent
 from eventbridge.model.outcome import Verdict
 from eventbridge.pipeline.settle.settlement import first_settlement, records, settled_as
 from eventbridge.pipeline.settle.verdicts import settle
-from eventbridge.runtime.damaged_files import naming_the_repair
-from eventbridge.runtime.dead_letter_files import read_dead_letters
+from eventbridge.runtime.batch_files import naming_the_repair, read_dead_letters
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.operational_events import DeadLetterNews, publish_operational_events
 from eventbridge.runtime.runtime import Runtime

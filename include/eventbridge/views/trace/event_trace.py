@@ -26,10 +26,10 @@ from eventbridge.model.pending import DeferredMatch, PendingDeliveries
 from eventbridge.model.redelivery import Redriven, Replay, Replayed
 from eventbridge.model.storage import is_kept
 from eventbridge.model.why import DeliveryResult, DeliveryState, EventName, Landing, Step
-from eventbridge.runtime.dead_letter_files import read_dead_letters
+from eventbridge.runtime.batch_files import read_dead_letters
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.store.columns import plain_rows
 from eventbridge.store.parquet import read_rows, read_table
-from eventbridge.store.plain_rows import plain_rows
 from eventbridge.store.schemas import SETTLEMENT
 
 _ATTEMPT_COLUMNS = [

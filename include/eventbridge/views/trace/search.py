@@ -28,13 +28,12 @@ from eventbridge.model.partition import Partition
 from eventbridge.model.storage import IndexedFile, is_kept
 from eventbridge.model.why import BeforeStart, EventPlace, Looked, RunnerStart
 from eventbridge.rules import Bus
-from eventbridge.runtime.newest_files import newest_files
+from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
-from eventbridge.store.columns import one_text
+from eventbridge.store.columns import one_text, plain_rows
 from eventbridge.store.event_index import claimed_ids, look_up
 from eventbridge.store.parquet import read_rows, read_table
-from eventbridge.store.plain_rows import plain_rows
 from eventbridge.store.schemas import BUFFER
 
 _DAY = timedelta(days=1)

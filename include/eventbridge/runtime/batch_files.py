@@ -1,0 +1,146 @@
+"""The files of batches, the newest batch first, page by page; dead letter files and damaged files among them.
+
+Files are read only as far as a caller reads on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+
+from eventbridge.errors import (
+    NewerFormatError,
+    ReconciliationError,
+    StoreFileDamaged,
+    StoreFileMissing,
+    StoreFileUnreadable,
+)
+from eventbridge.event.ids import Fingerprint
+from eventbridge.model.batch import Batch, BatchKind, FileKind, FilePlace
+from eventbridge.model.cursor import PagePosition
+from eventbridge.model.storage import Kept
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.store import layout
+from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.store.protocol import Store
+
+_AT_ONCE = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def newest_files(runtime: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePlace]:
+    """Yield the recorded files of a kind of all batches that have `what`, those of the newest batch first."""
+    yield from _behind(runtime, kind, what, None, None, None)
+
+
+def files_from(
+    runtime: Runtime,
+    kind: FileKind,
+    what: Kept,
+    place: PagePosition | None,
+    *,
+    bus: str | None = None,
+    batch_kind: BatchKind | None = None,
+) -> Iterator[FilePlace]:
+    """Yield what `newest_files` yields, from the file of a place on, which comes first if it is still there.
+
+    `bus`, `batch_kind`: only of batches of these; None: of all.
+    """
+    behind = None
+    if place is not None:
+        behind = FilePlace(_EPOCH + place.planned_at * _MICROSECOND, place.batch_id, place.key, "")
+        for each in runtime.ledger.files(place.batch_id, kind):
+            if each.key == place.key and each.path is not None:
+                yield FilePlace(behind.planned_at, each.batch_id, each.key, each.path)
+    yield from _behind(runtime, kind, what, bus, batch_kind, behind)
+
+
+def place_of(file: FilePlace, row: int = -1) -> PagePosition:
+    """Return the place of a row of a file; -1: before its first row."""
+    return PagePosition((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
+
+
+def rows_after(place: PagePosition | None, file: FilePlace) -> int:
+    """Return the last row of a file that a place is behind; -1: none."""
+    return place.row if place is not None and (place.batch_id, place.key) == (file.batch_id, file.key) else -1
+
+
+def _behind(
+    runtime: Runtime,
+    kind: FileKind,
+    what: Kept,
+    bus: str | None,
+    batch_kind: BatchKind | None,
+    behind: FilePlace | None,
+) -> Iterator[FilePlace]:
+    while True:
+        found = runtime.ledger.newest_files(kind, what, _AT_ONCE, bus=bus, batch_kind=batch_kind, behind=behind)
+        yield from found
+        if len(found) < _AT_ONCE:
+            return
+        behind = found[-1]
+
+
+#: The errors of unreadable dead letter files that were skipped, by file.
+Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable]
+
+
+def dead_letter_files(runtime: Runtime, *, before: datetime | None = None) -> list[str]:
+    """Return the recorded dead letter files, the newest batch's first; only of batches planned before a time."""
+    found = newest_files(runtime, "dead_letter", "dead_letters")
+    return [each.path for each in found if before is None or each.planned_at < before]
+
+
+def read_dead_letters(
+    store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Return the rows of a row set, or all rows, of a dead letter file, with the named columns or all.
+
+    Raises ReconciliationError, which names the repair of the file's batch, if it cannot be read.
+    """
+    with naming_the_repair(layout.batch_of_dead_letters(file), "read"):
+        return read_table(store, file, columns) if rows is None else read_rows(store, file, rows, columns)
+
+
+def read_unless_damaged(
+    store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None, *, damaged: Damaged | None
+) -> pa.Table | None:
+    """Return what `read_dead_letters` returns; None for a file that cannot be read, which is added to `damaged`.
+
+    A file that is in `damaged` already is not read again. Without `damaged` no file is skipped.
+    """
+    if damaged is None:
+        return read_dead_letters(store, file, rows, columns)
+    if file in damaged:
+        return None
+    try:
+        return read_dead_letters(store, file, rows, columns)
+    except (ReconciliationError, NewerFormatError, StoreFileUnreadable) as error:
+        damaged[file] = error
+        return None
+
+
+def taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
+    """Return the fingerprints, by `<rule>/<target>`, of the redriven deliveries of a batch, each counted once."""
+    ids: dict[str, set[bytes]] = {}
+    for each in runtime.ledger.redriven_by(batch.batch_id):
+        table = read_dead_letters(runtime.store, each.file, each.rows, ["delivery_id", "rule", "target"])
+        for row in table.to_pylist():
+            ids.setdefault(f"{row['rule']}/{row['target']}", set()).add(row["delivery_id"])
+    return {key: Fingerprint.of(found) for key, found in ids.items()}
+
+
+@contextmanager
+def naming_the_repair(batch_id: str, what: str) -> Iterator[None]:
+    """Turn an unreadable file into ReconciliationError, which names the batch and the command that repairs it."""
+    try:
+        yield
+    except (StoreFileMissing, StoreFileDamaged) as error:
+        raise ReconciliationError(
+            f"batch {batch_id} cannot be {what}: {str(error).rstrip('.')}. "
+            f"If there is no copy, `eventbridge batch repair {batch_id} --dry-run` shows what can be made again"
+        ) from error

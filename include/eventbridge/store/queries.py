@@ -1,0 +1,223 @@
+"""SQL conditions and values over events and dead letters: DuckDB sees only the files and columns that a query needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.errors import StoreError, UserError
+from eventbridge.policy.quality import FieldCounts
+from eventbridge.store import schemas
+from eventbridge.store.sql_sandbox import Database, SqlLimited, SqlRefused, database
+
+#: The columns of the table `events` that a condition may use; the last five are null for rows without a delivery.
+COLUMNS = pa.schema(
+    [
+        pa.field("rule", pa.string()),
+        pa.field("target", pa.string()),
+        pa.field("bus", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("broker", pa.string()),
+        pa.field("partition_id", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("source", pa.string()),
+        pa.field("event_id", pa.string()),
+        pa.field("type", pa.string()),
+        pa.field("event", pa.binary()),
+        pa.field("published_at", pa.timestamp("us", tz="UTC")),
+        pa.field("arrived_at", pa.timestamp("us", tz="UTC")),
+        pa.field("batch_id", pa.string()),
+        pa.field("outcome", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("code", pa.int32()),
+        pa.field("attempts", pa.int32()),
+        pa.field("delivered_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+_SHOWN = ", ".join(
+    f'{"try(decode(event)::JSON)" if name == "event" else f"{chr(34)}{name}{chr(34)}"} AS "{name}"'
+    for name in COLUMNS.names
+)
+
+
+def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
+    """Return a mask of the rows of a table with the columns COLUMNS that meet an SQL condition; `event` is JSON there.
+
+    DuckDB sees the table, as `events`, and nothing else: no file, no network. Raises UserError if the text is not a
+    condition, fails on an event, or takes too long or too much memory.
+    """
+    try:
+        met = _met_by(events, condition)
+    except SqlRefused:
+        refuse_without_data(lambda: _met_by(COLUMNS.empty_table(), condition), condition, "archived events", _REMEDY)
+        raise UserError(failed_on_data(condition, "an event")) from None
+    except SqlLimited as error:
+        raise UserError(f"{condition!r} {error}. Write a simpler condition.") from None
+    if len(met) != events.num_rows:
+        raise UserError(
+            f"{condition!r} is not a condition in SQL on one event. Write one that is true or false for each."
+        )
+    return np.array([each is True for each in met], np.bool_)
+
+
+_REMEDY = f"The columns are {', '.join(COLUMNS.names)}."
+
+
+def _met_by(events: pa.Table, condition: str) -> list[bool | None]:
+    # on its own line: a comment at the end of the condition must not hide the bracket
+    query = f"SELECT (\n{condition}\n)::BOOLEAN AS met FROM events ORDER BY row_in_file"
+    filling = f"CREATE TABLE events AS SELECT row_number() OVER () AS row_in_file, {_SHOWN} FROM part"
+    with database() as opened:
+        opened.fill(filling, events.cast(COLUMNS))
+        (found,) = opened.ask([query], expression=condition)
+    met: list[bool | None] = found["met"].to_pylist()
+    return met
+
+
+#: Columns that are always read: they make up `name` and `dead_lettered_at`.
+_NEEDED = (
+    "delivery_id",
+    "bus",
+    "topic",
+    "broker",
+    "partition_id",
+    "offset",
+    "arrived_at",
+    "last_attempt_at",
+    "batch_id",
+)
+
+#: SQL expressions that show the columns which hold bytes in the files.
+_AS_TEXT = {
+    "delivery_id": "hex(delivery_id)::UUID::VARCHAR",
+    "event": "try(decode(event)::JSON)",
+    "request": "try(decode(request))",
+}
+_PLACE = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
+#: The same name as `stages.dead_letters.selection.name_of`: the delivery or event, and which of its dead letters.
+_SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_PLACE})"
+_MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
+_NAME = f"{_SUBJECT} || '@' || {_MARK}"
+
+#: The key of a dead letter: one event may be dead-lettered twice in a batch, at two places of its bus.
+KEY = ("batch_id", "name", "topic", "broker", "partition_id", "offset")
+
+Key = tuple[Any, ...]
+#: Returns the named columns of a dead letter file; None: the file is skipped.
+Read = Callable[[str, Sequence[str]], pa.Table | None]
+
+
+def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
+    """Return the keys (values of the columns KEY) of the dead letters in these files that meet an SQL condition.
+
+    The condition may use the columns of schema DEAD_LETTER, `name`, `dead_lettered_at`, and the table `dead_letters`;
+    ids and `request` are text there, `event` is JSON, null if it is not JSON. DuckDB sees the named files and nothing
+    else: no other file, no network. Raises UserError if the text is not a condition, fails on a dead letter, or takes
+    too long or too much memory; passes on the exceptions of `read`.
+    """
+    try:
+        table = _chosen(read, paths, condition)
+    except SqlRefused:
+        remedy = "The columns are those of `eventbridge dead-letters show --json`."
+        refuse_without_data(lambda: _chosen(read, (), condition), condition, "dead letters", remedy)
+        raise UserError(failed_on_data(condition, "a dead letter")) from None
+    except SqlLimited as error:
+        raise UserError(
+            f"{condition!r} {error}. Write a simpler condition, or one that names fewer of the long columns: event, "
+            "request, attempts."
+        ) from None
+    return set(zip(*(table[name].to_pylist() for name in KEY), strict=True))
+
+
+def _chosen(read: Read, paths: Sequence[str], condition: str) -> pa.Table:
+    columns = ", ".join(f'"{name}"' for name in KEY)
+    # on its own line: a comment at the end of the condition must not hide the bracket
+    query = f"SELECT {columns} FROM dead_letters WHERE (\n{condition}\n)"
+    # text that only closes the brackets of a WHERE, such as `true) LIMIT (1`, is not an expression by itself
+    with database() as opened:
+        _fill(opened, read, paths, _columns_in(condition))
+        (found,) = opened.ask([query], expression=condition)
+    return found
+
+
+def _fill(opened: Database, read: Read, paths: Sequence[str], columns: list[str]) -> None:
+    for number, path in enumerate([None, *paths]):
+        wanted = schemas.DEAD_LETTER.names if path is None else columns
+        shown = ", ".join(f'{_AS_TEXT.get(name, _quoted(name))} AS "{name}"' for name in wanted)
+        select = f"SELECT {_NAME} AS name, {shown}, coalesce(last_attempt_at, arrived_at) AS dead_lettered_at FROM part"
+        table = schemas.DEAD_LETTER.empty_table() if path is None else read(path, columns)
+        if table is not None:
+            verb = "INSERT INTO dead_letters BY NAME" if number else "CREATE TABLE dead_letters AS"
+            opened.fill(f"{verb} {select}", table)
+
+
+def _columns_in(condition: str) -> list[str]:
+    """Return the columns to read: those that a condition mentions, or all; the others are null."""
+    words = set(re.findall(r"\w+", condition.lower()))
+    everything = "*" in condition or "columns" in words
+    return [name for name in schemas.DEAD_LETTER.names if everything or name in _NEEDED or name in words]
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+_COUNT = """
+SELECT count(*), count(*) FILTER (WHERE coalesce(json_type(value), 'NULL') = 'NULL'), count(finite), min(finite),
+       max(finite)
+FROM (SELECT value, CASE WHEN isfinite(number) THEN number END AS finite
+      FROM (SELECT value, CASE WHEN json_type(value) IN ('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')
+                               THEN TRY_CAST(value AS DOUBLE) END AS number
+            FROM (SELECT {value} AS value FROM events)))
+"""
+
+
+def count_fields(events: pa.Table, paths: Mapping[str, tuple[str | int, ...]]) -> dict[str, FieldCounts]:
+    """Return the counts of events at each path, given with its steps; column `body` holds the JSON text of an event.
+
+    Numbers are compared in double precision; a number that is too large for that does not count as a number.
+    Raises StoreError if an archived event is not JSON.
+    """
+
+    queries = [
+        _COUNT.format(value="event" + "".join(f" -> {_step(step)}" for step in steps)) for steps in paths.values()
+    ]
+    try:
+        with database() as opened:
+            opened.fill("CREATE TABLE events AS SELECT decode(body)::JSON AS event FROM part", events)
+            found = [opened.ask([query])[0] for query in queries]
+    except SqlRefused:
+        raise StoreError("archived events cannot be counted: one of them is not JSON") from None
+    except SqlLimited as error:
+        raise StoreError(f"archived events cannot be counted: it {error}") from None
+    rows = [[column[0].as_py() for column in table.columns] for table in found]
+    return {path: FieldCounts(*row) for path, row in zip(paths, rows, strict=True)}
+
+
+def _step(step: str | int) -> str:
+    """Return a step of a path as SQL: the number of an element, or a JSON pointer, which can name any member."""
+    if isinstance(step, int):
+        return f"({step})"
+    pointer = "/" + step.replace("~", "~0").replace("/", "~1")
+    return "'" + pointer.replace("'", "''") + "'"
+
+
+def refuse_without_data(ask: Callable[[], object], condition: str, of: str, remedy: str) -> None:
+    """Raise UserError with DuckDB's message for a condition that it rejects without data; `ask` queries no row."""
+    try:
+        ask()
+    except SqlRefused as error:
+        raise UserError(f"{condition!r} is not a condition in SQL on {of}: {error}. {remedy}") from None
+
+
+def failed_on_data(condition: str, one: str) -> str:
+    """Return the message for a valid condition that fails on the content of an event or a dead letter."""
+    return (
+        f"{condition!r} fails on {one}: it casts a value that cannot be cast, or a function refuses a value. "
+        "Write TRY_CAST(... AS ...), or TRY(...) around the function."
+    )
