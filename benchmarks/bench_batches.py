@@ -22,8 +22,8 @@ from benchmarks.compiled_receiver import NoCompiler, compiled_receiver
 from eventbridge import fault_points
 from eventbridge.repair.audit import audit
 from eventbridge.runtime.stop import Stop
-from eventbridge.streaming import batch as streaming_batch
-from eventbridge.streaming.deliver import deliver_streaming
+from eventbridge.streaming import open_batch as streaming_batch
+from eventbridge.streaming.task import deliver_streaming
 
 _EVENTS = 4
 #: Events that are published and not read: so few that the bus is not what takes memory.

@@ -41,8 +41,8 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.streaming.deliver import deliver_streaming
 from eventbridge.streaming.lease import Bounds
+from eventbridge.streaming.task import deliver_streaming
 
 _RULES = 10
 _RETRY_RUNS = 4

@@ -23,7 +23,7 @@ from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_
 from rich.console import Console
 from rich.table import Table
 
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.pipeline.settle.settlement import settled_as
 

@@ -26,9 +26,9 @@ import pandas  # noqa: F401  # pyarrow imports it at its first table; tasks of A
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
-from eventbridge.pipeline.ingest import pace
+from eventbridge.pipeline.ingest import batch_size
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.stage import route
@@ -157,14 +157,14 @@ def site(*, large: bool = True, **settings: str) -> Iterator[Site]:
     `large`: batches are as large as what was published, and have an hour; else the settings are the product's own.
     """
     folder = Path(tempfile.mkdtemp(dir=Path.cwd(), prefix=".bench-"))
-    first = pace.FIRST_EVENTS
+    first = batch_size.FIRST_EVENTS
     try:
         if large:
-            pace.FIRST_EVENTS = int(_SETTINGS["EVENTBRIDGE_BATCH_MAX_EVENTS"])  # there is no batch to be paced by
+            batch_size.FIRST_EVENTS = int(_SETTINGS["EVENTBRIDGE_BATCH_MAX_EVENTS"])  # there is no batch to be paced by
         named = {f"EVENTBRIDGE_{name.upper()}": value for name, value in settings.items()}
         yield Site(folder, (_SETTINGS if large else {}) | named)
     finally:
-        pace.FIRST_EVENTS = first
+        batch_size.FIRST_EVENTS = first
         shutil.rmtree(folder)
 
 

@@ -16,7 +16,7 @@ from benchmarks.compiled_receiver import CompiledReceiver
 from benchmarks.fairness.executor import Executor
 
 from eventbridge.airflow.pools import SHARED_POOLS
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.ingest.buffer import buffer

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[2] / "include" / "eventbridge"
 #: Modules below this many lines belong into their importer if they have one only.
 SMALL = 80
 #: Where the story of one event begins, by mode.
-STORIES = {"batch": "eventbridge.pipeline.deliver", "streaming": "eventbridge.streaming.deliver"}
+STORIES = {"batch": "eventbridge.pipeline.deliver", "streaming": "eventbridge.streaming.task"}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from eventbridge import fault_points
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection, connections_from_environment
-from eventbridge.delivery.admission_gate import RequestFeed
+from eventbridge.delivery.per_delivery import RequestFeed
 from eventbridge.rules import load_rules
 from eventbridge.rules.model import queue_of
 from eventbridge.sources.kafka.log import KafkaLog

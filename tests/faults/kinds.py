@@ -19,7 +19,7 @@ from eventbridge import fault_points
 from eventbridge.control.release import release_rule
 from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
 from eventbridge.dead_letters.selection import Selection
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import BatchKind
 from eventbridge.model.redelivery import Redrive, Replay
@@ -40,8 +40,8 @@ from eventbridge.store import layout
 from eventbridge.streaming import handover as streaming_handover
 from eventbridge.streaming import lease as streaming_lease
 from eventbridge.streaming.committer import reconcile
-from eventbridge.streaming.deliver import StreamingSummary, deliver_streaming
 from eventbridge.streaming.lease import Bounds
+from eventbridge.streaming.task import StreamingSummary, deliver_streaming
 from eventbridge.upkeep.maintain import maintain
 
 #: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event

@@ -24,7 +24,7 @@ import pyarrow.parquet  # noqa: F401
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.pipeline.ingest.buffer import buffer

@@ -15,12 +15,12 @@ from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
 from eventbridge.dead_letters.reader import letters
 from eventbridge.dead_letters.redrives import Marks
-from eventbridge.delivery import stage as push_stage
+from eventbridge.delivery import push as push_stage
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.repair.audit import Audit, audit
 from eventbridge.replay.account import account_of
-from eventbridge.streaming import deliver as streaming
 from eventbridge.streaming import target_queues as streaming_targets
+from eventbridge.streaming import task as streaming
 from eventbridge.upkeep.maintain import maintain
 from eventbridge.views.metrics import reconciliation_difference
 from eventbridge.views.trace.explain import why

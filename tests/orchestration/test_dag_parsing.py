@@ -109,7 +109,7 @@ def test_parsing_reads_only_the_rule_files(home: Path) -> None:
         "alembic",
         "great_expectations",
         "pandas",
-        "eventbridge.delivery.stage",
+        "eventbridge.delivery.push",
     }
 
     for file, found in parses.items():

@@ -38,7 +38,7 @@ from eventbridge.airflow.tasks import stage
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.dead_letters.redrive_plan import RedrivePlan
 from eventbridge.delivery.outstanding import TargetReport
-from eventbridge.delivery.stage import PushReport
+from eventbridge.delivery.push import PushReport
 from eventbridge.errors import ConnectionUnusable, LedgerError, ReconciliationError, UserError
 from eventbridge.model import chunk
 from eventbridge.model.chunk import Chunk, Piece
@@ -130,7 +130,7 @@ def test_a_killed_push_stops_and_keeps_its_responses(home: Path, monkeypatch: py
         stop.wait(30)
         return PushReport(claimed=True, targets=(TargetReport("big", "log", 1, delivered=1),))
 
-    monkeypatch.setattr("eventbridge.delivery.stage.push", push)
+    monkeypatch.setattr("eventbridge.delivery.push.push", push)
     operator = PushOperator(task_id="push", batch_id="b", chunk_id=3)
     task = threading.Thread(target=operator.execute, args=({},))
     began = time.monotonic()

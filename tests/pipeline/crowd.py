@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.model.chunk import SLOW_LANE_POOL
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import next_due_at

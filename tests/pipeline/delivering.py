@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.modes import deliver_all, deliver_one_batch
 
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.batch import Batch
 from eventbridge.model.outcome import Verdict

@@ -11,7 +11,7 @@ from pathlib import Path
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.runtime.runtime import Runtime
 
 #: What is sent, what comes back, and what is written down of it. `tests/faults` dies at every other call as well.
@@ -23,7 +23,7 @@ _SECONDS = 120.0
 
 _processes = multiprocessing.get_context("forkserver")  # no thread is forked, and what takes long is imported once
 _processes.set_forkserver_preload(
-    ["eventbridge.delivery.stage", "pandas", "pyarrow.parquet", "sqlalchemy.dialects.sqlite"]
+    ["eventbridge.delivery.push", "pandas", "pyarrow.parquet", "sqlalchemy.dialects.sqlite"]
 )
 
 

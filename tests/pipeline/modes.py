@@ -10,9 +10,8 @@ from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
-from eventbridge.streaming.deliver import deliver_streaming
-from eventbridge.streaming.lease import Bounds
-from eventbridge.streaming.waiting import waiting_events
+from eventbridge.streaming.lease import Bounds, waiting_events
+from eventbridge.streaming.task import deliver_streaming
 
 MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "batch")
 

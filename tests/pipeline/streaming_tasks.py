@@ -16,8 +16,8 @@ from pipeline.delivering import RUNNER, Sending, rules
 
 from eventbridge import fault_points
 from eventbridge.runtime.stop import Stop
-from eventbridge.streaming.deliver import deliver_streaming
 from eventbridge.streaming.lease import UNBOUNDED, Bounds
+from eventbridge.streaming.task import deliver_streaming
 
 #: What the command `eventbridge` is.
 _COMMAND = "import sys; from eventbridge.cli import main; sys.exit(main())"

@@ -18,7 +18,7 @@ from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.repair.audit import audit
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.streaming.batch import StreamingBatch
+from eventbridge.streaming.open_batch import StreamingBatch
 
 Order = Callable[..., bytes]
 
@@ -115,7 +115,7 @@ def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
             return super().run()
 
     if has_open_batch:
-        monkeypatch.setattr("eventbridge.streaming.deliver.StreamingBatch", LateBatch)
+        monkeypatch.setattr("eventbridge.streaming.task.StreamingBatch", LateBatch)
     else:
         drop()
     deliver_all(shop.runtime, "orders", "streaming")

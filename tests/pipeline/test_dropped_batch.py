@@ -17,8 +17,8 @@ from services.kafka import Kafka
 from eventbridge import fault_points
 from eventbridge.errors import StoreError
 from eventbridge.repair.audit import audit
-from eventbridge.streaming import deliver as streaming
-from eventbridge.streaming.batch import StreamingBatch
+from eventbridge.streaming import task as streaming
+from eventbridge.streaming.open_batch import StreamingBatch
 
 Order = Callable[..., bytes]
 

@@ -24,7 +24,7 @@ from eventbridge.errors import BusError
 from eventbridge.repair.audit import audit
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.sqs.queue import SqsQueue
-from eventbridge.streaming.deliver import deliver_streaming
+from eventbridge.streaming.task import deliver_streaming
 
 Order = Callable[..., bytes]
 

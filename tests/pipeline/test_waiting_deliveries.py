@@ -16,7 +16,7 @@ from pipeline.modes import deliver_all
 from pipeline.routing import buffered, deliveries, routed
 
 from eventbridge.dead_letters.reader import dead_letters
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.model.file_detail import Routed
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.retry.plan import plan_retries

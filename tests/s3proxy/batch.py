@@ -22,7 +22,7 @@ from s3proxy.forward import Forward
 
 from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
 from eventbridge.dead_letters.selection import Selection
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import next_due_at
 from eventbridge.pipeline.ingest.buffer import buffer

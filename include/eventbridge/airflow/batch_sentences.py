@@ -16,10 +16,10 @@ from eventbridge.errors import StoreError
 from eventbridge.model.file_detail import LandedRange
 
 if TYPE_CHECKING:
-    from eventbridge.delivery.stage import PushReport
+    from eventbridge.delivery.push import PushReport
     from eventbridge.model.pending import PendingDeliveries
     from eventbridge.runtime.runtime import Runtime
-    from eventbridge.streaming.deliver import StreamingSummary
+    from eventbridge.streaming.task import StreamingSummary
 
 #: How many files of dead letters are read for the reasons and events that a sentence names.
 _MOST_FILES = 3

@@ -41,7 +41,7 @@ TASK_MODULES = (
     "eventbridge.pipeline.ingest.listen",
     "eventbridge.pipeline.ingest.buffer",
     "eventbridge.pipeline.route.stage",
-    "eventbridge.delivery.stage",
+    "eventbridge.delivery.push",
     "eventbridge.pipeline.settle.dead_letters",
     "eventbridge.pipeline.settle.pending",
     "eventbridge.pipeline.commit.stage",

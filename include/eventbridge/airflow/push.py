@@ -66,7 +66,7 @@ class PushOperator(BaseOperator):
         """Deliver the chunk; fails if a target cannot be opened, or if the ledger or the store cannot be reached."""
         from eventbridge.airflow import batch_sentences
         from eventbridge.airflow.tasks import log_report, stage
-        from eventbridge.delivery.stage import push
+        from eventbridge.delivery.push import push
 
         if not self.batch_id:
             self.log.info("nothing to send: this run has no batch")

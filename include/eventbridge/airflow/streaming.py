@@ -14,7 +14,7 @@ from eventbridge.airflow.task_stop import task_stop
 
 if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
-    from eventbridge.streaming.deliver import StreamingSummary
+    from eventbridge.streaming.task import StreamingSummary
 
 #: How long an Airflow connection is cached: targets are opened at every read of the bus.
 _CONNECTION_SECONDS: Final = 30.0
@@ -68,7 +68,7 @@ class StreamingOperator(BaseOperator):
             pools = confirmed_pools(runtime)
             summary = None
             if self._is_streaming(runtime):
-                from eventbridge.streaming.waiting import anything_waits, in_stages
+                from eventbridge.streaming.lease import anything_waits, in_stages
 
                 is_standby = self._is_standby(runtime)
                 waits = anything_waits(runtime, self.runner) and not (
@@ -105,8 +105,8 @@ class StreamingOperator(BaseOperator):
         from eventbridge.airflow.batch_sentences import of_streaming_task
         from eventbridge.airflow.run_note import note_run
         from eventbridge.airflow.tasks import existing_pools, log_report
-        from eventbridge.streaming.deliver import deliver_streaming
         from eventbridge.streaming.lease import Bounds
+        from eventbridge.streaming.task import deliver_streaming
 
         configured = runtime.rule_set().mode_of(self.runner).streaming
         bounds = Bounds(

@@ -113,8 +113,8 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.pipeline.deliver import pending_deliveries
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.rules.find import find_runner
-    from eventbridge.streaming.deliver import deliver_streaming
     from eventbridge.streaming.lease import Bounds
+    from eventbridge.streaming.task import deliver_streaming
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, open_runtime() as runtime, ExitStack() as stack:

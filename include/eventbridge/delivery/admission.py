@@ -1,12 +1,32 @@
-"""Decides who may send to a degraded target: no push, one push that probes it, or every push again."""
+"""What may be sent to a target now: the status of the target, the breaker of a run, its rate and the target's pause."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 
+from eventbridge.delivery.outstanding import Item
+from eventbridge.delivery.rows import OutcomeRows, unsent_row
 from eventbridge.model.batch import Batch
 from eventbridge.model.rule_state import TargetStatus
-from eventbridge.policy.breaker import Admission, admits
+from eventbridge.policy.breaker import (
+    GOOD_PROBES,
+    LEAST_ATTEMPTS,
+    RAMP,
+    Admission,
+    Count,
+    Ended,
+    Tally,
+    admits,
+    first_second,
+    is_slow,
+    total,
+    trips,
+)
+from eventbridge.policy.response_to_outcome import while_paused
+from eventbridge.policy.token_bucket import Lease, per_second, second_of
+from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.runtime import Runtime
 
 
@@ -39,3 +59,344 @@ def must_halt(status: TargetStatus, *, follows_others: bool, now: datetime) -> b
 def must_wind_down(status: TargetStatus, batch: Batch, now: datetime) -> bool:
     """Return whether a running push must start no more requests to a target that another push found to be slow."""
     return batch.kind == "normal" and admits(status, now) == "apart"
+
+
+#: Maximum failed deliveries that one run retries at a time while the target's window is good. Without it, a target that
+#: rejects everything once was limited to a few at a time: the demo took 64 s to deliver everything, now 47 s.
+_OPEN_AT_ONCE = 200
+
+
+class RunBreaker:
+    """Counts the attempts of one run; opens by itself, before the ledger knows of any failure.
+
+    A delivery that this push retries is counted when that is done, with all its attempts: a target that accepts
+    everything at the second attempt is not down. While such retries are open and the target looks bad, nothing new is
+    sent. If the attempts counted so far are good, enough may be open that the target is not limited to a few at a time.
+
+    `opens` False: the breaker never opens, and only the time for which the target has been failing is counted.
+    `probing`: deliveries go one at a time, until enough succeed or one fails. `judges_speed`: other targets wait for
+    this run, so a request without a response, or many slow responses, end it.
+
+    Written by the run's thread; one other thread at a time may call `take`.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        target: str,
+        *,
+        probed: TargetStatus | None = None,
+        disable_after_seconds: float | None = None,
+        opens: bool = True,
+        judges_speed: bool = False,
+    ) -> None:
+        self._rule = rule
+        self._target = target
+        self._disable_after_seconds = disable_after_seconds
+        self._opens = opens
+        self._judges_speed = judges_speed
+        self.too_slow = False
+        self._good = probed.good if probed is not None else 0
+        self.probing = probed is not None
+        self.tripped = False
+        # By second since 1970: attempts, and how many failed. Plain numbers: this is counted for every response.
+        self._attempts: dict[int, int] = {}
+        self._failed: dict[int, int] = {}
+        self._slow: dict[int, int] = {}
+        self._no_response = self._reported_no_response = 0
+        self._counts_from = 0
+        self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts whose delivery is retried
+        self._probes: list[bool] = []
+        self._reported: dict[int, Count] = {}
+        self._reported_probes = 0
+        self._paused_until: datetime | None = None
+        self._reported_pause: datetime | None = None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether `capacity` is unlimited at any time."""
+        return not (self._asked or self.probing or self.tripped)
+
+    def capacity(self, now: datetime) -> int | None:
+        """Return how many deliveries that this push has not tried may be sent now; None: unlimited."""
+        if self.tripped:
+            return 0
+        if self.probing:
+            return 0 if self._asked else 1
+        if not self._asked:
+            return None
+        seen = self._within(now)
+        if seen.attempts >= LEAST_ATTEMPTS and not trips(seen):
+            return max(0, _OPEN_AT_ONCE - len(self._asked))
+        asked = sum(map(len, self._asked.values()))
+        return 0 if trips(seen.plus(Count(asked, asked))) else None
+
+    def record_response(self, delivery_id: bytes, at: datetime, *, failed: bool, again: bool = False) -> None:
+        """Record one response; `again`: it failed, and this push will retry the delivery."""
+        second = int(at.timestamp())
+        if again:
+            self._asked[delivery_id].append(second)
+            return
+        if self._asked:
+            self._judge(delivery_id)
+        self._attempts[second] = self._attempts.get(second, 0) + 1
+        if failed:
+            self._failed[second] = self._failed.get(second, 0) + 1
+        if self.probing:
+            self._probed(second, good=not failed)
+        elif failed and trips(self._within(at)):
+            self.tripped = True
+
+    def record_accepted(self, count: int, at: datetime) -> None:
+        """Record that `count` deliveries were accepted at the first attempt of this push, which does not probe."""
+        second = int(at.timestamp())
+        self._attempts[second] = self._attempts.get(second, 0) + count
+
+    def record_slow(self, at: datetime, *, no_response: bool) -> None:
+        """Record that a response was slow or missing; the attempt itself is recorded separately."""
+        if not self._judges_speed:
+            return
+        second = int(at.timestamp())
+        self._slow[second] = self._slow.get(second, 0) + 1
+        self._no_response += no_response
+        self.too_slow = self.too_slow or no_response or is_slow(self._within(at))
+
+    def record_pause(self, until: datetime) -> None:
+        """Record that the target asked for a pause, which the ledger passes on to the other pushes."""
+        self._paused_until = until
+
+    def end_run(self, now: datetime) -> None:
+        """Count deliveries that were to be retried and will not be: the run is over."""
+        for delivery_id in list(self._asked):
+            self.record_abandoned(delivery_id, now)
+
+    def record_abandoned(self, delivery_id: bytes, now: datetime) -> None:
+        """Count a delivery that was to be retried and will not be."""
+        if delivery_id in self._asked:
+            self._judge(delivery_id)
+            if self.probing:
+                self._probed(int(now.timestamp()), good=False)
+
+    def take(self, ended: Ended | None = None) -> Tally | None:
+        """Return what has not been reported to the ledger, None if there is nothing."""
+        attempts, failed, slow = self._attempts.copy(), self._failed.copy(), self._slow.copy()
+        counts = {
+            second: Count(number := attempts.get(second, 0), min(number, failed.get(second, 0)), slow.get(second, 0))
+            for second in attempts.keys() | slow.keys()
+        }
+        unreported = {
+            second: Count(
+                count.attempts - reported.attempts, count.failed - reported.failed, count.slow - reported.slow
+            )
+            for second, count in counts.items()
+            if count != (reported := self._reported.get(second, Count()))
+        }
+        probes = tuple(self._probes[self._reported_probes :])
+        until = self._paused_until
+        pause = until if until != self._reported_pause else None
+        if not unreported and not probes and ended is None and pause is None:
+            return None
+        self._reported = counts
+        no_response = self._no_response - self._reported_no_response
+        self._reported_no_response += no_response
+        self._reported_probes += len(probes)
+        self._reported_pause = until
+        return Tally(
+            self._rule,
+            self._target,
+            unreported,
+            probes,
+            ended,
+            self._disable_after_seconds,
+            self._opens,
+            pause,
+            no_response,
+        )
+
+    def _judge(self, delivery_id: bytes) -> None:
+        for second in self._asked.pop(delivery_id, ()):
+            self._attempts[second] = self._attempts.get(second, 0) + 1
+            self._failed[second] = self._failed.get(second, 0) + 1
+
+    def _probed(self, second: int, *, good: bool) -> None:
+        self._probes.append(good)
+        self._good += good
+        if not good:
+            self.tripped = True
+        elif self._good >= GOOD_PROBES:
+            self.probing = False
+            self._counts_from = second + 1  # attempts from before it recovered do not open it again
+
+    def _within(self, now: datetime) -> Count:
+        first = max(first_second(now), self._counts_from)
+        return total(
+            Count(self._attempts.get(second, 0), self._failed.get(second, 0), self._slow.get(second, 0))
+            for second in self._attempts.keys() | self._slow.keys()
+            if second >= first
+        )
+
+
+#: How long leased tokens are valid: unused tokens of a slow target would cause a burst later.
+_LEASE = timedelta(seconds=1)
+
+
+class Pause:
+    """The time until which a target wants no requests; shared by all its runs in a push, and thread-safe."""
+
+    def __init__(self) -> None:
+        self._until: datetime | None = None
+
+    def ask(self, until: datetime) -> None:
+        """Set the pause to last until `until`, unless it lasts longer already."""
+        self._until = max(until, self._until or until)
+
+    def at(self, now: datetime) -> datetime | None:
+        """Return when the pause ends; None if there is none (any more)."""
+        until = self._until
+        if until is None or now < until:
+            return until
+        self._until = None  # a pause set at this very moment comes back from the ledger within a second
+        return None
+
+    @property
+    def last(self) -> datetime | None:
+        """When the pause ends, or ended a moment ago."""
+        return self._until
+
+
+class Pace:
+    """Decides whether one more delivery may be sent now; used by the run's thread only, except for `pause`.
+
+    Without a rate, ramp or pause, always. `lease` takes (deliveries a second, wanted tokens) from the ledger.
+    `redrive_pace` is a further pace whose tokens are needed too: that of a redrive, for example.
+    """
+
+    def __init__(
+        self, lease: Callable[[float, int], Lease], rate: float | None, ramp_until: datetime | None = None
+    ) -> None:
+        self._lease = lease
+        self._rate = rate
+        self._ramp_until = ramp_until
+        self._held = 0
+        self._held_until: datetime | None = None
+        self._token_at: datetime | None = None  # when there may be tokens again; None: perhaps now
+        self._refused_at: datetime | None = None
+        self._short = 0  # it was asked for so many tokens, and has none
+        self.pause = Pause()
+        #: True: it leases tokens in `fetch` and not in `take`, because the caller cannot wait for the ledger.
+        self.defers = False
+        self.redrive_pace: Pace | None = None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether `take` always returns True and counts nothing."""
+        unbound = self._rate is None and self._ramp_until is None and self.redrive_pace is None
+        return unbound and self.pause.last is None
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When something may be sent again; None: perhaps now."""
+        redrive_pace = self.redrive_pace.next_at if self.redrive_pace is not None else None
+        return max(filter(None, (self._token_at, self.pause.last, redrive_pace)), default=None)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether `fetch` must be called to know whether there is a token."""
+        return any(limit._short for limit in self._limits)
+
+    @property
+    def _limits(self) -> list[Pace]:
+        return [self] if self.redrive_pace is None else [self, self.redrive_pace]
+
+    def fetch(self, now: datetime) -> None:
+        """Lease the tokens that `take` found missing."""
+        for limit in self._limits:
+            if limit._short:
+                limit._fetch(now)
+
+    def set_rate(self, rate: float | None) -> None:
+        """Change the rate, because an operator did; any thread may call it."""
+        if rate != self._rate:
+            self._rate, self._token_at = rate, None
+
+    def ramp(self, now: datetime) -> None:
+        """Begin a ramp: the target has just recovered."""
+        self._ramp_until = now + RAMP
+
+    def may_ask(self, now: datetime) -> bool:
+        """Return whether there may be a token now."""
+        if self.pause.at(now) is not None or (self.redrive_pace is not None and not self.redrive_pace.may_ask(now)):
+            return False
+        return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
+
+    def take(self, now: datetime, wanted: int) -> bool:
+        """Take one token of `wanted`, leasing some if there is none; False: not before `next_at`."""
+        limits = self._limits
+        if self.pause.at(now) is not None or not all(limit._has_token(now, wanted, self.defers) for limit in limits):
+            self._refused_at = self._refused_at if self.is_short else now
+            return False
+        for limit in limits:
+            limit._spend()
+        return True
+
+    def has_limited(self, now: datetime) -> bool:
+        """Return whether it refused a token within the last second, or still has none."""
+        return self._refused_at is not None and now - max(self._refused_at, self.next_at or self._refused_at) < _LEASE
+
+    def _has_token(self, now: datetime, wanted: int, defers: bool) -> bool:
+        """Return whether it has a token or needs none; leases some if it has none, unless it defers."""
+        if per_second(self._rate, self._ramp_until, now) is None:
+            return True
+        if self._held_until is not None and now >= self._held_until:
+            self._held = 0
+        if not self._held:
+            if self._token_at is not None and now < self._token_at:
+                return False
+            self._short = wanted
+            if not defers:
+                self._fetch(now)
+        return self._held > 0
+
+    def _fetch(self, now: datetime) -> None:
+        rate = per_second(self._rate, self._ramp_until, now)
+        wanted, self._short = self._short, 0
+        if rate is None:
+            return
+        found = self._lease(rate, min(wanted, second_of(rate)))
+        self._held, self._held_until = found.granted, now + _LEASE
+        self._token_at = None if found.granted else now + timedelta(seconds=found.wait_seconds)
+
+    def _spend(self) -> None:
+        """Use one token."""
+        self._held = max(0, self._held - 1)
+
+
+def note_pause(until: datetime | None, pace: Pace, breaker: RunBreaker, now: datetime) -> bool:
+    """Pause until the time that a response asks for, if it does; return whether the target had asked already.
+
+    Then the response does not count against the target again: it asked once, for all requests in flight.
+    """
+    if until is None:
+        return False
+    known = pace.pause.at(now) is not None
+    pace.pause.ask(until)
+    breaker.record_pause(until)
+    return known
+
+
+def defer_paused(
+    items: Iterable[Item], until: datetime, now: datetime, policy: RetryPolicy, rows: OutcomeRows
+) -> list[Item]:
+    """Defer until `until` the `items` that this push has not tried, and return the others; dead-letter expired ones.
+
+    A row of schema OUTCOME for each, which is not an attempt, goes to `rows`.
+    """
+    tried: list[Item] = []
+    untried: list[Item] = []
+    for item in items:
+        (untried if item.due_at is None else tried).append(item)
+    rows.put_all(
+        unsent_row(item, while_paused(policy, item.arrived_at, item.on_hold_seconds, until, now), now)
+        for item in untried
+    )
+    return tried

@@ -1,18 +1,26 @@
-"""Deliveries that go to their target in blocks, if the target takes blocks and no delivery needs separate handling."""
+"""Deliveries that go to their target in blocks, if the target takes blocks and no delivery needs separate handling.
+
+A block is adjacent deliveries of a piece, thousands of which a target takes at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from eventbridge.delivery.blocks import Block
-from eventbridge.delivery.flush import flush_in_turn, must_flush, not_flushed
+from eventbridge.delivery.live import LiveQueue
+from eventbridge.delivery.outstanding import ITEM_COLUMNS, Item, ItemValues, ReadPiece, items_of
 from eventbridge.delivery.per_delivery import Rounds
 from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, alike_table
-from eventbridge.delivery.run import Send, TargetRun
-from eventbridge.delivery.steps import Steps
+from eventbridge.delivery.run import SLEEP_SECONDS, Send, TargetRun
+from eventbridge.delivery.steps import Sleep, Steps, flush_in_turn, must_flush, not_flushed
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import Response
 from eventbridge.policy.response_to_outcome import expired
@@ -100,3 +108,189 @@ def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Response]], cou
 
 def _row_like(piece: Piece, response: Response) -> OutcomeRow:
     return accepted_row(piece.rule, piece.target, piece.attempts + 1, response)
+
+
+#: Idle time after which a run, and its thread, ends.
+_IDLE: Final = timedelta(seconds=2)
+
+
+class LiveBlocks:
+    """Deliveries that come through a queue, sent as blocks; what comes while one block is synced is the next block.
+
+    It ends with the first delivery that is not accepted: that one, and pieces that blocks cannot hold, are for an
+    ordinary run.
+    """
+
+    total = 0
+
+    def __init__(self, queue: LiveQueue) -> None:
+        self._queue = queue
+
+    def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
+        """Send deliveries as they come until the run is idle for a while, the budget is spent, or the run must end."""
+        busy_at = run.clock()
+        while not _live_run_must_end(run):
+            blocks = self._take()
+            if blocks:
+                run.report.total += sum(block.count for block in blocks)
+                yield from BlockDeliveries(blocks).deliver(run, send)
+                if run.report.delivered < run.report.total:
+                    return
+                busy_at = run.clock()
+            elif self._queue or self._is_over(run.clock(), busy_at):
+                return
+            else:
+                yield Sleep(SLEEP_SECONDS, self._queue.notified)
+                self._queue.notified.clear()
+
+    def _take(self) -> list[Block]:
+        """Take the waiting pieces, up to the first that blocks cannot hold."""
+        found: list[Block] = []
+        while (piece := self._queue.take()) is not None:
+            blocks = blocks_of(piece)
+            if blocks is None:
+                self._queue.put_back(piece)
+                break
+            found += blocks
+        return found
+
+    def _is_over(self, now: datetime, busy_at: datetime) -> bool:
+        return self._queue.ends or now - busy_at >= _IDLE
+
+
+def _live_run_must_end(run: TargetRun) -> bool:
+    return run.is_stopping or run.is_closed or not run.pace.is_unlimited or run.clock() >= run.until
+
+
+#: Fewer rows are read as Python values, which the pieces of one file share: an Arrow call takes as long as a few rows.
+_FEW_VALUES = 16
+_PLACE_OF = {name: place for place, name in enumerate(ITEM_COLUMNS)}
+_ID, _ARRIVED_AT, _PAYLOAD, _FAILURE, _NOT_BEFORE = (
+    _PLACE_OF[name] for name in ("delivery_id", "arrived_at", "payload", "failure", "not_before")
+)
+
+
+class Block(Protocol):
+    """`count` adjacent deliveries."""
+
+    @property
+    def piece(self) -> Piece:
+        """The piece that the deliveries belong to."""
+
+    @property
+    def count(self) -> int:
+        """The number of deliveries."""
+
+    @property
+    def delivery_ids(self) -> pa.Array:
+        """Their ids, 16 bytes each."""
+
+    @property
+    def payloads(self) -> pa.Array:
+        """The payloads to send."""
+
+    @property
+    def oldest(self) -> datetime:
+        """The start of the oldest delivery's age."""
+
+    def part(self, start: int, end: int) -> Block:
+        """Return the deliveries from `start` to `end`, which is excluded."""
+
+    def items(self) -> Iterator[Item]:
+        """Yield the deliveries one by one."""
+
+
+@dataclass(frozen=True)
+class ManyRows:
+    """A block with the Arrow columns `ITEM_COLUMNS`; `first` is the number of the first request."""
+
+    piece: Piece
+    rows: pa.RecordBatch
+    first: int
+
+    @property
+    def count(self) -> int:
+        """The number of deliveries."""
+        return int(self.rows.num_rows)
+
+    @property
+    def delivery_ids(self) -> pa.Array:
+        """Their ids, 16 bytes each."""
+        return self.rows["delivery_id"]
+
+    @property
+    def payloads(self) -> pa.Array:
+        """The payloads to send."""
+        return self.rows["payload"]
+
+    @property
+    def oldest(self) -> datetime:
+        """The start of the oldest delivery's age."""
+        found: datetime = pc.min(self.rows["arrived_at"]).as_py()
+        return found
+
+    def part(self, start: int, end: int) -> ManyRows:
+        """Return the deliveries from `start` to `end`, which is excluded."""
+        return ManyRows(self.piece, self.rows.slice(start, end - start), self.first + start)
+
+    def items(self) -> Iterator[Item]:
+        """Yield the deliveries one by one."""
+        values = ItemValues(pa.Table.from_batches([self.rows]))
+        return items_of(values.rows(0, self.rows.num_rows), self.piece, {}, self.first)
+
+
+@dataclass(frozen=True)
+class FewRows:
+    """A block of rows with the values of `ITEM_COLUMNS`; `first` is the number of the first request."""
+
+    piece: Piece
+    rows: Sequence[tuple[Any, ...]]
+    first: int
+
+    @property
+    def count(self) -> int:
+        """The number of deliveries."""
+        return len(self.rows)
+
+    @cached_property
+    def delivery_ids(self) -> pa.Array:
+        """Their ids, 16 bytes each."""
+        return pa.array([row[_ID] for row in self.rows], pa.binary(16))
+
+    @property
+    def payloads(self) -> pa.Array:
+        """The payloads to send."""
+        return pa.array([row[_PAYLOAD] for row in self.rows], pa.binary())
+
+    @property
+    def oldest(self) -> datetime:
+        """The start of the oldest delivery's age."""
+        found: datetime = min(row[_ARRIVED_AT] for row in self.rows)
+        return found
+
+    def part(self, start: int, end: int) -> FewRows:
+        """Return the deliveries from `start` to `end`, which is excluded."""
+        if end - start == len(self.rows):
+            return self
+        return FewRows(self.piece, self.rows[start:end], self.first + start)
+
+    def items(self) -> Iterator[Item]:
+        """Yield the deliveries one by one."""
+        return items_of(self.rows, self.piece, {}, self.first)
+
+
+def blocks_of(read: ReadPiece) -> Sequence[Block] | None:
+    """Return a piece as blocks; None if a row must be handled by itself, because it failed or may have to wait."""
+    if read.count < _FEW_VALUES:
+        rows = list(read.each())
+        if any(row[_FAILURE] is not None or row[_NOT_BEFORE] is not None for row in rows):
+            return None
+        return [FewRows(read.piece, rows, read.first)] if rows else []
+    table = read.rows
+    if table["failure"].null_count < len(table) or table["not_before"].null_count < len(table):
+        return None
+    blocks, first = [], read.first
+    for batch in table.to_batches():
+        blocks.append(ManyRows(read.piece, batch, first))
+        first += batch.num_rows
+    return blocks

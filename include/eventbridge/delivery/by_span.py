@@ -14,14 +14,13 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.delivery.chunk_rows import ReadPiece
-from eventbridge.delivery.flush import flush, not_flushed
-from eventbridge.delivery.pauses import note_pause
+from eventbridge.delivery.admission import note_pause
+from eventbridge.delivery.outstanding import ReadPiece
 from eventbridge.delivery.queue_copies import is_dead_letter
 from eventbridge.delivery.rows import alike_row, alike_table
 from eventbridge.delivery.run import Send, TargetRun
 from eventbridge.delivery.segments import BestOutcome
-from eventbridge.delivery.steps import Steps
+from eventbridge.delivery.steps import Steps, flush, not_flushed
 from eventbridge.event.ids import batch_time
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, Response, RetryAt

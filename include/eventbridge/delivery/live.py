@@ -11,12 +11,10 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 
-from eventbridge.delivery.chunk_rows import ReadPiece
-from eventbridge.delivery.flush import must_flush
-from eventbridge.delivery.outstanding import Item, items_of
+from eventbridge.delivery.outstanding import Item, ReadPiece, items_of
 from eventbridge.delivery.per_delivery import Rounds
 from eventbridge.delivery.run import Send, TargetRun
-from eventbridge.delivery.steps import Steps
+from eventbridge.delivery.steps import Steps, must_flush
 from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.rules import Target as TargetRule

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from time import monotonic
+from typing import overload
 
 from eventbridge.delivery import run as runs
-from eventbridge.delivery.admission_gate import RequestFeed
-from eventbridge.delivery.flush import flush, must_flush, not_flushed
+from eventbridge.delivery.admission import defer_paused, note_pause
 from eventbridge.delivery.outstanding import Item
-from eventbridge.delivery.pauses import defer_paused, note_pause
 from eventbridge.delivery.run import Send, TargetRun
-from eventbridge.delivery.steps import Steps
+from eventbridge.delivery.steps import Steps, flush, must_flush, not_flushed
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, Response, RetryAt
 from eventbridge.policy.deadline import missed
 from eventbridge.policy.response_to_outcome import expired, is_failure, pause_asked
@@ -259,3 +258,40 @@ class Rounds:
         # Items that wait for a token are not late.
         late = [] if self._run.pace.has_limited(self._clock()) else self._waiting
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in late)
+
+
+class RequestFeed(Sequence[Request]):
+    """A sequence of requests, of which `may_send` can withhold the rest while the first ones are in flight.
+
+    `may_send` is called with the request and the number of requests left, this one included. A target iterates once.
+    When `may_send` returns False, the target waits for its requests in flight and ends the round; requests that it did
+    not take were not sent. By index every request is available. None means neither: only a `steps.MultiplexedTarget`
+    can receive it, and asks again later.
+    """
+
+    def __init__(self, requests: Sequence[Request], may_send: Callable[[Request, int], bool | None]) -> None:
+        self._requests = requests
+        self._may_send = may_send
+        self.left = len(requests)  # not taken yet
+
+    def __iter__(self) -> Iterator[Request]:
+        """Yield requests until one may not be sent."""
+        for request in self._requests:
+            while (may_send := self._may_send(request, self.left)) is None:
+                yield None  # type: ignore[misc]  # to a target with a transfer slot only
+            if not may_send:
+                return
+            self.left -= 1
+            yield request
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, index: int) -> Request: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Request]: ...
+
+    def __getitem__(self, index: int | slice) -> Request | Sequence[Request]:
+        return self._requests[index]

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
-from eventbridge.delivery.admission import admission, must_wind_down
-from eventbridge.delivery.blocks import Block, blocks_of
-from eventbridge.delivery.breaker import RunBreaker
-from eventbridge.delivery.by_block import BlockDeliveries
+from eventbridge.config.connection import Connection, RemembersConnections
+from eventbridge.delivery.admission import Pace, Pause, RunBreaker, admission, must_wind_down
+from eventbridge.delivery.by_block import Block, BlockDeliveries, LiveBlocks, blocks_of
 from eventbridge.delivery.by_span import Span, SpanDeliveries, spans_of
-from eventbridge.delivery.chunk_rows import ReadPiece
-from eventbridge.delivery.connections import SharedConnections
-from eventbridge.delivery.deferral import defer_early
 from eventbridge.delivery.live import LiveDeliveries, LiveQueue
-from eventbridge.delivery.live_blocks import LiveBlocks
-from eventbridge.delivery.ordered_chunk import ordered_deliveries
-from eventbridge.delivery.outstanding import Item, items_of
+from eventbridge.delivery.ordered_runs import ordered_deliveries
+from eventbridge.delivery.outstanding import Item, ReadPiece, items_of
 from eventbridge.delivery.per_delivery import SingleDeliveries
 from eventbridge.delivery.rows import OutcomeRows, unsent_row
 from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.delivery.segments import BestOutcome
-from eventbridge.delivery.token_lease import Pace, Pause
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.outcome import DeadLettered
 from eventbridge.model.redelivery import Redrive, Replay
 from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
 from eventbridge.policy.breaker import pause_of
-from eventbridge.policy.deadline import missed
-from eventbridge.policy.response_to_outcome import expired
+from eventbridge.policy.deadline import in_time, missed
+from eventbridge.policy.response_to_outcome import expired, too_early
 from eventbridge.rules import Target as TargetRule
+from eventbridge.rules.model import DeliverBetween
 from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
@@ -294,3 +289,53 @@ def _in_flight(spec: TargetRule) -> int:
         return 1
     together = spec.batch.count if isinstance(spec, HttpFields) and spec.batch is not None else 1
     return spec.max_in_flight * together
+
+
+def defer_early(
+    items: Iterable[Item],
+    window: DeliverBetween | None,
+    now: datetime,
+    rows: OutcomeRows,
+) -> list[Item]:
+    """Return the deliveries of a target that may be sent now; rows of schema OUTCOME for the others go to `rows`.
+
+    Such a row is not an attempt: it is a retry_scheduled with the time from which the delivery may be sent, or a
+    dead_lettered if that is after its deadline.
+    """
+    ready, early = [], []
+    for item in items:
+        due = too_early(item.not_before, window, now)
+        if due is None:
+            ready.append(item)
+        else:
+            early.append(unsent_row(item, in_time(due, item.deadline_at), now))
+    rows.put_all(early)
+    return ready
+
+
+class SharedConnections:
+    """Reads connections for the targets of one push; any thread may ask."""
+
+    def __init__(self, read: Callable[[str], Connection]) -> None:
+        self._read = read
+        # a target reads again after a refusal: a remembered connection would be refused once more
+        self._read_again = read.read_again if isinstance(read, RemembersConnections) else read
+        self._known: dict[str, Connection] = {}
+
+    def knows(self, connection_id: str | None) -> bool:
+        """Return whether the connection of a target needs no reading."""
+        return connection_id is None or connection_id in self._known
+
+    def for_target(self) -> Callable[[str], Connection]:
+        """Return the function by which a target reads its connection: first the shared one, later the current one."""
+        asked: set[str] = set()
+
+        def connection(connection_id: str) -> Connection:
+            if connection_id in asked:
+                self._known[connection_id] = self._read_again(connection_id)
+            elif connection_id not in self._known:
+                self._known[connection_id] = self._read(connection_id)
+            asked.add(connection_id)
+            return self._known[connection_id]
+
+        return connection

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from eventbridge.delivery.breaker import RunBreaker
-from eventbridge.delivery.jitter import RetryJitter
+from eventbridge.delivery.admission import Pace, Pause, RunBreaker
 from eventbridge.delivery.outstanding import Item, TargetReport
-from eventbridge.delivery.progress import Progress
 from eventbridge.delivery.rows import OutcomeRows, outcome_row, unsent_row
-from eventbridge.delivery.steps import OWN_THREAD, Steps, run_to_completion
-from eventbridge.delivery.token_lease import Pace, Pause
+from eventbridge.delivery.steps import OWN_THREAD, Sleep, Steps, run_to_completion
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.policy.breaker import Ended, Tally
 from eventbridge.policy.deadline import in_time
@@ -29,6 +28,7 @@ from eventbridge.targets.steps import BlockingCall, Step, is_multiplexed
 
 if TYPE_CHECKING:
     from eventbridge.delivery.live import LiveQueue
+
 
 #: Longest sleep of a run that waits for a due retry, if nothing wakes it.
 SLEEP_SECONDS = 0.2
@@ -298,3 +298,87 @@ class Send:
             return self.target.deliver(requests, until)
         assert is_multiplexed(self.target), "nobody else gets a transfer slot"
         return self.target.steps(requests, until, self.slot)
+
+
+class Progress:
+    """When a run began and ended, whether it waits, and how long its responses took.
+
+    `may_always_wait`: it may always wait for something to be due; else `may_wait` decides. The thread of the run writes
+    everything except `may_wait` and `on_begin`, which belong to the push.
+    """
+
+    def __init__(self, clock: Callable[[], datetime], *, may_always_wait: bool) -> None:
+        self._clock = clock
+        self.may_wait: Callable[[], bool] = lambda: True
+        self.on_begin: Callable[[], None] = lambda: None
+        self.began_at: datetime | None = None
+        self.ended_at: datetime | None = None
+        self.leaves_retries = False  # the slow lane makes the retries that fall due soon, and judges the target by them
+        self.response_seconds = 0.0
+        self._longest_seconds = 0.0
+        self._may_always_wait = may_always_wait
+        self._is_waiting = False
+        self._woken = threading.Event()
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it has not ended, and does not just wait for something to be due."""
+        return self.ended_at is None and not self._is_waiting
+
+    def begin(self) -> datetime:
+        """Record and return when it began."""
+        self.began_at = self._clock()
+        self.on_begin()
+        return self.began_at
+
+    def note_duration(self, seconds: float) -> bool:
+        """Record how long one response took, and return whether it is the longest so far."""
+        self.response_seconds += seconds
+        is_longest = seconds > self._longest_seconds
+        if is_longest:
+            self._longest_seconds = seconds
+        return is_longest
+
+    def sleep(self, seconds: float) -> Generator[Sleep, None, bool]:
+        """Wait until something may be due, or `wake`; return False at once if other targets would have to wait too."""
+        self._is_waiting = True  # first: from now on `wake` has an effect
+        self.leaves_retries = not (self._may_always_wait or self.may_wait())
+        if self.leaves_retries:
+            self._is_waiting = False
+            return False
+        yield Sleep(max(0.0, seconds), self._woken)
+        self._woken.clear()
+        self._is_waiting = False
+        return True
+
+    def wake(self) -> None:
+        """End a sleep, so that the run checks again whether it may wait."""
+        if self._is_waiting:
+            self._woken.set()
+
+
+class JitterSample(NamedTuple):
+    """The time at which a response was decided on, and a random number in [0, 1) for its jitter."""
+
+    at: datetime
+    draw: float
+
+
+class RetryJitter:
+    """Samples the jitter for the responses of one run.
+
+    Each item of a batch request has its own response with the times of their request. Without a common sample, a
+    rejected batch request of 100 would be retried as 100 requests, to a target that is already in trouble.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._request: tuple[datetime, float] | None = None
+        self._last: JitterSample | None = None
+
+    def sample(self, response: Response) -> JitterSample:
+        """Return the sample of the request that a response belongs to: the last request's, or a new one."""
+        request = (response.started_at, response.duration_ms)
+        if self._last is None or request != self._request:
+            self._request, self._last = request, JitterSample(self._clock(), random.random())
+        return self._last

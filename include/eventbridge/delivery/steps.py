@@ -7,7 +7,9 @@ from collections.abc import Generator, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eventbridge.targets.protocol import SharingTarget
+from eventbridge.errors import InfrastructureError
+from eventbridge.model.outcome import Response
+from eventbridge.targets.protocol import SharingTarget, Target, shares_flush
 from eventbridge.targets.steps import BlockingCall
 
 
@@ -75,3 +77,39 @@ def run_to_completion(steps: Steps[None], *, shares: bool = False) -> SharedFlus
         elif isinstance(step, BlockingCall | SharedFlush):
             step.run()
     return None
+
+
+#: Maximum time that a response waits for its flush, checked when the next response comes.
+_SECONDS = 1.0
+#: A flush of more responses is not shared: no other target should have to wait for it.
+_MOST_SHARED = 1_000
+
+
+def must_flush(target: Target, waiting: int, first: Response, last: Response) -> bool:
+    """Return whether the responses that wait for a flush are so many, or have waited so long, that it is due."""
+    if waiting >= target.flush_every:
+        return True
+    return (last.started_at - first.started_at).total_seconds() + last.duration_ms / 1000 >= _SECONDS
+
+
+def flush(target: Target) -> str | None:
+    """Make everything that a target responded to durable; return the error if something was lost."""
+    try:
+        target.flush()
+    except InfrastructureError as error:
+        return str(error)
+    return None
+
+
+def flush_in_turn(target: Target, responses: int) -> Steps[str | None]:
+    """Do as `flush` does for `responses` responses; it may wait for other targets on the same disk."""
+    if responses > _MOST_SHARED or not shares_flush(target) or target.disk is None:
+        return flush(target)
+    shared = SharedFlush(target)
+    yield shared
+    return shared.result()
+
+
+def not_flushed(response: Response, error: str) -> Response:
+    """Return the response of a delivery that was lost with its target's buffer."""
+    return response._replace(accepted=False, code=None, error_class="FlushFailed", error=error)

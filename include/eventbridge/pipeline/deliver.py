@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
+from eventbridge.delivery.push import push
 from eventbridge.delivery.segments import is_of_streaming_task, responses_in, segments
-from eventbridge.delivery.stage import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.chunk import SLOW_LANE_POOL
 from eventbridge.pipeline.commit.stage import commit

@@ -25,12 +25,17 @@ from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import FILE_KINDS, commit
 from eventbridge.pipeline.ingest.checking import Checking, Limits, valid_identities, write_file
 from eventbridge.pipeline.ingest.open_batch import closed
-from eventbridge.pipeline.route.one_by_one import result_file
 from eventbridge.pipeline.route.stage import job_of
+from eventbridge.pipeline.route.tries import result_file
 from eventbridge.pipeline.settle.dead_letters import dead_letters_again, write_dead_letters
-from eventbridge.pipeline.settle.deliveries import batch_deliveries
 from eventbridge.pipeline.settle.pending import schedule_retries
-from eventbridge.pipeline.settle.settlement import create_settlement, first_settlement, settlement_key, settlements
+from eventbridge.pipeline.settle.settlement import (
+    batch_deliveries,
+    create_settlement,
+    first_settlement,
+    settlement_key,
+    settlements,
+)
 from eventbridge.pipeline.settle.verdicts import verdicts_of
 from eventbridge.policy.reconciliation import differences
 from eventbridge.repair.audit import is_manifest_readable, manifest_differences, write_manifest_again

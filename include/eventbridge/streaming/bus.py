@@ -1,14 +1,18 @@
-"""The bus of a streaming task: open as long as the task, and followed if its servers are expensive to ask."""
+"""The bus of a streaming task: open as long as the task, and polled once it announces messages, else by the clock."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from eventbridge.model.partition import Partition
+from eventbridge.policy.streaming_pace import UNANNOUNCED_SECONDS, look_seconds
 from eventbridge.rules import Bus
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.sources.protocol import FollowableLog, LogSource
+from eventbridge.sources.protocol import AnnouncingLog, FollowableLog, LogSource
+from eventbridge.streaming.target_queues import TargetQueues
 
 
 class StreamingBus:
@@ -47,3 +51,42 @@ class StreamingBus:
         self._listened = self._stands = None
         if source is not None:
             source.close()
+
+
+#: A bus that failed to announce messages this many times in a row, because another host wrote them, is polled by the
+#: clock.
+_MOST_UNANNOUNCED: Final = 3
+
+
+class BusPolls:
+    """The polls of one batch; between them it runs its deliveries."""
+
+    def __init__(self, source: LogSource, targets: TargetQueues) -> None:
+        self._announcements = source.announcements() if isinstance(source, AnnouncingLog) else None
+        self._targets = targets
+        self._heard = self._waited = False
+        self._unannounced = 0
+
+    def begin(self) -> None:
+        """Begin a poll; messages that come from here on are announced again."""
+        self._heard = self._announcements is not None and self._announcements.take_signal()
+
+    def rest(self, found: int, since: float, *, left: bool) -> None:
+        """Run deliveries until the next poll is due.
+
+        The last poll found `found` events, and `left` some unread; `since` seconds have passed since a poll last found
+        any.
+        """
+        if found:
+            self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
+        self._waited = False
+        if self._announcements is None or self._unannounced >= _MOST_UNANNOUNCED or self._targets.has_waiting:
+            self._targets.run_for(look_seconds(found, since))
+            return
+        # One poll should find events that come shortly after each other.
+        if found and self._targets.run_for(look_seconds(found, 0.0)):
+            return
+        if not left:
+            began = time.monotonic()
+            self._targets.run_for(UNANNOUNCED_SECONDS, self._announcements)
+            self._waited = time.monotonic() - began >= UNANNOUNCED_SECONDS

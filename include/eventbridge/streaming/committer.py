@@ -26,7 +26,7 @@ from eventbridge.errors import EventBridgeError, UserError
 from eventbridge.model.batch import Batch
 from eventbridge.pipeline.deliver import push_and_settle
 from eventbridge.pipeline.ingest.buffer import buffer
-from eventbridge.pipeline.ingest.checked import Check, check_one_by_one
+from eventbridge.pipeline.ingest.checking import Check, check_one_by_one
 from eventbridge.pipeline.ingest.compiled_check import check_compiled
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.pipeline.route.stage import route

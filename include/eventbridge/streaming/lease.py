@@ -1,7 +1,4 @@
-"""The lease of a streaming task: at most one process at a time delivers a runner's events as they come.
-
-Near its end a streaming task requests a standby; the lease is handed over at the end of a batch, without a gap.
-"""
+"""The lease of a streaming task: at most one process at a time delivers a runner's events as they come."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -216,3 +214,26 @@ def is_gone(holder: str) -> bool:
     False if that is unknown, because another process has its number, or it is on another host: then its lease runs out.
     """
     return claims.is_gone(holder.rpartition(":")[0])
+
+
+def anything_waits(runtime: Runtime, runner: str) -> bool:
+    """Return whether a streaming task has work: waiting events, an unfinished batch, or a group to register."""
+    return runtime.ledger.unfinished_batch(runner) is not None or waiting_events(runtime, runner) != 0
+
+
+def in_stages(runtime: Runtime, runner: str) -> bool:
+    """Return whether later stages, or a streaming task that handed it over, are to deliver an unfinished batch."""
+    batch = runtime.ledger.unfinished_batch(runner)
+    return batch is not None and batch.state != "open" and batch.batch_id != runtime.ledger.last_open_batch(runner)
+
+
+def waiting_events(runtime: Runtime, runner: str) -> int | None:
+    """Return how many messages no committed batch has taken, None before the runner's first batch."""
+    standing = runtime.ledger.committed_offsets(runner)
+    if not standing:
+        return None
+    (bus,) = runtime.rule_set().for_runner(runner).buses.values()
+    with closing(runtime.open_source(bus)) as source:
+        return sum(
+            end - standing.get(partition, source.earliest(partition)) for partition, end in source.ends().items()
+        )

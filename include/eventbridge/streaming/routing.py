@@ -1,4 +1,4 @@
-"""Routes the events of a batch in streaming mode: their deliveries are made and kept in memory."""
+"""Routes the events of an open batch, and says how streaming mode handles each rule of the runner."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from eventbridge.delivery.chunk_rows import ReadPiece
-from eventbridge.delivery.outstanding import ITEM_COLUMNS
+from eventbridge.delivery.outstanding import ITEM_COLUMNS, ReadPiece
+from eventbridge.errors import UserError
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
@@ -18,10 +18,10 @@ from eventbridge.model.partition import FreshEvent
 from eventbridge.pipeline.route.stage import job_of
 from eventbridge.routing.in_memory import DeliveryRow, FreshDeliveries, route_in_memory
 from eventbridge.routing.program import route_program
-from eventbridge.rules import RuleSet
+from eventbridge.rules import RuleSet, Target
+from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.schemas import DELIVERY
-from eventbridge.streaming.fit import left_to_close
 
 log = logging.getLogger(__name__)
 
@@ -76,3 +76,32 @@ def _piece(found: FreshDeliveries) -> ReadPiece:
 def _table(rows: Sequence[DeliveryRow]) -> pa.Table:
     columns = zip(ITEM_COLUMNS, zip(*rows, strict=True), strict=True)
     return pa.table({name: pa.array(values, DELIVERY.field(name).type) for name, values in columns})
+
+
+def left_to_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
+    """Return the targets, as (rule, target), to which the close of a batch sends: ordered ones and those of spans.
+
+    Neither sends matches of budgeted rules: the close defers them to the slow lane, which has Spark.
+    """
+    return frozenset(
+        (rule.name, name)
+        for rule in rules.rules.values()
+        for name, target in rule.destinations.items()
+        if target.ordered or takes_spans(target)
+    )
+
+
+def takes_spans(target: Target) -> bool:
+    """Return whether a target takes spans."""
+    return TARGET_TYPES.get(target.type).takes(target) == "spans"
+
+
+def refuse_unfit(rules: RuleSet, *, has_spark: bool) -> None:
+    """Raise UserError with every rule of a runner that streaming mode cannot deliver without Spark."""
+    in_sql = [] if has_spark else [rule.name for rule in rules.rules.values() if rule.in_sql]
+    if in_sql:
+        wrong = "; ".join(f"rule {name}: it has where or SQL, which only Spark evaluates" for name in in_sql)
+        raise UserError(
+            f"streaming mode does not deliver this without Airflow: {wrong}. "
+            "Run `eventbridge deliver` without --streaming, or give these rules another runner"
+        )

@@ -1,11 +1,14 @@
-"""The targets of a batch in streaming mode: each has its own queue, and none waits for another."""
+"""The targets of an open batch: each has its own queue, and none waits for another.
+
+If a pool has fewer slots than targets, the targets take turns.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -13,21 +16,24 @@ from functools import partial
 import pyarrow as pa
 
 from eventbridge.delivery.admission import must_halt
-from eventbridge.delivery.chunk_rows import ReadPiece
 from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.live import LiveQueue, can_be_live
+from eventbridge.delivery.outstanding import ReadPiece
 from eventbridge.delivery.plan import ChunkRuns
 from eventbridge.delivery.rows import OutcomeRows, outcome_table
 from eventbridge.delivery.run import TargetRun
 from eventbridge.delivery.threads import Threads
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
+from eventbridge.model.rule_state import OperatorOverrides
+from eventbridge.pipeline.route.stage import overridden_lanes
 from eventbridge.policy.breaker import pause_of
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.policy.pool_turns import Waits, bounding_slots, closed_pools, may_begin
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
-from eventbridge.streaming.turns import Key, PoolTurns
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.multi import HasFileno
 
@@ -296,3 +302,35 @@ def _numbered(pieces: Iterable[ReadPiece]) -> Iterator[ReadPiece]:
     for each in pieces:
         yield replace(each, first=first)
         first += each.count
+
+
+Key = tuple[str, str]
+
+
+class PoolTurns:
+    """The turns of a batch's targets, with pools and overrides from its start; False if no pool bounds it.
+
+    `held`: the rules whose pool has no slots.
+    """
+
+    def __init__(self, rules: RuleSet, pools: Mapping[str, PoolSlots] | None, overrides: OperatorOverrides) -> None:
+        of_file = {name: Waits(rule.pool_name, rule.weight) for name, rule in rules.rules.items()}
+        self._lanes = of_file | {name: Waits(*lane) for name, lane in overridden_lanes(rules, overrides).items()}
+        closed = closed_pools(pools)
+        self.held = {name for name, lane in self._lanes.items() if lane.pool in closed}
+        named = {lane.pool for lane in self._lanes.values()}
+        self._slots = {name: slots for name, slots in bounding_slots(pools).items() if name in named}
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
+    def next(self, waiting: Iterable[Key], is_at_work: Collection[Key]) -> tuple[list[Key], list[Key]]:
+        """Return which waiting targets may begin, and for which running targets others wait."""
+        wait = {key: self._lanes[key[0]] for key in waiting}
+        counts = Counter(self._pool(key) for key in is_at_work)
+        begun, short = may_begin(wait, counts, self._slots)
+        return list(begun), [key for key in is_at_work if self._pool(key) in short]
+
+    def _pool(self, key: Key) -> str:
+        lane = self._lanes.get(key[0])  # the former batch may run a rule that no longer exists
+        return lane.pool if lane is not None else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.delivering import Sending, http, segment_rows
 
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 
 _COUNT = 200
 

@@ -15,7 +15,7 @@ from pipeline.delivering import RunningClock, Sending, http, segment_rows, verdi
 from pipeline.dying import DIED, DONE, push_that_dies
 
 from eventbridge.dead_letters.reader import dead_letters
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit

@@ -19,7 +19,7 @@ from pipeline.streaming_tasks import a_streaming_task, until
 from services.brokers import Broker, messages
 
 from eventbridge.dead_letters.reader import dead_letters
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit

@@ -7,7 +7,7 @@ from collections import Counter
 from pipeline.delivering import RunningClock, Sending, http, verdicts
 
 from eventbridge import fault_points
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit
 from eventbridge.rules.rule_set import RuleLines

@@ -15,7 +15,7 @@ from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.stop import Stop
-from eventbridge.streaming.deliver import deliver_streaming
+from eventbridge.streaming.task import deliver_streaming
 
 _RUNNERS = ("one", "two")
 _OTHERS = """\

@@ -17,7 +17,7 @@ from services.postgresql import Postgresql, postgresql
 
 from eventbridge import fault_points
 from eventbridge.dead_letters.reader import dead_letters
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger
 from eventbridge.pipeline.commit.stage import commit

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http, segment_rows, verdicts
 
 from eventbridge.control.overrides import enable_target
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import next_due_at

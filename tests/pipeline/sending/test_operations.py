@@ -19,7 +19,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.pipeline.ingest.listen import listen
-from eventbridge.pipeline.settle.deliveries import batch_deliveries
+from eventbridge.pipeline.settle.settlement import batch_deliveries
 from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.rules.operations_bus import OPERATIONS_BUS

@@ -18,7 +18,7 @@ from pipeline.delivering import RUNNER, RunningClock, rules
 from pipeline.ordering import Recorder, keyed, ordered
 
 from eventbridge import fault_points
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.model.batch import Batch
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_until_idle

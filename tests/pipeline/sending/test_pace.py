@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pipeline.delivering import RUNNER, Sending
 
+from eventbridge.pipeline.ingest.batch_size import events_in_time
 from eventbridge.pipeline.ingest.listen import listen
-from eventbridge.pipeline.ingest.pace import events_in_time
 
 
 def taken(sending: Sending) -> int:

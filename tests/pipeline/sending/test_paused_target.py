@@ -12,7 +12,7 @@ from pipeline.delivering import RunningClock, Sending, http, routed, segment_row
 
 from eventbridge.control.overrides import enable_target
 from eventbridge.dead_letters.reader import dead_letters
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import next_due_at

@@ -14,7 +14,7 @@ from pipeline.delivering import RunningClock, Sending, http, routed, segment_row
 
 from eventbridge import fault_points
 from eventbridge.airflow.task_stop import task_stop
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.errors import EventBridgeError, StoreError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.outcome import Response

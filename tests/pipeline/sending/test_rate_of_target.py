@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pipeline.delivering import REFUSED, RunningClock, Sending, http, keeps, routed, segment_rows, verdicts
 
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit
 

@@ -11,7 +11,7 @@ from pipeline.delivering import REFUSED, Sending, http, keeps, segment_rows
 from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
 from eventbridge.dead_letters.selection import Selection
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter

@@ -15,7 +15,7 @@ from pipeline.modes import deliver_all
 
 from eventbridge import fault_points
 from eventbridge.config.settings import Settings
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.pipeline.ingest import checking

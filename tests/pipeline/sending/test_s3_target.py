@@ -24,7 +24,7 @@ from eventbridge.clients.s3.access import S3Access
 from eventbridge.clients.s3.upload import PART_BYTES
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.dead_letters.reader import dead_letters
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_until_idle

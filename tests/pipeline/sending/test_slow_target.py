@@ -9,7 +9,7 @@ import pytest
 from pipeline.delivering import RunningClock, Sending, http, verdicts
 
 from eventbridge.delivery import run
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.repair.audit import audit
 

@@ -26,8 +26,8 @@ from eventbridge.repair.audit import audit
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded import bus
-from eventbridge.streaming.deliver import deliver_streaming
 from eventbridge.streaming.lease import Bounds
+from eventbridge.streaming.task import deliver_streaming
 
 
 def test_events_are_delivered_as_they_come(sending: Sending) -> None:

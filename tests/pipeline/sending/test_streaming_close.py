@@ -29,8 +29,8 @@ from eventbridge.errors import BusError, StoreError
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.repair.audit import audit
 from eventbridge.runtime.stop import Stop
-from eventbridge.streaming import batch as streaming_batch
 from eventbridge.streaming import committer
+from eventbridge.streaming import open_batch as streaming_batch
 from eventbridge.streaming.committer import Committer
 from eventbridge.streaming.lease import Bounds
 

@@ -24,9 +24,8 @@ from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.repair.audit import audit
 from eventbridge.runtime.stop import Stop
 from eventbridge.streaming import lease as streaming_lease
-from eventbridge.streaming.deliver import StreamingSummary, deliver_streaming
-from eventbridge.streaming.lease import Bounds
-from eventbridge.streaming.waiting import anything_waits, in_stages
+from eventbridge.streaming.lease import Bounds, anything_waits, in_stages
+from eventbridge.streaming.task import StreamingSummary, deliver_streaming
 
 _AS_STANDBY = Bounds(idle_seconds=120, is_standby=True, patience_seconds=30)
 

@@ -15,7 +15,7 @@ from pipeline.sending.test_s3_target import Bucket
 from pipeline.streaming_tasks import a_streaming_task, crm_requests, ids, until
 
 from eventbridge.repair.audit import audit
-from eventbridge.streaming.fit import left_to_close
+from eventbridge.streaming.routing import left_to_close
 from eventbridge.testing.s3 import S3Server
 
 #: Batches so short that a test sees the next one.

@@ -21,9 +21,9 @@ from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.stop import Stop
-from eventbridge.streaming import deliver as streaming
-from eventbridge.streaming.deliver import StreamingSummary, deliver_streaming
+from eventbridge.streaming import task as streaming
 from eventbridge.streaming.lease import Bounds
+from eventbridge.streaming.task import StreamingSummary, deliver_streaming
 
 #: Batches so short that a test sees the next one.
 SHORT = "runners: {orders: {mode: streaming, streaming: {batch_interval: 1s}}}\n"

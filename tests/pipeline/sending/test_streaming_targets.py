@@ -11,8 +11,7 @@ from pipeline.streaming_tasks import until
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.partition import FreshEvent
 from eventbridge.streaming.routing import StreamingRouting
-from eventbridge.streaming.target_queues import TargetQueues, http_loop
-from eventbridge.streaming.turns import PoolTurns
+from eventbridge.streaming.target_queues import PoolTurns, TargetQueues, http_loop
 
 
 def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: RunningClock) -> None:

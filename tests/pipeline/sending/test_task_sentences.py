@@ -10,11 +10,11 @@ from pipeline.delivering import RunningClock, Sending, http
 
 from eventbridge.airflow import batch_sentences
 from eventbridge.airflow.batch_sentences import TaskReport
-from eventbridge.delivery.stage import push
+from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
-from eventbridge.streaming.deliver import StreamingSummary
+from eventbridge.streaming.task import StreamingSummary
 
 
 @pytest.fixture(autouse=True)

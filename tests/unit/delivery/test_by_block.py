@@ -10,15 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eventbridge.delivery.blocks import Block, blocks_of
-from eventbridge.delivery.breaker import RunBreaker
-from eventbridge.delivery.by_block import BlockDeliveries
-from eventbridge.delivery.chunk_rows import ReadPiece
-from eventbridge.delivery.outstanding import ItemValues, items_of
+from eventbridge.delivery.admission import Pace, RunBreaker
+from eventbridge.delivery.by_block import Block, BlockDeliveries, blocks_of
+from eventbridge.delivery.outstanding import ItemValues, ReadPiece, items_of
 from eventbridge.delivery.per_delivery import SingleDeliveries
 from eventbridge.delivery.rows import OutcomeRows, outcome_table
 from eventbridge.delivery.run import RunSettings, TargetRun
-from eventbridge.delivery.token_lease import Pace
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import Response
 from eventbridge.policy.token_bucket import Lease

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from eventbridge.delivery.breaker import RunBreaker
-from eventbridge.delivery.chunk_rows import ReadPiece
+from eventbridge.delivery.admission import Pace, RunBreaker
 from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.live import LiveDeliveries, LiveQueue
+from eventbridge.delivery.outstanding import ReadPiece
 from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.delivery.threads import Threads
-from eventbridge.delivery.token_lease import Pace
 from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
 from eventbridge.policy.token_bucket import Lease

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eventbridge.delivery.responses import read_responses
+from eventbridge.delivery.segments import read_responses
 from eventbridge.event.ids import delivery_id
 from eventbridge.model.outcome import STATUS_RANK
 from eventbridge.store import schemas

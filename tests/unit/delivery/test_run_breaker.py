@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.admission import RunBreaker
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.policy.breaker import Count
 

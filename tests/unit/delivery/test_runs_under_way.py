@@ -7,13 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 from unit.delivery.test_unjudged_deliveries import items
 
-from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.admission import Pace, RunBreaker
 from eventbridge.delivery.per_delivery import SingleDeliveries
+from eventbridge.delivery.push import BegunRuns, RunsUnderWay
 from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
-from eventbridge.delivery.runs_under_way import BegunRuns, RunsUnderWay
 from eventbridge.delivery.threads import Threads
-from eventbridge.delivery.token_lease import Pace
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.stop import Stop
 from eventbridge.testing.targets import InMemoryTarget, accept

@@ -10,8 +10,7 @@ from unit.delivery.test_by_block import Bench, blocks_of_rows, deliveries
 
 from eventbridge.delivery.by_block import BlockDeliveries
 from eventbridge.delivery.run import TargetRun
-from eventbridge.delivery.shared_flush import SharedFlushes
-from eventbridge.delivery.threads import Threads
+from eventbridge.delivery.threads import SharedFlushes, Threads
 from eventbridge.testing.targets import InMemoryBlockTarget
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.delivery.token_lease import Pace
+from eventbridge.delivery.admission import Pace
 from eventbridge.policy.token_bucket import Bucket, Lease, lease
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

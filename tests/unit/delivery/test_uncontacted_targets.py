@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from unit.delivery.test_unjudged_deliveries import items
 
-from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.admission import Pace, RunBreaker
 from eventbridge.delivery.per_delivery import SingleDeliveries
 from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
-from eventbridge.delivery.token_lease import Pace
 from eventbridge.model.outcome import Response
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.policy.breaker import Count, Ended, Tally, after

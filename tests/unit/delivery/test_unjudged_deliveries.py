@@ -9,12 +9,11 @@ from itertools import islice
 
 import pytest
 
-from eventbridge.delivery.breaker import RunBreaker
+from eventbridge.delivery.admission import Pace, RunBreaker
 from eventbridge.delivery.outstanding import Item
 from eventbridge.delivery.per_delivery import SingleDeliveries
 from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
-from eventbridge.delivery.token_lease import Pace
 from eventbridge.model.outcome import Response
 from eventbridge.policy.token_bucket import Bucket, Lease
 from eventbridge.rules.model import RetryPolicy

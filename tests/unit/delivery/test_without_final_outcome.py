@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from eventbridge.delivery.chunk_rows import ReadPiece, without_final_outcome
-from eventbridge.delivery.responses import Responses, read_responses
+from eventbridge.delivery.outstanding import ReadPiece, without_final_outcome
+from eventbridge.delivery.segments import Responses, read_responses
 from eventbridge.model.chunk import Piece
 from eventbridge.store import schemas
 from eventbridge.store.parquet import write_table

@@ -7,7 +7,7 @@ from typing import Any
 from eventbridge.model.rule_state import OperatorOverrides
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import Rule, RuleSet
-from eventbridge.streaming.turns import PoolTurns
+from eventbridge.streaming.target_queues import PoolTurns
 from eventbridge.targets.file.fields import FileFields
 
 SHUT = {"eventbridge.low": PoolSlots(slots=0, free=0), "crm": PoolSlots(slots=1, free=1)}

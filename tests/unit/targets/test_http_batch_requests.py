@@ -18,7 +18,7 @@ import pytest
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.delivery.admission_gate import RequestFeed
+from eventbridge.delivery.per_delivery import RequestFeed
 from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.targets.http_fields import HttpFields

@@ -17,8 +17,7 @@ from eventbridge.delivery.segments import segments
 from eventbridge.errors import EventBridgeError
 from eventbridge.event.trace_context import TRACEPARENT, is_traceparent
 from eventbridge.model.batch import Batch
-from eventbridge.pipeline.settle.deliveries import batch_deliveries
-from eventbridge.pipeline.settle.settlement import settlements
+from eventbridge.pipeline.settle.settlement import batch_deliveries, settlements
 from eventbridge.runtime.instrumented import report_ended
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import column_of

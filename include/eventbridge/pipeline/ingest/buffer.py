@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import pyarrow as pa
 
 from eventbridge.delivery.segments import is_of_streaming_task, segments
-from eventbridge.errors import EventBridgeError
+from eventbridge.errors import EventBridgeError, EventError
+from eventbridge.ledger.schemas import LearnedSchema
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.file_detail import LandedRange
-from eventbridge.model.partition import Partition
-from eventbridge.pipeline.ingest.checked import Check, check_one_by_one
-from eventbridge.pipeline.ingest.checking import CheckedFile, Checking, Limits, valid_identities, write_file
-from eventbridge.pipeline.ingest.deleted_range import passes_over
-from eventbridge.pipeline.ingest.fresh import FreshRange, FreshReading
-from eventbridge.pipeline.ingest.learning import MOST_TYPES, learned_schemas
+from eventbridge.model.partition import FreshEvent, Partition
+from eventbridge.pipeline.ingest.checking import (
+    FILE_MAX_BYTES,
+    Check,
+    CheckedFile,
+    Checking,
+    Limits,
+    as_events,
+    check_one_by_one,
+    identity_of,
+    names_of,
+    reading,
+    valid_identities,
+    write_file,
+)
+from eventbridge.pipeline.ingest.offsets import passes_over
 from eventbridge.pipeline.ingest.sharing import LandedFile, Lander, LandingResult, LandJob, Part, log_of, parts_of
-from eventbridge.pipeline.ingest.taken_messages import TakenMessages
+from eventbridge.pipeline.ingest.taken_messages import Row, TakenMessages
+from eventbridge.policy.field_use import rules_using
+from eventbridge.policy.operational_event import of_schema
+from eventbridge.policy.schema import learn
 from eventbridge.policy.schema_sample import merged
-from eventbridge.rules import Bus
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.model import EventMapping
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.runtime.identity import refuse_other_log
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.prepare_budget import PrepareBudget
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.sources.protocol import LogSource
+from eventbridge.sources.messages import MESSAGES
+from eventbridge.sources.protocol import LogSource, PagedLog, TrimmableLog
+from eventbridge.store.columns import vector_of
+from eventbridge.store.rule_sets import frozen_rules
 
 log = logging.getLogger(__name__)
 
@@ -233,3 +254,132 @@ def _responses(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[Lan
 
 def _key(partition: Partition, start: int) -> str:
     return f"{partition.topic}/{partition.broker}/{partition.partition_id:06d}/{start:020d}"
+
+
+class FreshRange(NamedTuple):
+    """What was read of a partition up to offset `end`: the number of messages, their bytes, and the valid events."""
+
+    end: int
+    read: int
+    size: int
+    events: list[FreshEvent]
+
+
+@dataclass(frozen=True)
+class FreshReading:
+    """Reads a few messages of a log at a time, by pages if it has them: for few rows columns cost more.
+
+    Messages of a log with its own retention are added to `taken`; a log that is trimmed by EventBridge keeps them.
+    """
+
+    source: LogSource
+    mapping: EventMapping | None
+    max_bytes: int
+    taken: TakenMessages
+    _pages: PagedLog | None = field(init=False)
+    _adds: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Set up how messages are read."""
+        pages = self.source if self.mapping is None and isinstance(self.source, PagedLog) else None
+        object.__setattr__(self, "_pages", pages)
+        object.__setattr__(self, "_adds", not isinstance(self.source, TrimmableLog))
+
+    def next_events(self, partition: Partition, start: int, limit: int, seen: set[bytes]) -> FreshRange:
+        """Return the next events of a partition, at least a block; adds the identities of valid events to `seen`."""
+        rows, refused, end = self._read(partition, start, limit)
+        events: list[FreshEvent] = []
+        size = 0
+        for number, (offset, published_at, body) in enumerate(rows):
+            size += len(body or b"")
+            if number in refused or body is None:
+                continue
+            try:
+                event_id, source, _ = names_of(body, self.max_bytes)
+            except EventError:
+                continue
+            identity = identity_of(source, event_id)
+            if identity not in seen:
+                seen.add(identity)
+                events.append(FreshEvent(partition, offset, published_at, event_id, source, body))
+        return FreshRange(end, len(rows), size, events)
+
+    def _read(self, partition: Partition, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
+        """Return messages, by row the reasons why some are no events, and the offset up to which they account for the
+        log.
+        """
+        if self._pages is not None:
+            return _rows_of(self._pages, partition, start, limit)
+        return self._read_blocks(partition, start, limit)
+
+    def _read_blocks(
+        self, partition: Partition, start: int, limit: int
+    ) -> tuple[Sequence[Row], Mapping[int, str], int]:
+        blocks: list[pa.RecordBatch] = []
+        size = 0
+        with closing(reading(self.source, partition, start, limit)) as messages:
+            for block in messages:
+                blocks.append(block)
+                size += block["body"].nbytes
+                if size >= FILE_MAX_BYTES:
+                    limit = int(block["offset"][-1].as_py()) + 1
+                    break
+        table, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), partition, self.mapping)
+        offsets, published = (vector_of(table[name]).tolist() for name in ("offset", "published_at"))
+        rows = list(zip(offsets, published, table["body"].to_pylist(), strict=True))
+        if self._adds:
+            self.taken.add(partition, start, limit, rows, refused)
+        return rows, refused, limit
+
+
+def _rows_of(
+    source: PagedLog, partition: Partition, start: int, limit: int
+) -> tuple[list[Row], Mapping[int, str], int]:
+    rows: list[Row] = []
+    size = 0
+    with closing(source.pages(partition, start, limit)) as pages:
+        for page in pages:
+            rows += page
+            size += sum(len(body) for _, _, body in page)
+            if size >= FILE_MAX_BYTES:
+                return rows, {}, page[-1][0] + 1
+    return rows, {}, limit
+
+
+#: Maximum types that are learned for a bus: a bus that puts ids into its types must not fill the ledger.
+MOST_TYPES: Final = 500
+
+
+def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -> list[LearnedSchema]:
+    """Return the updated schemas of a batch's types, and the operational events about their changes.
+
+    Once a bus has the maximum number of types, further types are ignored.
+    """
+    if not samples:
+        return []
+    known, types = runtime.ledger.schemas_of(batch.bus, samples)
+    new = [name for name in samples if name not in known]
+    passed_over = set(new[max(0, MOST_TYPES - types) :])
+    found = [
+        learn(known.get(name), batch.bus, name, sample, batch.planned_at)
+        for name, sample in samples.items()
+        if name not in passed_over
+    ]
+    rules = _rules_of_all(runtime, batch) if any(each.changes for each in found) else None
+    return [
+        LearnedSchema(each.schema, tuple(of_schema(change, rules_using(rules, change)) for change in each.changes))
+        if rules is not None
+        else LearnedSchema(each.schema, ())
+        for each in found
+    ]
+
+
+def _rules_of_all(runtime: Runtime, batch: Batch) -> RuleSet:
+    """Return the rules in force of all runners, or those that the batch is pinned to if they cannot be read."""
+    try:
+        known = runtime.ledger.rules_in_force()
+        if known is not None:
+            return frozen_rules(runtime.store, known.rule_set)
+    except EventBridgeError as error:
+        log.warning("batch %s names rules of its own runner only: %s", batch.batch_id, error)
+    return runtime.rules_of(batch)

@@ -18,7 +18,7 @@ from eventbridge.matching.scan.attributes import ID, SOURCE, TYPE
 from eventbridge.matching.scan.memory import PADDING
 from eventbridge.matching.scan.recognised import recognise_texts
 from eventbridge.matching.scan.texts import TextBuffer, Texts, side_by_side, texts_of
-from eventbridge.pipeline.ingest.checked import IDENTITY_BYTES, CheckedRows, CheckResult
+from eventbridge.pipeline.ingest.checking import IDENTITY_BYTES, CheckedRows, CheckResult
 from eventbridge.store.columns import same
 from eventbridge.transform.kernel.ids import identities_of
 

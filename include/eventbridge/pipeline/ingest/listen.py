@@ -12,19 +12,19 @@ from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.ingest.catching_up import kept_rules, lower_bounds, moved_targets
-from eventbridge.pipeline.ingest.deleted_range import any_passed_over, waiting_events
-from eventbridge.pipeline.ingest.fan_out import events_to_hand_out
+from eventbridge.pipeline.ingest.batch_size import events_in_time, events_to_hand_out
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
-from eventbridge.pipeline.ingest.later_partition import later_start
+from eventbridge.pipeline.ingest.offsets import any_passed_over, later_start, waiting_events
 from eventbridge.pipeline.ingest.open_batch import end_open
-from eventbridge.pipeline.ingest.pace import events_in_time
 from eventbridge.pipeline.ingest.reload import take_up_rules
 from eventbridge.pipeline.ingest.rule_transfer import (
     Arrival,
     arrivals,
     assign,
     inherited_offsets,
+    kept_rules,
+    lower_bounds,
+    moved_targets,
     orphaned_batch,
     record_departure,
     to_catch_up,

@@ -14,8 +14,7 @@ from msgspec import Struct, json
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.ingest.checked import IDENTITY_BYTES, Check, check_one_by_one
-from eventbridge.pipeline.ingest.checking import Checking, Limits, write_file
+from eventbridge.pipeline.ingest.checking import IDENTITY_BYTES, Check, Checking, Limits, check_one_by_one, write_file
 from eventbridge.rules import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.store.protocol import Store

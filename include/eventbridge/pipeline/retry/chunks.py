@@ -1,6 +1,6 @@
 """Which pending rows a retry batch takes: a chunk for each target with due rows, and more for a target with capacity.
 
-Called by `plan_retries`.
+Of an ordered target it takes the first rows of each shard that is not in use.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import cached_property
 
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
-from eventbridge.pipeline.retry.ordered import is_ordered, ordered_due
 from eventbridge.policy.breaker import GOOD_PROBES, admits
 from eventbridge.policy.chunking import PoolSlots, chunks_for
 from eventbridge.policy.fair_turns import fair_shares, round_robin
+from eventbridge.policy.ordering import BEHIND_ITS_KEY, is_marked, waits_for_order
 from eventbridge.policy.token_bucket import second_of, tokens_within
 from eventbridge.rules import RuleSet, Target
-from eventbridge.rules.types import ChunkSize
+from eventbridge.rules.types import SMALL_CHUNK, ChunkSize
 from eventbridge.runtime.runtime import Runtime
 
 #: Maximum rows of the ledger that are read for one target; each holds up to a chunk of deliveries.
@@ -173,3 +173,52 @@ def _within(rows: Sequence[PendingDeliveries], max_deliveries: int, max_bytes: i
             break
         kept.append(row)
     return kept
+
+
+def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
+    """Return whether today's rules name a target and it is ordered."""
+    found = rules.rules.get(rule)
+    return found is not None and target in found.destinations and found.destinations[target].ordered
+
+
+def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
+    """Return whether rows that are on hold because of order stay so: today's rules still want that order."""
+    if not waits_for_order(held) or not is_ordered(rules, rule, target):
+        return False
+    return held == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
+
+
+def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[PendingDeliveries]:
+    """Return the due rows of an ordered target, of shards without rows in a batch and without a lease of a push.
+
+    Deliveries that were tried come first, because the rest of their key waits for them; then the oldest, by the batch
+    that routed them.
+    """
+    leased = runtime.ledger.leases(rule, target)
+    most = min(runtime.settings.retry_max_per_target, SMALL_CHUNK.deliveries)
+    rows = runtime.ledger.due_of_ordered(now, rule, target, most)
+    free = [row for row in rows if row.order_shard not in leased and runner in (None, row.runner)]
+    return sorted(free, key=_turn)
+
+
+def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
+    """Make due what was on hold because of order and has nothing left to wait for.
+
+    That is, deliveries that an operator released or skipped, and shards in which everything waits for deliveries that
+    are gone.
+    """
+    waiting = {
+        (each.rule, each.target, each.held)
+        for each in runtime.ledger.waiting_targets(runner)
+        if each.state == "on_hold" and keeps_waiting(rules, each.rule, each.target, each.held)
+    }
+    for rule, target, held in sorted(waiting):
+        if is_marked(held):
+            runtime.ledger.dead_letter_pending(rule, target, held)
+        elif held == BEHIND_ITS_KEY:
+            for shard in runtime.ledger.shards_behind(rule, target):
+                runtime.ledger.release_shard(rule, target, shard)
+
+
+def _turn(row: PendingDeliveries) -> tuple[bool, str, int]:
+    return (row.attempts == 0 and not is_marked(row.held), row.files[0][0], row.pending_id or 0)

@@ -20,8 +20,7 @@ from eventbridge.model.batch import Batch, BatchKind
 from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT, Chunk, Piece
 from eventbridge.model.pending import RULE_REMOVED, TARGET_DISABLED, PendingDeliveries, WaitingTarget
 from eventbridge.pipeline.commit.stage import commit
-from eventbridge.pipeline.retry.chunks import RetryChunks
-from eventbridge.pipeline.retry.ordered import keeps_waiting, release_ready
+from eventbridge.pipeline.retry.chunks import RetryChunks, keeps_waiting, release_ready
 from eventbridge.pipeline.route.budgeted_rules import defer_again
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries

@@ -19,9 +19,7 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.file_detail import RoutedShare, RoutedSlice
 from eventbridge.model.partition import Span
 from eventbridge.model.pending import DeferredMatch
-from eventbridge.pipeline.route.canary import Canary
-from eventbridge.pipeline.route.one_by_one import result_file
-from eventbridge.pipeline.route.tries import ALL_SHARES, try_alone, try_together
+from eventbridge.pipeline.route.tries import ALL_SHARES, Canary, result_file, try_alone, try_together
 from eventbridge.policy.ordering import PLACE_COLUMNS, place_of, spans_of
 from eventbridge.routing.budgeted_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult

@@ -12,10 +12,7 @@ from eventbridge.model.chunk import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT, SLOW_L
 from eventbridge.model.file_detail import Routed
 from eventbridge.model.rule_state import OperatorOverrides
 from eventbridge.pipeline.route.budgeted_rules import deferred_matches, route_budgeted_rules, rules_routed_later
-from eventbridge.pipeline.route.canary import Canary
-from eventbridge.pipeline.route.one_by_one import result_file, route_one_by_one
-from eventbridge.pipeline.route.split import leaves
-from eventbridge.pipeline.route.tries import ALL_SLICES, try_together
+from eventbridge.pipeline.route.tries import ALL_SLICES, Canary, leaves, result_file, route_one_by_one, try_together
 from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, cut_chunks, joined
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rules import RuleSet

@@ -1,24 +1,30 @@
-"""Counts tries of route before they are made, and decides with a canary whose fault a failure is.
+"""Slices that cannot be routed: tries are counted before they are made, and a canary shows whose fault a failure is.
 
-A task that fails while a canary routes on the same Spark before and after it is proved to fail. If Spark is gone after
-a try, the task may have killed it, or something else did, and the two cannot be distinguished. Such a coincidence
-counts only if Spark worked before the try - a canary routes before every try after the first - and only several of them
-are a verdict. Without Spark nothing is counted beyond that first try.
+A slice that fails by itself is split, down to the event that fails.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
+from typing import Protocol
+
+from msgspec import structs
 
 from eventbridge.errors import SparkError
 from eventbridge.model import rowset
-from eventbridge.pipeline.route.canary import Canary
+from eventbridge.model.batch import BatchFile
+from eventbridge.model.file_detail import RoutedShare, RoutedSlice, SplitSlice, UnroutableEvent
 from eventbridge.routing.job import BatchTask, RouteJob, Router, Slice, SliceResult
+from eventbridge.routing.own_event import own_event, own_rules
+from eventbridge.rules import Transform
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
-from eventbridge.store.parquet import read_rows
+from eventbridge.store.parquet import read_rows, write_table
+from eventbridge.store.protocol import Store
+from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
@@ -144,3 +150,114 @@ def _read_input(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
 def _results(router: Router, job: RouteJob, tasks: Sequence[BatchTask]) -> Generator[SliceResult, None, None]:
     # A generator, because a router may return any iterator, and only generators have close().
     yield from router.route_slices(job, tasks)
+
+
+class Recording(Protocol):
+    """The recorded results of a batch, and the missing ones."""
+
+    def missing(self) -> list[Slice]:
+        """Return the slices, or parts of split slices, without a result."""
+
+    def record(self, file: BatchFile) -> bool:
+        """Record the result of a slice; False: the batch is no longer `buffered`."""
+
+
+def route_one_by_one(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, recording: Recording) -> bool:
+    """Route and record missing slices one after the other, splitting those that fail; False: the batch has moved on.
+
+    Call it just after the canary has routed. Raises SparkError if the canary no longer routes, and StoreError for a
+    slice whose file cannot be read.
+    """
+    while missing := recording.missing():
+        if not recording.record(_routed(runtime, job, router, canary, missing[0])):
+            return False
+    return True
+
+
+def _routed(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> BatchFile:
+    """Return the record of a slice: its result, its split, or that its only event is unroutable."""
+    outcome = try_alone(runtime, job, router, canary, piece)
+    if isinstance(outcome, SliceResult):
+        return result_file(job.batch_id, outcome)
+    if is_one_event(piece):
+        where = f"row {piece.row_from} of {piece.file}"
+        log.error("ALARM the event in %s cannot be routed, it becomes a dead letter: %s", where, outcome)
+        return unroutable_file(job.batch_id, piece, outcome)
+    log.warning("batch %s: slice %s is split: %s", job.batch_id, piece.slice_id, outcome)
+    return split_file(job.batch_id, piece)
+
+
+def result_file(batch_id: str, result: SliceResult) -> BatchFile:
+    """Return the record of a routed slice."""
+    assert isinstance(result.detail, RoutedSlice | RoutedShare), "a slice or a share was asked for"
+    return BatchFile(batch_id, "delivery", result.slice_id, result.path, result.rows, result.detail)
+
+
+#: Parts of a slice: with 8, one event of 4,000 is found in four steps, of 20,000 in five.
+_PARTS = 8
+
+
+def leaves(piece: Slice, recorded: Mapping[str, BatchFile]) -> Iterator[Slice]:
+    """Yield the slice itself or, if it was split, its parts, recursively."""
+    file = recorded.get(piece.slice_id)
+    if file is None or not isinstance(file.detail, SplitSlice):
+        yield piece
+        return
+    for row_from, row_to in file.detail.parts:
+        yield from leaves(_part(piece, row_from, row_to), recorded)
+
+
+def split_file(batch_id: str, piece: Slice) -> BatchFile:
+    """Return the record that a slice of several rows is replaced by its parts."""
+    rows = piece.row_to - piece.row_from
+    step = max(1, -(-rows // _PARTS))
+    starts = range(piece.row_from, piece.row_to, step)
+    parts = tuple((start, min(start + step, piece.row_to)) for start in starts)
+    return BatchFile(batch_id, "delivery", piece.slice_id, None, 0, SplitSlice(parts))
+
+
+def unroutable_file(batch_id: str, piece: Slice, error: str) -> BatchFile:
+    """Return the record that the only event of a slice cannot be routed: it becomes a dead letter route_failed."""
+    event = UnroutableEvent(piece.file, piece.row_from, error)
+    return BatchFile(batch_id, "delivery", piece.slice_id, None, 0, event)
+
+
+def _part(piece: Slice, row_from: int, row_to: int) -> Slice:
+    # Named by its rows, so that the slices of a batch, sorted by id, still follow the order of partition and offset.
+    landed, _, _ = piece.slice_id.rpartition("/")
+    return Slice(f"{landed}/{row_from:06d}-{row_to:06d}", piece.file, row_from, row_to)
+
+
+_NAME = "canary"
+_EVENT = b'{"specversion": "1.0", "id": "canary", "source": "/canary", "type": "canary", "data": {"sings": true}}'
+
+
+class Canary:
+    """Routes one event by one rule through a router, on the same path as all other events of a job."""
+
+    def __init__(self, store: Store, job: RouteJob, router: Router) -> None:
+        self._store = store
+        self._router = router
+        self._slice = Slice(_NAME, layout.canary(), 0, 1)
+        self._any_job = job
+
+    @cached_property
+    def _job(self) -> RouteJob:
+        """The canary's job; puts the event and the rule into the store."""
+        constant = Transform(form="CONSTANT", value="sings")
+        rule_set = freeze_rules(self._store, own_rules(_NAME, {"type": [_NAME]}, {_NAME: constant}))
+        if not self._store.exists(layout.canary()):
+            write_table(self._store, layout.canary(), own_event(_NAME, _NAME, _EVENT), create=True)
+        return structs.replace(self._any_job, rule_set=rule_set, bus=_NAME)
+
+    def require(self, failure: SparkError | None = None) -> None:
+        """Return if the event routes now.
+
+        Otherwise raises `failure`, which is then an infrastructure failure, or the canary's own error; StoreError.
+        """
+        try:
+            results = list(self._router.route_slices(self._job.another_try(), [self._slice]))
+        except SparkError as error:
+            raise (failure or error) from error
+        if [(result.slice_id, result.rows) for result in results] != [(_NAME, 1)]:
+            raise failure or SparkError("An event that every rule set routes was not routed. Look at Spark's log.")

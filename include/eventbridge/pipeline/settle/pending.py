@@ -1,30 +1,46 @@
-"""Stage schedule_retries: makes the deliveries that the settlement retries pending in the ledger."""
+"""Stage schedule_retries: makes the deliveries that the settlement retries pending in the ledger.
+
+Deliveries of ordered targets wait by shard, with their places; spans stay whole while they wait.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cached_property, partial
 
-from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED, pending_copies
+import numpy as np
+import pyarrow as pa
+
+from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED, pending_copies, read_deliveries
 from eventbridge.delivery.segments import is_of_streaming_task, segments
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
+from eventbridge.model.outcome import NOT_BEFORE
+from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.settle.ordered_pending import OrderedPending, dead_letters_nothing, release_after_progress
 from eventbridge.pipeline.settle.settlement import first_settlement, settled_as
-from eventbridge.pipeline.settle.span_pending import SpanPending
-from eventbridge.pipeline.settle.waiting import COLUMNS, PendingGroup, WaitingRows
+from eventbridge.pipeline.settle.waiting import COLUMNS, Flags, PendingGroup, WaitingRows
 from eventbridge.policy.deadline import late_reported_before
 from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
-from eventbridge.policy.ordering import BLOCKED, delivery_on_hold_at, is_marked
+from eventbridge.policy.ordering import (
+    BEHIND_ITS_KEY,
+    BLOCKED,
+    PLACE_COLUMNS,
+    delivery_on_hold_at,
+    is_marked,
+    on_hold_at,
+    shard_of,
+)
 from eventbridge.rules import RuleSet
+from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.store.columns import time_at
+from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of, time_at
 
 
 @instrumented("schedule_retries")
@@ -180,3 +196,130 @@ def _expires_at(rule_set: RuleSet, group: PendingGroup, youngest: datetime, on_h
         return None
     age = rule.destinations[group.target].retry.maximum_event_age_seconds + on_hold_seconds
     return youngest + timedelta(seconds=age)
+
+
+#: Reasons for which a delivery would be dead-lettered; where none may be, its rule is put on hold at it.
+ENDS = frozenset(
+    {"maximum_retry_attempts", "maximum_event_age", "non_retryable", "transform_failed", "target_gone", "route_failed"}
+)
+
+
+class OrderedPending:
+    """Finds the deliveries of ordered targets in one batch, and decides how they are pending."""
+
+    def __init__(self, runtime: Runtime, batch: Batch) -> None:
+        self._runtime = runtime
+        self._batch = batch
+        self._rule_set = runtime.rules_of(batch)
+        self._notes: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
+        for taken in runtime.ledger.pending_taken_by(batch.batch_id):
+            for file, rows in taken.files if is_marked(taken.held) else ():
+                self._notes[file].append((taken.held, row_vectors.decode(rows)))
+
+    def enter(self, waiting: WaitingRows) -> None:
+        """Set shard, place, reason and hold in rows of ordered targets."""
+        found = np.flatnonzero(waiting.of_targets(partial(may_be_ordered, self._rule_set)))
+        for file, at in waiting.by_file(found):
+            self._place(waiting, file, at)
+        ordered = waiting.shard != NO_CODE
+        if not ordered.any():
+            return
+        shown = waiting.has(waiting.verdict, "retry_scheduled") & waiting.has(waiting.reason, *ENDS, BLOCKED) & ordered
+        waiting.kept_reason[ordered] = waiting.verdict[ordered]
+        waiting.kept_reason[shown] = waiting.reason[shown]
+        self._hold(waiting, ordered & (waiting.held == NO_CODE))
+
+    def _place(self, waiting: WaitingRows, file: str, at: Rows) -> None:
+        rows = waiting.row[at]
+        wanted = np.unique(rows)
+        table = read_deliveries(self._runtime.store, file, row_vectors.encode(wanted), [*PLACE_COLUMNS, "order_key"])
+        table = table.take(column_of(np.searchsorted(wanted, rows), pa.int64()))
+        key_of, keys = codes_of(table["order_key"])
+        waiting.shard[at] = np.array([*map(shard_of, keys), NO_CODE])[key_of]
+        waiting.offset[at] = numbers_of(table["offset"])
+        names = table.select(PLACE_COLUMNS[:-1]).to_pydict().values()
+        waiting.partition[at] = [waiting.partition_code(Partition(*each)) for each in zip(*names, strict=True)]
+
+    def _hold(self, waiting: WaitingRows, free: Flags) -> None:
+        """Set why rows are on hold that their settlement does not hold."""
+        blocked = waiting.has(waiting.reason, BLOCKED)
+        untried = waiting.has(waiting.verdict, "unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
+        if self._batch.kind == "retry" and not self._batch.routes:
+            waiting.held[free & blocked] = waiting.code(BEHIND_ITS_KEY)
+        for file, at in waiting.by_file(np.flatnonzero(free & untried)) if self._notes else ():
+            for note, rows in self._notes[file]:  # an operator's decision survives the push that was to carry it out
+                waiting.held[at[np.isin(waiting.row[at], rows)]] = waiting.code(note)
+        ended = free & ~untried & waiting.has(waiting.reason, *ENDS)
+        if ended.any():
+            ended &= waiting.of_targets(partial(dead_letters_nothing, self._rule_set))
+        for number in np.flatnonzero(ended).tolist():
+            waiting.held[number] = waiting.code(on_hold_at(delivery_id_text(waiting.ids[number].tobytes())))
+
+
+def dead_letters_nothing(rules: RuleSet, rule: str, target: str) -> bool:
+    """Return whether a target has `errors_tolerance: none`; False if no rule names it."""
+    found = rules.rules.get(rule)
+    return found is not None and target in found.destinations and found.destinations[target].errors_tolerance == "none"
+
+
+def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
+    """Return whether a target is ordered, or is not named (any more), so that only its deliveries show it."""
+    found = rules.rules.get(rule)
+    return found is None or target not in found.destinations or found.destinations[target].ordered
+
+
+def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
+    """Make due the deliveries behind their keys, in shards where a retry batch settled a delivery.
+
+    Call it before the batch commits, any number of times: until then no other batch takes rows of these shards.
+    """
+    if batch.routes:
+        return
+    taken: Counter[tuple[str, str, int]] = Counter()
+    for row in runtime.ledger.pending_taken_by(batch.batch_id):
+        if row.order_shard is not None:
+            taken[row.rule, row.target, row.order_shard] += row.count
+    for row in pending:
+        if row.order_shard is not None:
+            taken[row.rule, row.target, row.order_shard] -= row.count
+    for (rule, target, shard), settled in taken.items():
+        if settled > 0:
+            runtime.ledger.release_shard(rule, target, shard)
+
+
+class SpanPending:
+    """Finds the pieces of a batch's chunks whose target takes spans."""
+
+    def __init__(self, runtime: Runtime, batch: Batch) -> None:
+        self._runtime = runtime
+        self._batch = batch
+        self._takes_spans = partial(takes_spans, runtime.rules_of(batch))
+
+    @cached_property
+    def _pieces(self) -> list[tuple[int, int, Piece]]:
+        return [
+            (chunk.chunk_id, number, piece)
+            for chunk in self._runtime.ledger.chunks(self._batch.batch_id)
+            for number, piece in enumerate(chunk.pieces)
+            if self._takes_spans(piece.rule, piece.target)
+        ]
+
+    def enter(self, waiting: WaitingRows) -> None:
+        """Set the span of rows; a span is due when the last of its deliveries is."""
+        of_targets = waiting.of_targets(self._takes_spans)
+        if not of_targets.any():  # else the chunks of all deliveries are read for nothing
+            return
+        for chunk_id, number, piece in self._pieces:
+            of_chunk = of_targets & (waiting.chunk_id == chunk_id) & (waiting.file == waiting.code(piece.file))
+            at = np.flatnonzero(of_chunk)
+            at = at[np.isin(waiting.row[at], row_vectors.decode(piece.rows))]
+            if len(at):
+                waiting.span[at] = number
+                waiting.due_at[at] = waiting.due_at[at].max()
+
+
+def takes_spans(rules: RuleSet, rule: str, target: str) -> bool:
+    """Return whether a target or dead letter queue takes spans."""
+    found = rules.rules.get(rule)
+    spec = found.destinations.get(target) if found is not None else None
+    return spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans"

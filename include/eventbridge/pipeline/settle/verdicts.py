@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED, is_dead_letter
-from eventbridge.delivery.responses import Responses, read_responses
-from eventbridge.delivery.segments import segments
+from eventbridge.delivery.segments import Responses, read_responses, segments
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import PUSH_LOST, Chunk
@@ -20,9 +19,8 @@ from eventbridge.model.file_detail import RoutedShare
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
 from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.settle.deliveries import ChunkPlaces, batch_deliveries
-from eventbridge.pipeline.settle.ordered_pending import dead_letters_nothing
-from eventbridge.pipeline.settle.settlement import publish_settlement, settlement_key
+from eventbridge.pipeline.settle.pending import dead_letters_nothing
+from eventbridge.pipeline.settle.settlement import ChunkPlaces, batch_deliveries, publish_settlement, settlement_key
 from eventbridge.policy.delivery_window import next_opening, windows_of
 from eventbridge.runtime.claims import begin_settlement
 from eventbridge.runtime.runtime import Runtime

@@ -19,7 +19,7 @@ from eventbridge.event.cloudevent import parse_event
 from eventbridge.matching.scan.attributes import ID, SOURCE, TYPE
 from eventbridge.matching.scan.recognised import recognise_texts
 from eventbridge.matching.scan.texts import padded_texts, side_by_side
-from eventbridge.pipeline.ingest.checked import CheckResult, check_one_by_one, identity_of
+from eventbridge.pipeline.ingest.checking import CheckResult, check_one_by_one, identity_of
 from eventbridge.pipeline.ingest.compiled_check import check_compiled
 from eventbridge.transform.kernel.ids import identities_of
 

@@ -1,34 +1,37 @@
-"""Stage push: delivers one chunk to all its targets in parallel, and makes every response durable before it counts.
+"""Push: delivers one chunk to all its targets in parallel, and makes every response durable before it counts.
 
 A mapped Airflow task calls it once for each chunk; `eventbridge deliver` calls it in sequence.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
 
 import pyarrow as pa
 
 from eventbridge.delivery.admission import must_halt, must_wind_down
-from eventbridge.delivery.chunk_rows import read_pieces, without_final_outcome
 from eventbridge.delivery.garbage_collection import rare_garbage_collection
 from eventbridge.delivery.http_loop import HttpLoop
-from eventbridge.delivery.last_responses import NOTICE_SECONDS, LastResponses
-from eventbridge.delivery.neighbours import Neighbours
-from eventbridge.delivery.outstanding import TargetReport
+from eventbridge.delivery.outstanding import TargetReport, read_pieces, without_final_outcome
 from eventbridge.delivery.plan import ChunkRuns
-from eventbridge.delivery.push_stop import PushStop
-from eventbridge.delivery.responses import Responses
 from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, outcome_table
 from eventbridge.delivery.run import TargetRun
-from eventbridge.delivery.runs_under_way import RunsUnderWay
-from eventbridge.delivery.segments import BestOutcome, is_of_streaming_task, responses_in, segments, write_segment
-from eventbridge.delivery.shared_flush import SharedFlushes
-from eventbridge.delivery.threads import Threads
+from eventbridge.delivery.segments import (
+    BestOutcome,
+    Responses,
+    is_of_streaming_task,
+    responses_in,
+    segments,
+    write_segment,
+)
+from eventbridge.delivery.threads import SharedFlushes, Threads
 from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
@@ -280,3 +283,127 @@ class _Push:
                 tallies=[tally for run in runs if (tally := run.tally()) is not None],
             ),
         )
+
+
+class Neighbours:
+    """The other targets of a push of new deliveries: a run may wait only where no target waits for it.
+
+    In the slow lane each run may wait for as long as its budget lasts.
+    """
+
+    def __init__(self, runtime: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
+        self.begun = BegunRuns(runs)
+        self._under_way = RunsUnderWay(self.begun)
+        self._runs = runs
+        self._targets_of = runtime.ledger.chunk_targets(batch.batch_id) if batch.kind == "normal" else {}
+        for run in runs if batch.kind == "normal" else ():
+            run.progress.may_wait = partial(self._may_wait, run)
+
+    def wake(self) -> None:
+        """Wake the runs that wait, to check whether they still may: another run has ended, or the push must stop."""
+        for run in self._under_way.poll():
+            run.progress.wake()
+
+    def _may_wait(self, run: TargetRun) -> bool:
+        """Return whether another target of this push is at work, or the batch has no other target.
+
+        Another push does not count: it may be waiting as well, and the batch would wait for both.
+        """
+        own = (run.report.rule, run.report.target)
+        if all(targets == {own} for targets in self._targets_of.values()):
+            return True
+        return any(each.progress.is_at_work for each in reversed(self._runs) if each is not run)  # the last begin last
+
+
+class BegunRuns:
+    """The runs of a push in the order in which they begin; each thread adds its own."""
+
+    def __init__(self, runs: Sequence[TargetRun]) -> None:
+        self._begun: list[TargetRun] = []
+        for run in runs:
+            run.progress.on_begin = partial(self._begun.append, run)
+
+    def since(self, number: int) -> list[TargetRun]:
+        """Return the runs that began after the first `number`."""
+        return self._begun[number:]
+
+
+class RunsUnderWay:
+    """The runs that have begun and not ended, for one caller that polls them."""
+
+    def __init__(self, begun: BegunRuns) -> None:
+        self._begun = begun
+        self._seen = 0
+        self._left: list[TargetRun] = []
+
+    def poll(self) -> list[TargetRun]:
+        """Return the runs in progress since the last poll, including those that have ended since."""
+        fresh = self._begun.since(self._seen)
+        self._seen += len(fresh)
+        found = [*self._left, *fresh]
+        self._left = [run for run in found if run.progress.ended_at is None]
+        return found
+
+
+#: How long a push that stops waiting, or fails, gives the threads of its targets to notice.
+NOTICE_SECONDS: Final = 1.0
+
+
+class LastResponses:
+    """Waits for the last responses of a push: until the time-outs of what is in flight, or until its stop is over.
+
+    After that, requests in flight are recorded as sent. A thread that hangs in a call is abandoned.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._abandoned_at: float | None = None
+        self._are_over = False
+
+    def are_over(self, outstanding: Sequence[TargetRun], *, is_stale: bool) -> bool:
+        """Return whether the push stops waiting, although runs are `outstanding`; call it repeatedly.
+
+        `is_stale`: the push can record nothing more, so it waits for no response.
+        """
+        if self._abandoned_at is None:
+            if not (is_stale or self._timed_out(outstanding)):
+                return False
+            self._abandoned_at = time.monotonic()
+            for run in outstanding:
+                run.abandon()
+        if not self._are_over and time.monotonic() - self._abandoned_at > NOTICE_SECONDS:
+            self._are_over = True
+            for run in outstanding:
+                run.record_in_flight()
+        return self._are_over
+
+    def _timed_out(self, outstanding: Sequence[TargetRun]) -> bool:
+        if not self._stop.is_set():
+            return False
+        timeout = max((run.settings.timeout_seconds for run in outstanding if not run.has_ended), default=0.0)
+        return self._stop.is_over(timeout + NOTICE_SECONDS)
+
+
+class PushStop(Stop):
+    """A stop that is also set once another one is; setting this one does not set the other."""
+
+    def __init__(self, of_all: Stop) -> None:
+        super().__init__()
+        self._of_all = of_all
+
+    def is_set(self) -> bool:
+        """Return whether this push must stop."""
+        return super().is_set() or self._of_all.is_set()
+
+    def is_over(self, within_seconds: float = math.inf) -> bool:
+        """Return whether this push no longer waits for responses, by its own stop or that of all pushes."""
+        return super().is_over(within_seconds) or self._of_all.is_over(within_seconds)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for `timeout` seconds, or until all pushes must stop; return whether this push must stop.
+
+        A wait that has begun does not end when only this push is stopped, so it must be short.
+        """
+        if not self.is_set():
+            self._of_all.wait(timeout)
+        return self.is_set()

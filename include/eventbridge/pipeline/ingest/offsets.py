@@ -1,14 +1,18 @@
-"""Messages that a bus deleted before a runner took them: `offset_reset` says where the runner continues."""
+"""Where a runner continues if its bus deleted messages, and where it begins in a partition that is new to it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.partition import Partition
 from eventbridge.policy.batch_size import Waiting
 from eventbridge.rules import Bus
+from eventbridge.runtime.identity import registered_at, start_offset
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 
 log = logging.getLogger(__name__)
@@ -65,3 +69,19 @@ def _report_deletion(bus: Bus, partition: Partition, offset: int, earliest: int)
             "takes the remaining messages, or latest, which takes only new ones, and give the topic a longer retention"
         )
     log.error("ALARM: %s: a gap in the reconciliation; offset_reset is %s", what, bus.source.offset_reset)
+
+
+#: How far a broker's clock may be ahead of the ledger's without skipping an event; in return, older events may come.
+_CLOCKS_DIFFER: Final = timedelta(minutes=10)
+
+
+def later_start(runtime: Runtime, runner: str, bus: Bus, source: LogSource, partition: Partition) -> int:
+    """Return the offset of the first event that a registered runner takes of a partition that is new to it.
+
+    A new partition is taken from its beginning. One that a broker names may be old, because its broker was unreachable:
+    a time in `start_at` applies to it too, and `latest` means the time at which the group was registered.
+    """
+    if bus.source.start_at not in ("earliest", "latest"):
+        return start_offset(bus, source, partition)
+    since = registered_at(runtime, runner) if partition.broker and bus.source.start_at == "latest" else None
+    return source.earliest(partition) if since is None else source.offset_at(partition, since - _CLOCKS_DIFFER)

@@ -30,16 +30,13 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
-from eventbridge.streaming.batch import StreamingBatch
 from eventbridge.streaming.bus import StreamingBus
-from eventbridge.streaming.close import BatchClose
 from eventbridge.streaming.committer import STOPPED, Committer, reconcile
-from eventbridge.streaming.fit import left_to_close, refuse_unfit
 from eventbridge.streaming.handover import make_ready, wait_until_closed
-from eventbridge.streaming.lease import UNBOUNDED, Bounds, Handoff, LeaseKeeper
-from eventbridge.streaming.target_queues import http_loop
-from eventbridge.streaming.turns import Key
-from eventbridge.streaming.waiting import in_stages, waiting_events
+from eventbridge.streaming.lease import UNBOUNDED, Bounds, Handoff, LeaseKeeper, in_stages, waiting_events
+from eventbridge.streaming.open_batch import BatchClose, StreamingBatch
+from eventbridge.streaming.routing import left_to_close, refuse_unfit
+from eventbridge.streaming.target_queues import Key, http_loop
 
 log = logging.getLogger(__name__)
 

@@ -1,10 +1,12 @@
-"""A batch in streaming mode, whose events are delivered as they come."""
+"""An open batch, whose events are delivered as they come, and its close while the next batch takes events."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from eventbridge.delivery.http_loop import HttpLoop
@@ -18,14 +20,10 @@ from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.streaming_pace import batch_is_over, segment_is_due
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
-from eventbridge.streaming.bus import StreamingBus
-from eventbridge.streaming.close import BatchClose
-from eventbridge.streaming.fit import refuse_unfit
+from eventbridge.streaming.bus import BusPolls, StreamingBus
 from eventbridge.streaming.lease import LeaseKeeper
-from eventbridge.streaming.polls import BusPolls
-from eventbridge.streaming.routing import StreamingRouting
-from eventbridge.streaming.target_queues import TargetQueues
-from eventbridge.streaming.turns import PoolTurns
+from eventbridge.streaming.routing import StreamingRouting, refuse_unfit
+from eventbridge.streaming.target_queues import PoolTurns, TargetQueues
 
 log = logging.getLogger(__name__)
 
@@ -306,3 +304,37 @@ class StreamingBatch:
         self.events += found.read
         self._bytes += found.size
         return found.events
+
+
+@dataclass
+class BatchClose:
+    """A batch that `close` closes, and its targets."""
+
+    targets: TargetQueues | None  # None: another process closes it
+    close: Callable[[], None]
+    _end: Future[None] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        """Start the thread."""
+        threading.Thread(target=self._run, name="close", daemon=True).start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, with or without an error."""
+        return self._end.done()
+
+    def result(self) -> None:
+        """Wait until it has ended; raises its error."""
+        self._end.result()
+
+    def wait(self) -> None:
+        """Wait until it has ended, with or without an error."""
+        self._end.exception()
+
+    def _run(self) -> None:
+        try:
+            self.close()
+        except BaseException as error:
+            self._end.set_exception(error)
+        else:
+            self._end.set_result(None)

@@ -1,40 +1,140 @@
-"""One shard of an ordered target in a chunk: sends the deliveries of a key one after the other, under the shard's
-lease.
-"""
+"""The deliveries of an ordered target in a chunk: shard by shard, and the deliveries of a key one after the other."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from eventbridge.delivery.admission_gate import RequestFeed
-from eventbridge.delivery.flush import flush, not_flushed
+from eventbridge.delivery.admission import note_pause
 from eventbridge.delivery.ordered_backlog import open_deliveries
-from eventbridge.delivery.ordered_item import OrderedItem, Shard
-from eventbridge.delivery.pauses import note_pause
+from eventbridge.delivery.outstanding import Item, request_of
+from eventbridge.delivery.per_delivery import RequestFeed
 from eventbridge.delivery.rows import unsent_row
 from eventbridge.delivery.run import Send, TargetRun
-from eventbridge.delivery.steps import Sleep, Steps
+from eventbridge.delivery.segments import BestOutcome
+from eventbridge.delivery.steps import Sleep, Steps, flush, not_flushed
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
-from eventbridge.policy.deadline import in_time, missed
+from eventbridge.model.partition import Partition, Position
+from eventbridge.model.pending import PendingDeliveries
+from eventbridge.policy.deadline import deadline_of, in_time, missed
 from eventbridge.policy.ordering import (
     BLOCKED,
     DEFERRED_MATCH_FIRST,
+    PLACE_COLUMNS,
     RELEASED,
     SKIPPED,
     Open,
     Turns,
     is_due_for_renewal,
+    is_marked,
     last_start,
     lease_until,
+    place_of,
+    shard_of,
 )
-from eventbridge.policy.response_to_outcome import expired, is_failure, pause_asked, too_early
+from eventbridge.policy.response_to_outcome import age_begins, expired, is_failure, pause_asked, too_early
+from eventbridge.rules import Target as TargetRule
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.store.parquet import read_rows
 from eventbridge.targets.steps import BlockingCall
+
+_COLUMNS = [
+    "delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure", "not_before",
+    "published_at",
+    *PLACE_COLUMNS,
+]  # fmt: skip
+
+
+class OrderedDeliveries:
+    """The deliveries of one shard in a chunk; `failed` ones are only taken into account."""
+
+    def __init__(
+        self, shard: Shard, items: Sequence[OrderedItem], failed: Sequence[OrderedItem], in_flight: int
+    ) -> None:
+        self.total = len(items)
+        self._shard = shard
+        self._items = items
+        self._failed = failed
+        self._in_flight = in_flight
+
+    def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
+        """Send until all have a response or must wait, the budget is spent, or the run must end."""
+        return OrderedRounds(run, send, self._shard, self._in_flight).deliver(self._items, self._failed)
+
+
+def ordered_deliveries(
+    runtime: Runtime,
+    batch: Batch,
+    chunk: Chunk,
+    pieces: Sequence[Piece],
+    done: Mapping[bytes, BestOutcome],
+    spec: TargetRule,
+) -> list[OrderedDeliveries]:
+    """Return the deliveries of an ordered target in a chunk, by shard; the shards share its in-flight limit.
+
+    Deliveries without an order key, routed before the target was ordered, are not included.
+    """
+    items: dict[int, list[OrderedItem]] = defaultdict(list)
+    failed: dict[int, list[OrderedItem]] = defaultdict(list)
+    for item in _items(runtime, batch, pieces, spec.deliver_within_seconds):
+        seen = done.get(item.delivery_id)
+        shard = shard_of(item.key)
+        if seen is None or seen.verdict == "unknown" or seen.reason in (BLOCKED, DEFERRED_MATCH_FIRST):
+            items[shard].append(item)
+        elif seen.verdict == "retry_scheduled":
+            failed[shard].append(item)
+    gone = threading.Event()
+    in_flight = max(1, spec.max_in_flight // max(1, len(items)))
+    round_slots = threading.Semaphore(spec.max_in_flight // in_flight)
+    return [
+        OrderedDeliveries(
+            Shard(runtime, batch, chunk, spec, pieces[0].rule, shard, gone, round_slots),
+            found,
+            failed[shard],
+            in_flight,
+        )
+        for shard, found in sorted(items.items())
+    ]
+
+
+def _items(
+    runtime: Runtime, batch: Batch, pieces: Iterable[Piece], within_seconds: float | None
+) -> Iterator[OrderedItem]:
+    taken = {row.pending_id: row for row in runtime.ledger.pending_taken_by(batch.batch_id)}
+    for piece in pieces:
+        for row in read_rows(runtime.store, piece.file, piece.rows, columns=_COLUMNS).to_pylist():
+            if row["order_key"] is not None:
+                made = _item(piece, row, taken.get(piece.pending_id))
+                made.deadline_at = deadline_of(row["published_at"], within_seconds)
+                yield made
+
+
+def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) -> OrderedItem:
+    return OrderedItem(
+        delivery_id=row["delivery_id"],
+        rule=piece.rule,
+        target=piece.target,
+        request=request_of(row),
+        arrived_at=age_begins(row["arrived_at"], row["not_before"]),
+        attempts=piece.attempts,
+        on_hold_seconds=piece.on_hold_seconds,
+        not_before=row["not_before"],
+        key=row["order_key"],
+        place=place_of(row),
+        failure=row["failure"],
+        note=pending.held if pending is not None and is_marked(pending.held) else "",
+        reason=pending.reason if pending is not None else "",
+    )
+
 
 #: How long a push waits for its next retry with nothing else to do, and how often it checks meanwhile.
 _LINGER_SECONDS = 2.0
@@ -300,3 +400,44 @@ def _blocking(call: Callable[[], Any]) -> Steps[Any]:
     blocking_call = BlockingCall(call)
     yield blocking_call
     return blocking_call.result()
+
+
+_NOWHERE = Position(Partition("", "", 0), 0)
+
+
+@dataclass(slots=True, eq=False)
+class OrderedItem(Item):
+    """A delivery with its key and place.
+
+    `failure`: why it has no payload. `note` and `reason`: an operator's decision about it, and why it was on hold.
+    """
+
+    key: str = ""
+    place: Position = _NOWHERE
+    failure: str | None = None
+    note: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What the runs of an ordered target share; `gone` is set once the target has responded with 410."""
+
+    runtime: Runtime
+    batch: Batch
+    chunk: Chunk
+    spec: TargetRule
+    rule: str
+    number: int
+    gone: threading.Event
+    round_slots: threading.Semaphore  # rounds at a time, over all shards of the target
+
+    @property
+    def holder(self) -> str:
+        """The unique name of the lease's holder: this claim of this chunk."""
+        return f"{self.batch.batch_id}/{self.chunk.chunk_id}/{self.chunk.claim}"
+
+    @property
+    def own(self) -> set[int]:
+        """The pending rows of the chunk."""
+        return {piece.pending_id for piece in self.chunk.pieces if piece.pending_id is not None}
