@@ -11,7 +11,7 @@ from services.postgresql import Postgresql
 
 from eventbridge import fault_points
 from eventbridge.model.partition import Partition
-from eventbridge.sources.embedded.places import partition_of_key
+from eventbridge.sources.embedded.tables import partition_of_key
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from services.rocketmq import make_topics as make_rocketmq_topics
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.sources.embedded.database_bus import DatabaseBus
+from eventbridge.sources.embedded.server import DatabaseBus
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.testing.messages import messages_of

@@ -16,7 +16,7 @@ from services.kafka import PASSWORD, USER, Kafka, add_partitions, drop_before, m
 from services.tokens import token_endpoint
 
 from eventbridge.clients.kafka import client
-from eventbridge.clients.kafka.settings import client_settings
+from eventbridge.clients.kafka.client import client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition

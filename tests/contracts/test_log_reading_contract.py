@@ -11,8 +11,8 @@ from contracts.log_sources import RESOLUTION, AnyLog, Clock, broker_of, drop_old
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.partition import Partition
-from eventbridge.sources.embedded.places import microseconds
 from eventbridge.sources.embedded.table_log import TableLog
+from eventbridge.sources.embedded.tables import microseconds
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import PagedLog
 from eventbridge.testing.messages import messages_of

@@ -32,7 +32,7 @@ from eventbridge.testing.poison import route_with_poison
 from eventbridge.testing.receiver import ADDRESSES
 
 if TYPE_CHECKING:
-    from eventbridge.sources.embedded.database_bus import DatabaseBus
+    from eventbridge.sources.embedded.server import DatabaseBus
 
 RUNNER = "orders"
 #: Where the ordered rule goes, in worlds where it moves.
@@ -262,7 +262,7 @@ def _bus(folder: Path, made_at: datetime) -> EmbeddedBus | DatabaseBus:
     """Open the bus of a world: it lies beside the ledger."""
     url = ledger_url(folder)
     if url:
-        from eventbridge.sources.embedded.database_bus import DatabaseBus
+        from eventbridge.sources.embedded.server import DatabaseBus
 
         return DatabaseBus(url, "orders", partitions=2, clock=lambda: made_at)
     return EmbeddedBus(folder / "home" / "bus", "orders", partitions=2, clock=lambda: made_at)

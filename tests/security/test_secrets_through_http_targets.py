@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from unit.loopback import LOOPBACK, later, now
 
-from eventbridge.clients.kafka.settings import client_settings as kafka_settings
+from eventbridge.clients.kafka.client import client_settings as kafka_settings
 from eventbridge.clients.rocketmq.settings import client_settings as rocketmq_settings
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection, connections_from_environment

@@ -14,7 +14,7 @@ from services.kafka import make_topics as make_kafka_topics
 from services.rocketmq import RocketMQ, begin_file, drop_old_files, set_partitions
 from services.rocketmq import make_topics as make_rocketmq_topics
 
-from eventbridge.clients.kafka.settings import client_settings as kafka_settings
+from eventbridge.clients.kafka.client import client_settings as kafka_settings
 from eventbridge.clients.rocketmq.settings import client_settings as rocketmq_settings
 from eventbridge.config.connection import Connection
 from eventbridge.sources.kafka.log import KafkaLog

@@ -46,10 +46,10 @@ TASK_MODULES = (
     "eventbridge.pipeline.settle.pending",
     "eventbridge.pipeline.commit.stage",
     "eventbridge.pipeline.retry.plan",
-    "eventbridge.sources.embedded.open",
+    "eventbridge.sources.embedded.bus",
     "eventbridge.targets.open",
     "eventbridge.targets.http_open",
-    "eventbridge.targets.file.open",
+    "eventbridge.targets.file.target",
 )
 
 

@@ -16,10 +16,9 @@ from eventbridge.targets.access import Access
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
-from eventbridge.targets.headers import HeaderRefused, event_lines, header_line
+from eventbridge.targets.headers import HeaderRefused, event_lines, header_line, traceparent
 from eventbridge.targets.http_engine import HttpEngine, TransferSlot
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.signing import traceparent
 from eventbridge.targets.steps import BlockingCall, Step
 from eventbridge.targets.tokens import TokenUnavailable
 

@@ -15,7 +15,7 @@ from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.http import HttpTarget
 from eventbridge.targets.http_batch_requests import BatchingHttpTarget
 from eventbridge.targets.http_fields import HttpFields
-from eventbridge.targets.opening import Opening
+from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.ssrf_guard import SsrfGuard
 from eventbridge.targets.tls import Tls, tls_of

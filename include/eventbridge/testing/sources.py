@@ -15,7 +15,7 @@ import pyarrow as pa
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.fault_points import reach
 from eventbridge.model.partition import Partition
-from eventbridge.sources.embedded.places import partition_of_key
+from eventbridge.sources.embedded.tables import partition_of_key
 from eventbridge.testing.messages import Headers, Message, block_of
 
 #: The number of messages per block: small, so that tests get several blocks.

@@ -30,7 +30,7 @@ from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.sources.embedded.database_bus import DatabaseBus
+from eventbridge.sources.embedded.server import DatabaseBus
 
 #: Orders that are published in each test.
 ORDERS = 40

@@ -13,8 +13,7 @@ from unit.clients.rocketmq.test_messages import NO_MESSAGE, PROPERTIES, stored
 from eventbridge.clients.rocketmq.remoting.errors import Malformed
 from eventbridge.clients.rocketmq.remoting.reading import PullResult
 from eventbridge.sources.messages import MESSAGES
-from eventbridge.sources.rocketmq.blocks import blocks_of, headers_of
-from eventbridge.sources.rocketmq.bodies import blocks_of_bodies
+from eventbridge.sources.rocketmq.blocks import blocks_of, blocks_of_bodies, headers_of
 
 NAMED = st.one_of(PROPERTIES, st.just({"KEYS": "a", "CE_type": "flight.landed", "UNIQ_KEY": "7F"}))
 BODIES = st.lists(st.tuples(st.binary(max_size=60), NAMED), max_size=6)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import message_block
-from eventbridge.sources.rocketmq.ranges import RangeReader
+from eventbridge.sources.rocketmq.log import RangeReader
 
 PARTITION = Partition("flights", "broker-a", 0)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.targets.file.folder_syncs import FolderSyncs
+from eventbridge.targets.file.target import FolderSyncs
 
 
 class Disk:

@@ -6,18 +6,21 @@ Events survive kill -9 and loss of power once `publish` has returned; before tha
 
 from __future__ import annotations
 
+import ctypes
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from eventbridge.errors import BusError
-from eventbridge.sources.embedded.announcements import FileAnnouncements
-from eventbridge.sources.embedded.file import lock_file
-from eventbridge.sources.embedded.file_tables import FileTables
+from eventbridge.sources.embedded.fields import EmbeddedFields
+from eventbridge.sources.embedded.file import FileTables, lock_file
 from eventbridge.sources.embedded.table_log import TableLog
-from eventbridge.sources.protocol import Announcements
+from eventbridge.sources.open import Opening
+from eventbridge.sources.protocol import Announcements, LogSource
 
 
 class EmbeddedBus(TableLog):
@@ -56,3 +59,62 @@ class EmbeddedBus(TableLog):
             return shutil.disk_usage(self.path.parent).free
         except OSError as error:
             raise BusError(f"{self.path.parent}: {error.strerror}. Check the disk") from None
+
+
+_IN_CLOSE_WRITE: Final = 0x8
+#: Unread inotify events of one file are merged into one.
+_READ_BYTES: Final = 4096
+
+
+class FileAnnouncements:
+    """Readable once a writer has closed the file at `path` since the last `take_signal`.
+
+    Raises OSError if the system has no inotify.
+
+    Writers on another machine are not noticed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = _checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        try:
+            _checked(libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_CLOSE_WRITE))
+        except OSError:
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable."""
+        return self._descriptor
+
+    def take_signal(self) -> bool:
+        """Return whether there was a signal, and clear it; a caller that polls the bus afterwards misses nothing."""
+        try:
+            return bool(os.read(self._descriptor, _READ_BYTES))
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def open_embedded(opening: Opening[EmbeddedFields]) -> LogSource:
+    """Open the bus, and create it if it does not exist; raises BusError on failure.
+
+    With a ledger in PostgreSQL the bus is in that database, shared by all hosts; otherwise in the bus folder.
+    """
+    source, url = opening.source, opening.settings.ledger_url
+    if url.startswith("postgres"):
+        from eventbridge.sources.embedded.server import DatabaseBus  # psycopg is only needed here
+
+        return DatabaseBus(url, opening.bus, topics=source.topics, partitions=source.partitions, clock=opening.clock)
+    folder = Path(opening.settings.bus_folder)
+    return EmbeddedBus(folder, opening.bus, topics=source.topics, partitions=source.partitions, clock=opening.clock)

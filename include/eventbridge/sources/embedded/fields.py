@@ -23,7 +23,7 @@ def _read(fields: Fields) -> dict[str, Any]:
 EMBEDDED = SourceType(
     "embedded",
     EmbeddedFields,
-    "eventbridge.sources.embedded.open:open_embedded",
+    "eventbridge.sources.embedded.bus:open_embedded",
     read=_read,
     words=("topics", "partitions", "start_at"),
 )

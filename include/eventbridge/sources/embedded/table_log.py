@@ -13,8 +13,7 @@ import pyarrow as pa
 from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError, UserError
 from eventbridge.model.partition import Partition
-from eventbridge.sources.embedded.places import microseconds, partition_of_key
-from eventbridge.sources.embedded.tables import End, Message, Tables, Writer
+from eventbridge.sources.embedded.tables import End, Message, Tables, Writer, microseconds, partition_of_key
 from eventbridge.sources.messages import message_block
 
 #: A trim drops this many messages per transaction, so that publishers need not wait long.

@@ -6,7 +6,7 @@ from typing import Literal
 
 from eventbridge.rules.model import Source
 from eventbridge.rules.types import SourceType
-from eventbridge.sources.broker_fields import WORDS, read_broker_fields
+from eventbridge.sources.fields import WORDS, read_broker_fields
 
 
 class KafkaFields(Source):
@@ -19,7 +19,7 @@ class KafkaFields(Source):
 KAFKA = SourceType(
     "kafka",
     KafkaFields,
-    "eventbridge.sources.kafka.open:open_kafka",
+    "eventbridge.sources.kafka.log:open_kafka",
     read=read_broker_fields,
     words=WORDS,
 )

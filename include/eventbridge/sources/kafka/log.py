@@ -16,12 +16,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicC
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from eventbridge import fault_points
-from eventbridge.clients.kafka.client import BrokerQueries
-from eventbridge.errors import BusError, OffsetGapError
+from eventbridge.clients.kafka.client import BrokerQueries, client_settings
+from eventbridge.errors import BusError, OffsetGapError, PackageMissing
 from eventbridge.model.partition import Partition
-from eventbridge.sources.kafka.following import PartitionFollower
+from eventbridge.sources.kafka.fields import KafkaFields
 from eventbridge.sources.kafka.publishing import IdempotentPublisher
-from eventbridge.sources.kafka.reading import RangeConsumer
+from eventbridge.sources.kafka.reading import PartitionFollower, RangeConsumer
+from eventbridge.sources.open import Opening
 
 #: How long the list of partitions is cached for `ends`.
 _PARTITIONS_HOLD_SECONDS: Final = 5.0
@@ -255,3 +256,16 @@ class KafkaLog:
         for part in parts:
             if part.error is not None:
                 raise self._asking.failed(f"{doing} in {part.topic}/{part.partition}", part.error)
+
+
+try:
+    pass  # DROPPED
+except ModuleNotFoundError as error:
+    raise PackageMissing.of(error) or error from None
+
+
+def open_kafka(opening: Opening[KafkaFields]) -> KafkaLog:
+    """Open the source's topics, without a request to the brokers yet. Raises ConnectionUnusable."""
+    source = opening.source
+    settings = client_settings(opening.connections(source.connection))
+    return KafkaLog(settings, source.topics, clock=opening.clock)

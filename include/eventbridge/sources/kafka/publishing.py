@@ -16,7 +16,7 @@ from eventbridge import fault_points
 from eventbridge.clients.kafka.client import QUIET, RESPONSE_SECONDS, ClientErrors, bus_error
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.sources.embedded.places import partition_of_key
+from eventbridge.sources.embedded.tables import partition_of_key
 
 _SETTINGS: Final[Mapping[str, Any]] = {
     "acks": "all",

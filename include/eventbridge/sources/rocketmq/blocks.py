@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage
+from eventbridge.clients.rocketmq.remoting.messages import (
+    MOST_MILLISECONDS,
+    MOST_OFFSET,
+    IncomingMessage,
+    properties_of,
+)
+from eventbridge.clients.rocketmq.remoting.reading import PullResult
 from eventbridge.sources.messages import message_block
 
 #: A block ends at whichever comes first: this many messages, or this many bytes of bodies.
@@ -79,4 +88,123 @@ def _block(messages: Sequence[IncomingMessage]) -> pa.RecordBatch:
         [message.body for message in messages],
         [None if key is None else key.encode("utf-8", "replace") for key in keys],
         headers if any(headers) else None,
+    )
+
+
+#: The header of a message whose hosts have IPv4 addresses; unused fields are bytes.
+_HEAD: Final = np.dtype(
+    [
+        ("total", ">u4"),
+        ("magic", ">u4"),
+        ("-", "V12"),
+        ("offset", ">u8"),
+        ("place", "V8"),
+        ("flags", ">u4"),
+        ("born", "V16"),
+        ("stored_at", ">u8"),
+        ("consumed", "V20"),
+        ("length", ">u4"),
+    ]
+)
+_TOTAL: Final = struct.Struct(">I")
+#: The format whose topic length is one byte; these flag bits mark a message that must be decoded.
+_MAGIC: Final = 0xDAA320A7
+_NOT_PLAIN: Final = 0x1 | 0x30 | 0xC0
+
+#: Responses are merged up to this size: a block of few messages costs as much as one of many.
+_ENOUGH_BYTES: Final = 512 << 10
+
+Numbers = npt.NDArray[np.int64]
+
+
+def blocks_of_bodies(parts: Iterable[Sequence[PullResult]]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of pull results as blocks; raises Malformed."""
+    found: list[PullResult] = []
+    size = 0
+    for part in parts:
+        found += part
+        size += sum(len(each.body) for each in part)
+        if size >= _ENOUGH_BYTES:
+            yield from _blocks(found)
+            found, size = [], 0
+    yield from _blocks(found)
+
+
+def _blocks(pulled: Sequence[PullResult]) -> Iterator[pa.RecordBatch]:
+    body = b"".join(each.body for each in pulled)
+    heads = _plain_heads(body)
+    pieces = None if heads is None else _pieces(body, *heads)
+    if heads is None or pieces is None:
+        yield from blocks_of(each.messages() for each in pulled)
+        return
+    offsets = heads[1]["offset"].astype(np.int64)
+    block = _block_of_bodies(offsets, heads[1]["stored_at"].astype(np.int64) * 1_000, pieces)
+    came_in = np.searchsorted(np.cumsum([len(each.body) for each in pulled]), heads[0], "right")
+    starts, ends = (
+        np.array(edges)[came_in] for edges in zip(*((each.start, each.end) for each in pulled), strict=True)
+    )
+    wanted = (starts <= offsets) & (offsets < ends)
+    if not wanted.all():
+        block = block.filter(pa.array(wanted))
+    if block.num_rows:
+        yield block
+
+
+def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
+    """Return offsets and headers of messages; None if some are packed, in another format, truncated or damaged."""
+    begins: list[int] = []
+    place, last = 0, len(body) - _HEAD.itemsize
+    while place <= last:
+        begins.append(place)
+        total = _TOTAL.unpack_from(body, place)[0]
+        if total < _HEAD.itemsize:
+            return None
+        place += total
+    if place != len(body) or not begins:
+        return None
+    places = np.array(begins)
+    data = np.frombuffer(body, np.uint8)
+    heads = data[places[:, np.newaxis] + np.arange(_HEAD.itemsize)].view(_HEAD).reshape(-1)
+    is_plain = (heads["magic"] == _MAGIC).all() and not (heads["flags"] & _NOT_PLAIN).any()
+    is_plain &= (heads["offset"] < MOST_OFFSET).all() and (heads["stored_at"] < MOST_MILLISECONDS).all()
+    return (places, heads) if is_plain else None
+
+
+def _pieces(body: bytes, places: Numbers, heads: npt.NDArray[np.void]) -> tuple[pa.Array, pa.Array] | None:
+    """Return bodies and properties of messages; None if one declares more bytes than it has."""
+    data = np.frombuffer(body, np.uint8)
+    ends = places + heads["total"]
+    begin = places + _HEAD.itemsize
+    stop = begin + heads["length"]
+    if (stop >= ends).any():
+        return None
+    after = stop + 1 + data[stop]
+    if (after + 2 > ends).any():
+        return None
+    properties = after + 2
+    last = properties + (data[after].astype(np.int64) << 8 | data[after + 1])
+    if (last > ends).any():
+        return None
+    # each message is four pieces: its body, topic, properties, and the next message's header
+    edges = np.stack((begin, stop, properties, last), axis=1).reshape(-1).astype(np.int32)
+    count = len(edges) - 1
+    pieces = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(edges), pa.py_buffer(body)])
+    return pieces.take(pa.array(np.arange(0, count, 4))), pieces.take(pa.array(np.arange(2, count, 4)))
+
+
+def _block_of_bodies(offsets: Numbers, microseconds: Numbers, pieces: tuple[pa.Array, pa.Array]) -> pa.RecordBatch:
+    bodies, properties = pieces
+    coded = properties.dictionary_encode()  # most messages of a topic share a few properties
+    named = [properties_of(text) for text in coded.dictionary.to_pylist()]
+    keys = [each.get("KEYS") for each in named]
+    headers = [headers_of(each) or None for each in named]
+    has_keys, has_headers = any(key is not None for key in keys), any(headers)
+    written = [None if key is None else key.encode("utf-8", "replace") for key in keys]
+    which = coded.indices
+    return message_block(
+        pa.array(offsets),
+        pa.array(microseconds),
+        bodies,
+        pa.array(written, pa.binary()).take(which) if has_keys else None,
+        [headers[number] for number in which.to_pylist()] if has_headers else None,
     )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import Source
 from eventbridge.rules.types import SourceType
-from eventbridge.sources.broker_fields import WORDS, read_broker_fields
+from eventbridge.sources.fields import WORDS, read_broker_fields
 
 
 class RocketmqFields(Source):
@@ -55,7 +55,7 @@ def _read(fields: Fields) -> dict[str, Any]:
 ROCKETMQ = SourceType(
     "rocketmq",
     RocketmqFields,
-    "eventbridge.sources.rocketmq.open:open_rocketmq",
+    "eventbridge.sources.rocketmq.queue:open_rocketmq",
     read=_read,
     words=(*WORDS, "mode", "group", "visibility_timeout"),
 )

@@ -10,12 +10,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from eventbridge.clients.rocketmq.bus_errors import bus_error
 from eventbridge.clients.rocketmq.remoting.client import Client
 from eventbridge.clients.rocketmq.remoting.errors import RemotingError
 from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage
 from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 from eventbridge.clients.rocketmq.remoting.reading import followed
+from eventbridge.clients.rocketmq.settings import bus_error
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
 from eventbridge.sources.fetched import MOST_BYTES, FetchedMessages

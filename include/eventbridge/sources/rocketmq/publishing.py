@@ -9,11 +9,11 @@ from itertools import count
 from typing import Final
 
 from eventbridge import fault_points
-from eventbridge.clients.rocketmq.bus_errors import as_bus_errors
 from eventbridge.clients.rocketmq.remoting.client import Client
 from eventbridge.clients.rocketmq.remoting.errors import RemotingError
 from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.clients.rocketmq.remoting.queues import TopicQueue, queue_of_key
+from eventbridge.clients.rocketmq.settings import as_bus_errors
 from eventbridge.model.partition import Partition
 
 #: The size of a batch: by default a broker accepts 4 MiB.

@@ -9,14 +9,17 @@ from typing import Final, Literal, NamedTuple
 import pyarrow as pa
 
 from eventbridge import fault_points
-from eventbridge.clients.rocketmq.bus_errors import as_bus_errors
 from eventbridge.clients.rocketmq.remoting.client import Client
 from eventbridge.clients.rocketmq.remoting.popping import MOST_AT_ONCE, PopConsumer, PoppedMessage
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
+from eventbridge.clients.rocketmq.settings import as_bus_errors, client_settings
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import RECEIVED
+from eventbridge.sources.open import Opening
 from eventbridge.sources.rocketmq.blocks import headers_of
+from eventbridge.sources.rocketmq.fields import RocketmqFields
+from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.sources.rocketmq.publishing import MessagePublisher
 
 #: A block of this size is returned before more messages are requested.
@@ -126,3 +129,13 @@ def _block(found: Sequence[PoppedMessage]) -> pa.RecordBatch:
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, RECEIVED, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=RECEIVED)
+
+
+def open_rocketmq(opening: Opening[RocketmqFields]) -> RocketmqLog | RocketmqQueue:
+    """Open the source's topics, without a request to the servers yet. Raises ConnectionUnusable."""
+    source = opening.source
+    settings = client_settings(opening.connections(source.connection))
+    if not source.is_queue:
+        return RocketmqLog(settings, source.topics)
+    mode = PopMode(source.group or opening.bus, source.visibility_timeout, source.start_at != "earliest")
+    return RocketmqQueue(settings, source.topics, mode)

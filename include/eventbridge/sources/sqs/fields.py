@@ -7,7 +7,7 @@ from typing import Any, Literal
 from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import Source
 from eventbridge.rules.types import SourceType
-from eventbridge.sources.mapping import read_mapping
+from eventbridge.sources.fields import read_mapping
 
 
 class SqsFields(Source):
@@ -37,7 +37,7 @@ def _read(fields: Fields) -> dict[str, Any]:
 SQS = SourceType(
     "sqs",
     SqsFields,
-    "eventbridge.sources.sqs.open:open_sqs",
+    "eventbridge.sources.sqs.queue:open_sqs",
     read=_read,
     words=("topics", "connection", "visibility_timeout", "mapping"),
 )

@@ -13,8 +13,10 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from eventbridge import fault_points
 from eventbridge.clients.s3.access import S3Access
-from eventbridge.errors import BusError
+from eventbridge.errors import BusError, ConnectionUnusable, PackageMissing
 from eventbridge.sources.messages import RECEIVED
+from eventbridge.sources.open import Opening
+from eventbridge.sources.sqs.fields import SqsFields
 
 #: SQS's maximum of messages per request.
 _AT_ONCE: Final = 10
@@ -186,3 +188,22 @@ def _header(name: str) -> str:
     if name.lower() == "content-type":
         return "content-type"
     return f"ce_{name[3:]}" if name.startswith(("ce-", "ce_")) else name
+
+
+try:
+    pass  # DROPPED
+except ModuleNotFoundError as error:
+    raise PackageMissing.of(error) or error from None
+
+
+def open_sqs(opening: Opening[SqsFields]) -> SqsQueue:
+    """Open the queue of the source's first topic, without a request to the server yet. Raises ConnectionUnusable.
+
+    Connections have the type `aws`, as for S3.
+    """
+    source = opening.source
+    try:
+        access = S3Access.from_connection(opening.connections(source.connection)) if source.connection else S3Access()
+    except ConnectionUnusable as error:
+        raise ConnectionUnusable(str(error).replace("used for S3", "used for SQS")) from None
+    return SqsQueue(access, source.topics[0], source.visibility_timeout)

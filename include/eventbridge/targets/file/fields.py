@@ -44,5 +44,5 @@ def _takes(_: FileFields) -> Takes:
 
 
 FILE = TargetType(
-    "file", FileFields, "eventbridge.targets.file.open:open_file", takes=_takes, read=_read, obstacle=_obstacle
+    "file", FileFields, "eventbridge.targets.file.target:open_file", takes=_takes, read=_read, obstacle=_obstacle
 )

@@ -6,22 +6,24 @@ import fcntl
 import itertools
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 
-from eventbridge.errors import InfrastructureError
+from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
 from eventbridge.rules.address import path_obstacle
-from eventbridge.targets.file.folder_syncs import FOLDER_SYNCS
-from eventbridge.targets.file.place import FileLocation, PathRefused
-from eventbridge.targets.file.tail import repaired, write_all
-from eventbridge.targets.lines import json_line, json_lines
+from eventbridge.targets.file.fields import FileFields
+from eventbridge.targets.file.place import FileLocation, PathRefused, place_of
+from eventbridge.targets.lines import is_json, json_line, json_lines
+from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import Request
 
 #: The maximum written while holding the lock: requests, and payloads of a block.
@@ -244,3 +246,110 @@ def _lock(descriptor: int, end: float) -> None:
             if time.monotonic() > end:
                 raise OSError(error.errno, "its lock is held by another process") from None
             time.sleep(_LOCK_POLL_SECONDS)
+
+
+_TAIL_BYTES = 64 * 1024
+_FIRST_OF_JSON = frozenset('{["-0123456789tfn')
+
+
+def repaired(descriptor: int, size: int) -> int:
+    """Complete or truncate a last line without line end, and return the new size of the file, which was `size`."""
+    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+        return size
+    start = _line_start(descriptor, size)
+    if _is_torn(os.pread(descriptor, size - start, start)):
+        os.ftruncate(descriptor, start)
+        return start
+    write_all(descriptor, b"\n")
+    return size + 1
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all bytes, in as many calls as needed."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _line_start(descriptor: int, size: int) -> int:
+    position = size
+    while position > 0:
+        begin = max(0, position - _TAIL_BYTES)
+        found = os.pread(descriptor, position - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        position = begin
+    return 0
+
+
+def _is_torn(line: bytes) -> bool:
+    """Return whether an unfinished line is the beginning of one of ours; another only gets its line end."""
+    if b"\0" in line:  # a power loss left a hole
+        return True
+    try:
+        text = line.decode().strip()
+    except UnicodeDecodeError:
+        return True
+    # a number may be the beginning of a longer one
+    return text[:1] in _FIRST_OF_JSON and (text[-1:].isdigit() or not is_json(text))
+
+
+@dataclass(eq=False)
+class _Folder:
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    asked: int = 0
+    synced: int = 0
+    #: Ranges of requests whose sync failed: the kernel reports that once, so each requester must be told.
+    failed: list[tuple[int, int, OSError]] = field(default_factory=list)
+
+
+class FolderSyncs:
+    """Folders to be synced by threads of this process: a push to ten thousand new files requests ten thousand syncs."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._folders: dict[Path, _Folder] = {}
+
+    def sync(self, folder: Path) -> None:
+        """Return once every current entry of the folder is on disk; raises OSError if one may not be."""
+        with self._guard:
+            state = self._folders.setdefault(folder, _Folder())
+            state.asked += 1
+            number = state.asked
+        with state.turn:
+            if state.synced < number:
+                self._sync(folder, state)
+            error = next((error for first, last, error in state.failed if first <= number <= last), None)
+        if error is not None:
+            raise error
+
+    def _sync(self, folder: Path, state: _Folder) -> None:
+        with self._guard:
+            first, last = state.synced + 1, state.asked
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            state.failed.append((first, last, error))
+        state.synced = last
+
+
+FOLDER_SYNCS = FolderSyncs()
+
+
+def open_file(opening: Opening[FileFields]) -> FileTarget:
+    """Return a file target; raises UserError for an unusable or forbidden one."""
+    target = opening.target
+    if not target.path:
+        raise opening.error("has no path", "Name a file, preferably by its absolute path")
+    if target.content_mode == "binary":
+        what = "has content_mode binary, but a file has no headers"
+        raise opening.error(what, "Use content_mode structured or data")
+    try:
+        place = place_of(target.path, opening.file_folders)
+    except PathRefused as error:
+        raise UserError(f"Target {target.name!r} of rule {opening.rule!r}: {error.strerror}.") from None
+    return FileTarget(place, clock=opening.clock)

@@ -36,7 +36,7 @@ def _chunk_size(_: KafkaFields) -> ChunkSize:
 KAFKA = TargetType(
     "kafka",
     KafkaFields,
-    "eventbridge.targets.kafka.open:open_kafka",
+    "eventbridge.targets.kafka.target:open_kafka",
     chunk_size=_chunk_size,
     read=_read,
     words=("connection", "topic", "timeout", "max_in_flight", "content_mode"),

@@ -11,11 +11,12 @@ from urllib.parse import unquote
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 
-from eventbridge.clients.kafka.client import QUIET, BrokerQueries, ClientErrors
-from eventbridge.errors import BusError
+from eventbridge.clients.kafka.client import QUIET, BrokerQueries, ClientErrors, client_settings
+from eventbridge.errors import BusError, PackageMissing
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
-from eventbridge.targets.kafka.responses import error_class
+from eventbridge.targets.kafka.fields import KafkaFields
+from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import Request
 
 _SETTINGS: Final[Mapping[str, Any]] = {
@@ -219,3 +220,45 @@ def _headers(request: Request) -> list[tuple[str, bytes]]:
         else:
             headers.append((name, value.encode("utf-8", "replace")))
     return headers
+
+
+#: The response's `error_class` by code; `decision.response_to_outcome` decides which of them are permanent.
+_CLASSES: Final = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "MessageTooLarge",
+    KafkaError.RECORD_LIST_TOO_LARGE: "MessageTooLarge",
+    KafkaError.INVALID_RECORD: "MessageRefused",
+    KafkaError._MSG_TIMED_OUT: "Timeout",
+    KafkaError._TIMED_OUT: "Timeout",
+    KafkaError._TRANSPORT: "NetworkError",
+    KafkaError._ALL_BROKERS_DOWN: "NetworkError",
+    KafkaError._RESOLVE: "HostUnknown",
+    KafkaError._SSL: "TlsError",
+    KafkaError._AUTHENTICATION: "NotAuthenticated",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "NotAuthenticated",
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: "NotAuthenticated",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "NotAuthorized",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "NotAuthorized",
+    KafkaError._UNKNOWN_TOPIC: "TopicUnknown",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "TopicUnknown",
+    KafkaError._PURGE_QUEUE: "Interrupted",
+    KafkaError._PURGE_INFLIGHT: "Interrupted",
+}
+
+
+def error_class(error: KafkaError) -> str:
+    """Return the error class of a message without an acknowledgement."""
+    return _CLASSES.get(error.code(), "KafkaError")
+
+
+try:
+    pass  # DROPPED
+except ModuleNotFoundError as error:
+    raise PackageMissing.of(error) or error from None
+
+
+def open_kafka(opening: Opening[KafkaFields]) -> KafkaTarget:
+    """Return a Kafka target; raises ConnectionUnusable for its connection, which is read now."""
+    target = opening.target
+    settings = client_settings(opening.connections(target.connection))
+    settings["message.timeout.ms"] = str(round(target.timeout_seconds * 1_000))
+    return KafkaTarget(settings, target.topic, max_in_flight=target.max_in_flight, clock=opening.clock)

@@ -38,7 +38,7 @@ def _chunk_size(_: RocketmqFields) -> ChunkSize:
 ROCKETMQ = TargetType(
     "rocketmq",
     RocketmqFields,
-    "eventbridge.targets.rocketmq.open:open_rocketmq",
+    "eventbridge.targets.rocketmq.target:open_rocketmq",
     chunk_size=_chunk_size,
     read=_read,
     words=("connection", "topic", "tag", "timeout", "max_in_flight", "content_mode"),

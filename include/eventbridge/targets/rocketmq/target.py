@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import select
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from itertools import count
+from typing import Final, NamedTuple
+from urllib.parse import unquote
 
-from eventbridge.clients.rocketmq.bus_errors import as_bus_errors
-from eventbridge.clients.rocketmq.remoting.errors import RemotingError
+from eventbridge.clients.rocketmq.remoting import codes
+from eventbridge.clients.rocketmq.remoting.client import Client
+from eventbridge.clients.rocketmq.remoting.connection import Connection
+from eventbridge.clients.rocketmq.remoting.errors import (
+    HostUnknown,
+    NoRoute,
+    Refused,
+    RemotingError,
+    TimedOut,
+    TlsFailed,
+    Unreachable,
+)
+from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
+from eventbridge.clients.rocketmq.remoting.queues import TopicQueue, queue_of_key
+from eventbridge.clients.rocketmq.remoting.sending import send_request
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
+from eventbridge.clients.rocketmq.settings import as_bus_errors, client_settings
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
+from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.rocketmq.lines import SendConnections
-from eventbridge.targets.rocketmq.messages import message_of
-from eventbridge.targets.rocketmq.responses import error_class
+from eventbridge.targets.rocketmq.fields import RocketmqFields
 
 _WAIT_SECONDS: Final = 0.05
 
@@ -125,3 +143,155 @@ class RocketmqTarget:
     def _drop(self) -> None:
         self._flying.clear()
         self._lines.drop()
+
+
+#: How long a topic's route, or the failure to look it up, is cached.
+_HOLD_SECONDS: Final = 5.0
+_FAILURE_HOLDS_SECONDS: Final = 0.5
+
+#: Brokers accept frames of 16 MiB, and close the connection on longer ones.
+_MAX_BODY: Final = (16 << 20) - (64 << 10)
+
+
+class _Sent(NamedTuple):
+    number: int
+    broker: str
+    until: float
+
+
+class SendConnections:
+    """Sends messages and reports the result of each, by the caller's index."""
+
+    def __init__(self, settings: ClientSettings, topic: str) -> None:
+        self.client = Client(settings)
+        self._topic = topic
+        self._timeout = settings.timeout_seconds
+        self._connections: dict[str, Connection] = {}
+        self._flying: dict[tuple[str, int], _Sent] = {}
+        self._turns = count()
+        self._queues: list[TopicQueue] = []
+        self._failed: RemotingError | None = None
+        self._known_until = 0.0
+
+    def send(self, index: int, message: OutgoingMessage, key: str | None) -> None:
+        """Send a message, by its key or round-robin; raises RemotingError if that is not possible."""
+        if len(message.body) > _MAX_BODY:
+            raise Refused(self._topic, 13, f"a body of {len(message.body)} bytes, and a broker accepts {_MAX_BODY}")
+        queues = self._writable()
+        queue = queues[next(self._turns) % len(queues)] if key is None else queue_of_key(queues, key)
+        try:
+            if queue.broker not in self._connections:
+                self._connections[queue.broker] = self.client.open_to(queue)
+            number = self._connections[queue.broker].send(*send_request(queue, message))
+        except RemotingError:
+            if not self._is_flying(queue.broker):  # otherwise messages in flight are reported first
+                self._close(queue.broker)
+            raise
+        self._flying[queue.broker, number] = _Sent(index, queue.broker, time.monotonic() + self._timeout)
+
+    def ended(self, wait_seconds: float) -> Iterator[tuple[int, RemotingError | None]]:
+        """Yield the results of messages, None: the broker has it; waits for one if there is none."""
+        found = self._received()
+        if not found and self._connections:
+            select.select(list(self._connections.values()), [], [], wait_seconds)
+            found = self._received()
+        yield from found
+        now = time.monotonic()
+        for place, sent in list(self._flying.items()):
+            if now > sent.until:
+                del self._flying[place]
+                yield sent.number, TimedOut(sent.broker, f"no response within {self._timeout:g} s")
+                if not self._is_flying(sent.broker):
+                    self._close(sent.broker)  # another connection may succeed
+
+    def drop(self) -> None:
+        """Drop the messages in flight: they may arrive, without a report."""
+        self._flying.clear()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _received(self) -> list[tuple[int, RemotingError | None]]:
+        found: list[tuple[int, RemotingError | None]] = []
+        for broker, connection in list(self._connections.items()):
+            try:
+                while (response := connection.receive(0.0)) is not None:
+                    sent = self._flying.pop((broker, response.opaque), None)
+                    if sent is not None:
+                        refused = response.code != codes.SUCCESS
+                        error = Refused(connection.address, response.code, response.remark) if refused else None
+                        found.append((sent.number, error))
+            except RemotingError as error:
+                self._close(broker)
+                lost = [place for place in self._flying if place[0] == broker]
+                found += [(self._flying.pop(place).number, error) for place in lost]
+        return found
+
+    def _close(self, broker: str) -> None:
+        self._known_until = 0.0  # the queue may have moved
+        if broker in self._connections:
+            self._connections.pop(broker).close()
+
+    def _is_flying(self, broker: str) -> bool:
+        return any(place[0] == broker for place in self._flying)
+
+    def _writable(self) -> list[TopicQueue]:
+        if time.monotonic() >= self._known_until:
+            try:
+                self._queues, self._failed = self.client.queues(self._topic, to_write=True), None
+            except RemotingError as error:
+                self._failed = error
+            self._known_until = time.monotonic() + (_FAILURE_HOLDS_SECONDS if self._failed else _HOLD_SECONDS)
+        if self._failed is not None:
+            raise self._failed
+        return self._queues
+
+
+def message_of(request: Request, tag: str) -> OutgoingMessage:
+    """Return the message: its key is the delivery id, its properties are headers, CloudEvents named as in its SDK."""
+    properties = {"KEYS": request.delivery_id}
+    if request.content_type:
+        properties["CE_contenttype"] = request.content_type
+    if tag:
+        properties["TAGS"] = tag
+    if request.order_key is not None:
+        properties["__SHARDINGKEY"] = request.order_key
+    for name, value in request.headers.items():
+        if name.lower().startswith("ce-"):
+            properties[f"CE_{name[3:]}"] = unquote(value)  # escaping is for HTTP only
+        else:
+            properties[name] = value
+    return OutgoingMessage(request.payload, properties)
+
+
+#: The response's `error_class` by code; `decision.response_to_outcome` decides which of them are permanent.
+_CLASSES: Final = {
+    2: "Busy",
+    13: "MessageTooLarge",
+    16: "NotAuthorized",
+    17: "TopicUnknown",
+}
+
+
+def error_class(error: RemotingError) -> str:
+    """Return the error class of a message without an acknowledgement."""
+    match error:
+        case Refused():
+            return _CLASSES.get(error.code, "RocketmqError")
+        case TimedOut():
+            return "Timeout"
+        case HostUnknown():
+            return "HostUnknown"
+        case TlsFailed():
+            return "TlsError"
+        case Unreachable() | NoRoute():
+            return "NetworkError"
+        case _:
+            return "RocketmqError"
+
+
+def open_rocketmq(opening: Opening[RocketmqFields]) -> RocketmqTarget:
+    """Return a RocketMQ target; raises ConnectionUnusable for its connection, which is read now."""
+    target = opening.target
+    settings = replace(client_settings(opening.connections(target.connection)), timeout_seconds=target.timeout_seconds)
+    return RocketmqTarget(settings, (target.topic, target.tag), max_in_flight=target.max_in_flight, clock=opening.clock)

@@ -56,7 +56,7 @@ def _takes(_: S3Fields) -> Takes:
 S3 = TargetType(
     "s3",
     S3Fields,
-    "eventbridge.targets.s3.open:open_s3",
+    "eventbridge.targets.s3.target:open_s3",
     takes=_takes,
     read=_read,
     words=("connection", "bucket", "prefix", "format", "timeout"),

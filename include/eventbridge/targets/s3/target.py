@@ -6,22 +6,33 @@ import io
 import itertools
 from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    HTTPClientError,
+    NoCredentialsError,
+    ReadTimeoutError,
+    SSLError,
+)
+from botocore.exceptions import ConnectionError as ConnectionBroken
 
 from eventbridge.clients.s3.access import S3Access, S3Clients
+from eventbridge.clients.s3.errors import what_it_is
 from eventbridge.clients.s3.upload import upload
+from eventbridge.errors import PackageMissing
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.targets.lines import json_line, json_lines
+from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import DeliverySpan, Request
 from eventbridge.targets.s3.fields import S3Fields
-from eventbridge.targets.s3.responses import refusal
 
 #: The maximum of deliveries without a span that share an object.
 _TOGETHER: Final = 100
@@ -120,3 +131,75 @@ def _folder(rule: S3Fields) -> str:
 def _key(rule: S3Fields, at: datetime, name: str) -> str:
     at = at.astimezone(UTC)
     return f"{_folder(rule)}date={at:%Y-%m-%d}/hour={at:%H}/{name}.{rule.format}"
+
+
+#: Transient errors with a status that looks permanent: a truncated upload, a token that will be renewed, a multipart
+#: upload that a lifecycle rule or a restart of the server removed.
+_PASSING: Final = frozenset(
+    {
+        "BadDigest",
+        "ExpiredToken",
+        "IncompleteBody",
+        "NoSuchUpload",
+        "RequestTimeTooSkewed",
+        "RequestTimeout",
+        "TokenRefreshRequired",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+
+_REMEDIES: Final = {
+    "NoSuchBucket": "Create the bucket, or name another in the rule file.",
+    "AccessDenied": "Give the connection's user s3:PutObject on the bucket's objects, and s3:ListBucket for the check.",
+    "InvalidAccessKeyId": "Correct the login of the connection.",
+    "SignatureDoesNotMatch": "Correct the password of the connection.",
+    "ExpiredToken": "Renew the credentials of the connection.",
+    "PermanentRedirect": "Set region_name in the extra of the connection to the bucket's region.",
+    "AuthorizationHeaderMalformed": "Set region_name in the extra of the connection to the bucket's region.",
+    "RequestTimeTooSkewed": "Correct the clock of this machine.",
+}
+
+
+class Refusal(NamedTuple):
+    """Why an upload failed: an HTTP status if that decides, else an error class."""
+
+    code: int | None
+    error_class: str | None
+    text: str
+
+
+def refusal(error: ClientError | BotoCoreError) -> Refusal:
+    """Return why a request to S3 failed."""
+    if not isinstance(error, ClientError):
+        return Refusal(None, _class_of(error), f"{type(error).__name__}: {error}")
+    said = error.response.get("Error", {})
+    code = str(said.get("Code", ""))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    text = what_it_is(code, str(said.get("Message", "")))
+    text = f"{code}: {text}. {_REMEDIES[code]}" if code in _REMEDIES else f"{code}: {text}"
+    if code in _PASSING:
+        return Refusal(None, code, text)
+    return Refusal(status or None, None if status else "S3Error", text)
+
+
+def _class_of(error: BotoCoreError) -> str:
+    if isinstance(error, SSLError):
+        return "TlsError"
+    if isinstance(error, (ConnectTimeoutError, ReadTimeoutError)):
+        return "Timeout"
+    if isinstance(error, NoCredentialsError):
+        return "NotAuthenticated"
+    return "NetworkError" if isinstance(error, (ConnectionBroken, HTTPClientError)) else "S3Error"
+
+
+try:
+    pass  # DROPPED
+except ModuleNotFoundError as error:
+    raise PackageMissing.of(error) or error from None
+
+
+def open_s3(opening: Opening[S3Fields]) -> S3Target:
+    """Return an S3 target; raises ConnectionUnusable for its connection, which is read now."""
+    target = opening.target
+    access = S3Access.from_connection(opening.connections(target.connection))
+    return S3Target(access, target, clock=opening.clock)

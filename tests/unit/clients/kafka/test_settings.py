@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eventbridge.clients.kafka.settings import EXTRAS, MECHANISMS, client_settings
+from eventbridge.clients.kafka.client import EXTRAS, MECHANISMS, client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 

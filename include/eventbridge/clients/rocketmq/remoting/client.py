@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 
 from eventbridge.clients.rocketmq.remoting import codes
-from eventbridge.clients.rocketmq.remoting.connection import Connection
+from eventbridge.clients.rocketmq.remoting.connection import Connection, KeptConnection
 from eventbridge.clients.rocketmq.remoting.errors import (
     Malformed,
     NoRoute,
@@ -23,7 +23,6 @@ from eventbridge.clients.rocketmq.remoting.errors import (
     Unreachable,
 )
 from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.clients.rocketmq.remoting.line import KeptConnection
 from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, OutgoingMessage
 from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 from eventbridge.clients.rocketmq.remoting.reading import PullResult, pull_fields, pulled

@@ -8,8 +8,9 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from threading import Lock
 
 from eventbridge.clients.rocketmq.remoting.errors import HostUnknown, Malformed, TimedOut, TlsFailed, Unreachable
 from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame, request, signed, take_frames
@@ -119,3 +120,36 @@ class Connection:
             return TimedOut(self.address, f"no response within {self._settings.timeout_seconds:g} s")
         why = getattr(error, "strerror", None) or str(error)
         return Unreachable(self.address, why.lower())
+
+
+class KeptConnection:
+    """A connection that is opened on first use and reopened after it broke; one call at a time."""
+
+    def __init__(self, address: str, settings: ClientSettings) -> None:
+        self._address = address
+        self._settings = settings
+        self._lock = Lock()
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Reserve the connection for the block."""
+        with self._lock:
+            if self._connection is None or not self._connection.is_usable():
+                self._drop()
+                self._connection = Connection(self._address, self._settings)
+            try:
+                yield self._connection
+            except BaseException:  # a response that is still on its way would reach the next caller
+                self._drop()
+                raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,10 +1,24 @@
-"""Reads the field `mapping` of a source, which says how plain JSON messages become events."""
+"""The rule-file fields that several sources share: the cluster of a broker, and the mapping of plain JSON messages."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import EventMapping
 from eventbridge.rules.vocabulary import FIELDS
+
+#: The names of these fields.
+WORDS = ("topics", "connection", "start_at", "offset_reset", "mapping")
+
+
+def read_broker_fields(fields: Fields) -> dict[str, Any]:
+    """Return the broker fields of a source; errors are noted in `fields`."""
+    return {
+        "connection": fields.name("connection", required=True),
+        "offset_reset": fields.choice("offset_reset", "earliest", ("fail", "earliest", "latest")),
+        "mapping": read_mapping(fields),
+    }
 
 
 def read_mapping(fields: Fields) -> EventMapping | None:
