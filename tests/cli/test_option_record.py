@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from eventbridge.cli.option_record import takes_records
+from eventbridge.cli.options import takes_records
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.cli import table
-from eventbridge.cli.table import show_table, visible
+from eventbridge.cli import output
+from eventbridge.cli.output import show_table, visible
 
 IDS = [str(uuid.UUID(int=number)) for number in range(2)]
 COLUMNS = ["name", "rule", "count", "detail"]
@@ -129,14 +129,14 @@ def test_what_a_terminal_would_obey_is_shown() -> None:
 )
 def test_a_table_keeps_within_its_room_and_loses_nothing(rows: list[tuple[str, str, int]], room: int | None) -> None:
     """Whatever the cells: as lines it fits, else it is blocks; every character that is not white space is there."""
-    cells = [[table.cell_text(value) for value in row] for row in rows]
+    cells = [[output.cell_text(value) for value in row] for row in rows]
 
-    lines = list(table._layout(["one", "two", "three"], cells, [False, False, True], (), room))
+    lines = list(output._layout(["one", "two", "three"], cells, [False, False, True], (), room))
 
     as_blocks = room is not None and lines[0].startswith("  one") and lines[1].startswith("  two")
-    wrapped_words = any(len(word) > table._LONGEST_WORD for row in cells for cell in row for word in cell.split())
+    wrapped_words = any(len(word) > output._LONGEST_WORD for row in cells for cell in row for word in cell.split())
     if room is not None and not as_blocks and not wrapped_words:
-        assert max(table._width(line.replace("\x1b[1m", "").replace("\x1b[0m", "")) for line in lines) <= room
+        assert max(output._width(line.replace("\x1b[1m", "").replace("\x1b[0m", "")) for line in lines) <= room
     text = sorted("".join("".join(lines).split()))
     assert all(text.count(letter) >= count for letter, count in _letters(cells).items())
 

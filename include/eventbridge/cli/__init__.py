@@ -14,20 +14,14 @@ import typer
 
 from eventbridge.cli import (
     audit,
-    batch,
     bus,
-    compile,
     dead_letters,
     deliver,
-    heartbeat,
-    init_airflow,
-    ledger,
-    maintain,
+    installation,
     quality,
     replay,
     rules,
     schemas,
-    serve,
     stats,
     status,
     targets,
@@ -72,22 +66,22 @@ app.command("status", short_help="Show the status of runners, batches, pending d
 app.command("deliver", short_help="Deliver a runner's events in this process, without Airflow.")(deliver.deliver)
 app.command("audit", short_help="Recompute the reconciliation: is every event accounted for?")(audit.show_audit)
 app.command("why", short_help="Trace one event: rules, deliveries, attempts.")(why.why)
-app.add_typer(batch.app, name="batch")
+app.add_typer(audit.batch_app, name="batch")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(replay.app, name="replay")
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(quality.app, name="quality")
 app.command("stats", short_help="Show the cost of each rule, by day.")(stats.stats)
 app.command("heartbeat", short_help="Send one heartbeat event with the status of the installation.")(
-    heartbeat.heartbeat
+    installation.heartbeat
 )
 app.add_typer(targets.app, name="targets")
-app.command("serve", short_help="Serve the HTTP API: publish events.")(serve.serve)
+app.command("serve", short_help="Serve the HTTP API: publish events.")(installation.serve)
 app.add_typer(tokens.app, name="tokens")
-app.add_typer(ledger.app, name="ledger")
-app.command("maintain", short_help="Remove data past its retention.")(maintain.maintain)
-app.command("init-airflow", short_help="Add the DAGs to an Airflow.")(init_airflow.init_airflow)
-app.command("compile", short_help="Compile the matcher before the first event needs it.")(compile.compile_matcher)
+app.add_typer(installation.ledger_app, name="ledger")
+app.command("maintain", short_help="Remove data past its retention.")(installation.maintain)
+app.command("init-airflow", short_help="Add the DAGs to an Airflow.")(installation.init_airflow)
+app.command("compile", short_help="Compile the matcher before the first event needs it.")(installation.compile_matcher)
 
 
 def _show_version(wanted: bool) -> None:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.deliver import spark_url
-from eventbridge.cli.output import JsonOption, note, print_line
+from eventbridge.cli.output import JsonOption, counted, note, print_line, show_table, show_text
 from eventbridge.cli.runtime import open_runtime
-from eventbridge.cli.table import counted, show_table, show_text
 
 if TYPE_CHECKING:
     from eventbridge.backtest.report import BacktestReport, DiffReport, RuleReport

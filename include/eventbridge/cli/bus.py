@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.lines import numbered_lines
-from eventbridge.cli.output import JsonOption, print_line, show_json, warn
+from eventbridge.cli.output import JsonOption, counted, print_line, show_json, warn
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
-from eventbridge.cli.table import counted
 
 app = typer.Typer(cls=Group, help="Publish events to an event bus.", no_args_is_help=True)
 

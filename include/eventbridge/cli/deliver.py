@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.output import JsonOption, note, print_line, show_json
+from eventbridge.cli.output import JsonOption, cell_text, counted, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
-from eventbridge.cli.table import cell_text, counted
 from eventbridge.errors import InfrastructureError, OperatorError, UserError
 from eventbridge.private_files import open_private
 

@@ -1,19 +1,23 @@
-"""`eventbridge rules pause|resume|disable|enable|priority` and `targets pause|resume|rate`: overrides."""
+"""Commands that change rules and targets in force: pause, resume, disable, enable, release, publish."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from eventbridge.cli.output import JsonOption, confirm, print_line, show_json
-from eventbridge.cli.recorded_action import user
-from eventbridge.cli.runtime import open_runtime
-from eventbridge.errors import UserError
+from eventbridge.cli.interrupt import Interrupts
+from eventbridge.cli.output import JsonOption, cell_text, confirm, counted, print_line, show_json, warn
+from eventbridge.cli.runtime import open_runtime, user
+from eventbridge.errors import EventBridgeError, UserError
 
 if TYPE_CHECKING:
+    from eventbridge.control.publish_rules import PublishedRules
+    from eventbridge.control.release import DeliveryOnHold, Released
     from eventbridge.rules import RuleSet
     from eventbridge.runtime.runtime import Runtime
+
 
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The rule's name and the target's.")]
@@ -128,3 +132,149 @@ def _operate(action: str, about: str, target: str | None = "", *, value: str = "
         show_json(result)
     else:
         print_line(str(result))
+
+
+def release(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
+    skip: Annotated[
+        str | None,
+        typer.Option(
+            "--skip", metavar="DELIVERY", help="Dead-letter this delivery, at which the rule is on hold, and continue."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Release a rule on hold: routing it failed, its `expect` failed, or it must not dead-letter a delivery.
+
+    Release it once the cause is fixed: its deliveries are due now, and the delivery is tried again, or skipped.
+    """
+    from eventbridge.control.release import release_rule
+    from eventbridge.rules.find import find_rule
+
+    with open_runtime(expects_ledger=True, is_action=True) as runtime:
+        find_rule(runtime.rule_set(), rule)
+        released = release_rule(runtime, rule, skip)
+    if as_json:
+        show_json(released)
+    else:
+        print_line(_release_text(released))
+
+
+def _release_text(released: Released) -> str:
+    """Return a line for each thing that was released."""
+    disabled = [
+        f"its target {target} is disabled; deliveries are on hold for that: "
+        f"`eventbridge targets enable {released.rule} {target}`"
+        for target in released.disabled
+    ]
+    if released.nothing:
+        return "\n".join([f"{released.rule} is not on hold, and nothing waits for a release", *disabled])
+    if released.skipped:
+        (skipped,) = released.skipped
+        return f"{released.rule}: {_delivery_text(skipped)} becomes a dead letter, and the next delivery is sent"
+    lines = [_expectation_line(released)] if released.expectation is not None or released.deliveries else []
+    lines += [f"{released.rule}: {_delivery_text(each)} is tried again" for each in released.retried]
+    lines += [
+        f"{released.rule}: {_delivery_text(each)} has nothing to send and stays on hold: "
+        f"skip it by --skip {each.delivery_id}"
+        for each in released.unsendable
+    ]
+    if released.hold is not None or released.deferred_matches or released.waits_for:
+        lines.insert(0, _routing_line(released))
+    return "\n".join([*lines, *disabled])
+
+
+def _delivery_text(held: DeliveryOnHold) -> str:
+    return f"the delivery {held.delivery_id} to {held.target} ({held.reason})"
+
+
+def _expectation_line(released: Released) -> str:
+    hold = released.expectation
+    head = f"{released.rule} is not on hold because of an expectation"
+    if hold is not None:
+        head = f"{released.rule} released; on hold since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})"
+    if not released.deliveries:
+        return f"{head}; nothing waits"
+    return f"{head}; {counted(released.deliveries, 'delivery', 'deliveries')} that waited are due now"
+
+
+def _routing_line(released: Released) -> str:
+    hold = released.hold
+    since = f" since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})" if hold else ""
+    head = f"{released.rule} released; on hold{since}" if hold else f"{released.rule} is not on hold"
+    if released.waits_for:
+        return f"{head}; its deferred matches still wait: {released.waits_for}"
+    if not released.deferred_matches:
+        return f"{head}; nothing waits"
+    deferred_matches = counted(released.deferred_matches, "deferred match", "deferred matches")
+    return f"{head}; {deferred_matches} with {counted(released.events, 'event', 'events')} are due now"
+
+
+def publish_rules(
+    folder: Annotated[
+        str | None,
+        typer.Option(
+            "--rules",
+            metavar="FOLDER",
+            help="Folder of rule files, or s3://CONNECTION@BUCKET/PREFIX; default: EVENTBRIDGE_RULES_FOLDER.",
+        ),
+    ] = None,
+    empty: Annotated[bool, typer.Option("--empty", help="Publish a set without rules: remove all of them.")] = False,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            "--watch",
+            metavar="SECONDS",
+            min=0.1,
+            help="Keep running, and look for changes after every so many seconds.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the rule files and publish them for every host, where EVENTBRIDGE_RULES_FROM is `published`.
+
+    Rules are added, changed and removed only by this command. With errors in the files nothing changes.
+    """
+    from eventbridge.control.publish_rules import publish_rules as publish
+    from eventbridge.runtime.bucket_rules import load_rule_files
+
+    with open_runtime(is_action=True) as runtime:
+
+        def once() -> PublishedRules:
+            rules = runtime.rule_files() if folder is None else load_rule_files(folder, runtime.connections)
+            return publish(runtime, rules, empty=empty)
+
+        if watch is not None:
+            _keep_publishing(once, watch)
+        published = once()
+    if as_json:
+        show_json(published)
+    else:
+        _show_published(published)
+
+
+def _keep_publishing(once: Callable[[], PublishedRules], seconds: float) -> NoReturn:
+    """Publish whenever the files change, until a signal ends the command; report a repeated error once."""
+    with Interrupts() as interrupts:
+        interrupts.begin()
+        before = ""
+        while not interrupts.stop.is_set():
+            try:
+                published = once()
+            except EventBridgeError as error:
+                if str(error) != before:
+                    warn(f"{error} The rules that were published before stay in force.")
+                before = str(error)
+            else:
+                if before or published.changed or published.removed:
+                    _show_published(published)
+                before = ""
+            interrupts.stop.wait(seconds)
+    raise typer.Exit(interrupts.exit_code)
+
+
+def _show_published(published: PublishedRules) -> None:
+    print_line(f"{counted(published.rules, 'rule', 'rules')} in force")
+    for what, names in (("changed", published.changed), ("removed", published.removed)):
+        for name in names:
+            print_line(f"{what}: {name}")

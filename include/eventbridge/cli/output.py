@@ -1,10 +1,18 @@
-"""Output of the command line: lines for people, or with `--json` one JSON document; notes go to standard error."""
+"""Output of the command line: lines and tables for people, or with `--json` one JSON document.
+
+Notes and warnings go to standard error. Tables fit the terminal; in a pipe or a file only a very long cell is cut.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
-from collections.abc import Mapping
+import textwrap
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -19,7 +27,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 CLOSED_PIPE = 141
 
 #: An object or list that is no longer than this stands on one line.
-_JSON_LINE = 60
+_JSON_LINE_WIDTH = 60
 
 
 def print_line(line: str = "") -> None:
@@ -80,7 +88,7 @@ def json_text(value: Any, margin: str = "") -> str:
 
 def _json_within(value: Any, margin: str) -> str:
     line = _json_line(value)
-    return line if len(line) <= _JSON_LINE else json_text(value, margin)
+    return line if len(line) <= _JSON_LINE_WIDTH else json_text(value, margin)
 
 
 def _json_line(value: Any) -> str:
@@ -89,3 +97,181 @@ def _json_line(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_json_line, value)) + "]"
     return write_document(value)
+
+
+_GAP = "  "
+#: Enough of an id to find it again: commands take prefixes. Of a batch it is the millisecond it was planned in.
+_SHORT_ID = 13
+#: An id, and what follows it in the name of a dead letter.
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(@[0-9a-f]{8})?")
+#: A cell is cut here: an event id of 100 KB would pad the column of every row. Every valid name fits.
+_LONGEST_CELL = 300
+#: Words are not broken to make a column narrower than this; rather each row becomes a block of lines.
+_LONGEST_WORD = 24
+
+
+def show_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, ids: Collection[str] = ()
+) -> None:
+    """Print rows under a title; columns of numbers are aligned to the right, an empty table is one line.
+
+    On a terminal that is too narrow the UUIDs of the columns `ids` are shortened, then text is wrapped;
+    if that is not enough, each row is printed as lines of `column value`. A cell of more than 300 characters is cut.
+    """
+    filled = [list(row) for row in rows]
+    if not filled:
+        print_line(f"{title}: none")
+        return
+    numeric = [all(_is_number(row[number]) for row in filled) for number in range(len(columns))]
+    cells = [[_cut(cell_text(value)) for value in row] for row in filled]
+    print_line("\n".join([title, *_layout(columns, cells, numeric, ids, _terminal_width())]))
+
+
+def show_fields(fields: Iterable[tuple[str, object]]) -> None:
+    """Print named values, one below the other; those that are None are left out, numbers are aligned to the right."""
+    filled = [(name, cell_text(value), _is_number(value)) for name, value in fields if value is not None]
+    name_width = max((_width(name) for name, _, _ in filled), default=0)
+    number_width = max((_width(value) for _, value, number in filled if number), default=0)
+    for name, value, number in filled:
+        print_line(f"{name.ljust(name_width)}{_GAP}{value.rjust(number_width) if number else value}")
+
+
+def show_text(title: str, content: str) -> None:
+    """Print text of any number of lines, indented below a title."""
+    print_line("\n".join([title, *(_GAP + visible(line) for line in content.split("\n"))]))
+
+
+def cell_text(value: object) -> str:
+    """Return a value as one line; times in UTC to the second, control characters escaped.
+
+    A fraction has one decimal, or two digits where that would make it 0.0: 0.013.
+    """
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.2g}" if 0 < abs(value) < 0.05 else f"{value:,.1f}"
+    return "" if value is None else visible(str(value))
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with its noun: `1 batch`, `2,000 batches`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def visible(value: str) -> str:
+    """Return text with control characters escaped, so that the terminal shows them instead of obeying them."""
+    return "".join(_escaped(each) if unicodedata.category(each) in ("Cc", "Cf", "Cs") else each for each in value)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _terminal_width() -> int | None:
+    """Return the width of the terminal in columns; None = not a terminal, no limit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _layout(
+    columns: Sequence[str], cells: list[list[str]], numeric: list[bool], ids: Collection[str], room: int | None
+) -> Iterable[str]:
+    widths = _natural(columns, cells)
+    if room is not None and _total(widths) > room:
+        short = [
+            [_shortened(cell) if name in ids else cell for name, cell in zip(columns, row, strict=True)]
+            for row in cells
+        ]
+        least = [
+            width if number or name in ids else _least(name, [row[index] for row in short])
+            for index, (name, number, width) in enumerate(zip(columns, numeric, _natural(columns, short), strict=True))
+        ]
+        widths = _narrowed(_natural(columns, short), least, room)
+        if _total(widths) > room:
+            return _as_blocks(columns, cells)
+        cells = short
+    header, *lines = _as_lines(columns, cells, numeric, widths)
+    return [header if room is None else typer.style(header, bold=True), *lines]
+
+
+def _natural(columns: Sequence[str], cells: list[list[str]]) -> list[int]:
+    return [max(_width(name), *(_width(row[number]) for row in cells)) for number, name in enumerate(columns)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * len(widths)
+
+
+def _least(name: str, cells: Iterable[str]) -> int:
+    """Return the least width of a column of text: its longest word, up to the length at which words are broken."""
+    longest = max((_width(word) for cell in cells for word in re.split(r"(?<=-)|\s", cell)), default=0)
+    return max(_width(name), min(longest, _LONGEST_WORD))
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Narrow the widest column of text repeatedly, until the row fits or no column can be narrower."""
+    widths = list(widths)
+    while _total(widths) > room:
+        able = [number for number, width in enumerate(widths) if width > least[number]]
+        if not able:
+            break
+        widths[max(able, key=lambda number: widths[number])] -= 1
+    return widths
+
+
+def _as_lines(
+    columns: Sequence[str], cells: list[list[str]], numeric: list[bool], widths: Sequence[int]
+) -> Iterable[str]:
+    yield _table_line(columns, numeric, widths)
+    for row in cells:
+        wrapped = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for number in range(max(map(len, wrapped))):
+            yield _table_line([part[number] if number < len(part) else "" for part in wrapped], numeric, widths)
+
+
+def _table_line(parts: Sequence[str], numeric: Sequence[bool], widths: Sequence[int]) -> str:
+    padded = []
+    for part, right, width in zip(parts, numeric, widths, strict=True):
+        space = " " * (width - _width(part))
+        padded.append(space + part if right else part + space)
+    return (_GAP + _GAP.join(padded)).rstrip()
+
+
+def _as_blocks(columns: Sequence[str], cells: list[list[str]]) -> Iterable[str]:
+    width = max(map(_width, columns))
+    for number, row in enumerate(cells):
+        if number:
+            yield ""
+        for name, cell in zip(columns, row, strict=True):
+            yield f"{_GAP}{name.ljust(width)}{_GAP}{cell}".rstrip()
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    if _width(cell) <= width:
+        return [cell]
+    # half as many characters where each takes two columns
+    return textwrap.wrap(cell, width if _width(cell) == len(cell) else max(1, width // 2)) or [""]
+
+
+def _cut(cell: str) -> str:
+    return cell if len(cell) <= _LONGEST_CELL else cell[: _LONGEST_CELL - 1] + "…"
+
+
+def _shortened(cell: str) -> str:
+    found = _ID.fullmatch(cell)
+    return cell[:_SHORT_ID] + (found[1] or "…") if found else cell
+
+
+def _width(value: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if value.isascii():
+        return len(value)
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in value)
+    return len(value) + wide - sum(unicodedata.combining(each) > 0 for each in value)

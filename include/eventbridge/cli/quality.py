@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, print_line, show_json
+from eventbridge.cli.output import JsonOption, cell_text, counted, note, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
-from eventbridge.cli.table import cell_text, counted, show_table
 
 if TYPE_CHECKING:
     from eventbridge.model.quality import Measure, QualityRecord

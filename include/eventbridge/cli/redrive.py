@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.dead_letter_options import DeadLetterOptions, refuse_unknown, warn_of_damage
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.output import JsonOption, note, print_line, show_json
+from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, warn_of_damage
+from eventbridge.cli.output import JsonOption, counted, note, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
-from eventbridge.cli.table import counted, show_table
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eventbridge.cli.dead_letter_options import refuse_empty
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.option_record import takes_records
-from eventbridge.cli.output import JsonOption, note, print_line, show_json
+from eventbridge.cli.options import refuse_empty, takes_records
+from eventbridge.cli.output import JsonOption, counted, note, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
-from eventbridge.cli.table import counted, show_table
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:

@@ -5,34 +5,43 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eventbridge.cli import backtest, operate
-from eventbridge.cli.option_record import takes_records
-from eventbridge.cli.output import JsonOption, json_text, note, print_line, show_json, warn
-from eventbridge.cli.pattern_results import results_of_lines
-from eventbridge.cli.publish_rules import publish_rules
-from eventbridge.cli.release import release
+from eventbridge.cli.lines import numbered_lines
+from eventbridge.cli.operate import publish_rules, release
+from eventbridge.cli.options import takes_records
+from eventbridge.cli.output import (
+    JsonOption,
+    counted,
+    json_text,
+    note,
+    print_line,
+    show_json,
+    show_table,
+    visible,
+    warn,
+)
 from eventbridge.cli.runtime import open_runtime, settings
-from eventbridge.cli.shadow import shadow
 from eventbridge.cli.suggestion import Group
-from eventbridge.cli.table import counted, show_table
-from eventbridge.errors import RuleFileError, UserError
+from eventbridge.errors import EventError, RuleFileError, UserError
 from eventbridge.policy.streaming_slots import short_of_slots
 
 if TYPE_CHECKING:
     from eventbridge.control.check_rules import RulesChecked
     from eventbridge.matching.pattern import Pattern
+    from eventbridge.matching.reference import UnmetCondition
     from eventbridge.rules import RuleSet
+
 
 app = typer.Typer(cls=Group, help="Check, show and test rules; release, pause, disable a rule.", no_args_is_help=True)
 app.command("backtest")(takes_records(backtest.backtest))
 app.command("diff")(takes_records(backtest.diff))
 app.command()(release)
-app.command()(shadow)
 app.command("pause")(operate.pause_rule)
 app.command("resume")(operate.resume_rule)
 app.command("disable")(operate.disable_rule)
@@ -241,3 +250,123 @@ def _place(folder: Path | None) -> Iterator[Path]:
 
     with rule_folder(place, connections_from_environment(os.environ)) as copies:
         yield copies
+
+
+#: A file whose first so many lines are all not JSON does not hold JSON lines.
+_MOST_LINES_HELD = 20
+
+
+@dataclass(frozen=True)
+class PatternResult:
+    """The result of a pattern for one event; `error`: the line is not JSON; `malformed`: it is not a CloudEvent."""
+
+    line: int
+    event: str | None
+    matches: bool | None
+    error: str | None = None
+    malformed: str | None = None
+    findings: tuple[UnmetCondition, ...] = ()
+
+    def __str__(self) -> str:
+        word = {True: "true", False: "false", None: "error"}[self.matches]
+        about = [self.event, self.error, self.malformed and f"(not a CloudEvent: {self.malformed})"]
+        head = visible(f"{self.line}: {' '.join([word, *(part for part in about if part)])}")
+        return "\n".join([head, *(f"    {visible(str(finding))}" for finding in self.findings)])
+
+
+def results_of_lines(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternResult]:
+    """Yield the result of a pattern for each line of a file, or of standard input for `-`.
+
+    `cloud_events`: also check that the line is a CloudEvent. `explained`: with the conditions that failed. Raises
+    UserError for a file that cannot be read, and for one whose lines are not JSON objects.
+    """
+    return _if_json_lines(_results(pattern, events, cloud_events=cloud_events, explained=explained), events)
+
+
+def _results(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternResult]:
+    from eventbridge.event.json_document import parse_document
+    from eventbridge.matching.reference import explain, flatten, matches_leaves
+
+    limit = settings().event_max_size
+    for number, line in numbered_lines(events):
+        try:
+            document = parse_document(line)
+        except EventError as error:
+            yield PatternResult(number, None, None, error=str(error))
+            continue
+        event = document.get("id")
+        matched = matches_leaves(pattern, flatten(document))
+        yield PatternResult(
+            number,
+            event if isinstance(event, str) else None,
+            matched,
+            malformed=_malformed(line, limit) if cloud_events else None,
+            findings=tuple(explain(pattern, document)) if explained and not matched else (),
+        )
+
+
+def _if_json_lines(results: Iterator[PatternResult], events: str) -> Iterator[PatternResult]:
+    """Yield the results; raises UserError once if none of the first lines is a JSON object.
+
+    YAML, or JSON over several lines, would otherwise be one error a line.
+    """
+    held: list[PatternResult] = []
+    for result in results:
+        held.append(result)
+        if result.error is None:
+            yield from held
+            yield from results
+            return
+        if len(held) == _MOST_LINES_HELD:
+            break
+    if held:
+        where = "standard input" if events == "-" else events
+        none = f"none of the first {len(held)} lines" if len(held) == _MOST_LINES_HELD else "no line"
+        raise UserError(
+            f"{where}: {none} is one JSON object; line {held[0].line} is {held[0].error}. "
+            "Write each event as JSON on one line: `jq -c .` converts JSON over several lines"
+        )
+
+
+def _malformed(line: bytes, limit: int) -> str | None:
+    from eventbridge.event.cloudevent import parse_event
+
+    try:
+        parse_event(line, max_bytes=limit)
+    except EventError as error:
+        return str(error)
+    return None
+
+
+@app.command()
+def shadow(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule with a shadow target.")],
+    since: Annotated[
+        str,
+        typer.Option("--from", metavar="TIME", help="Batches planned since: ISO 8601, in UTC, or an age such as 2h."),
+    ] = "1h",
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Batches planned before; default: now.")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=0, max=1_000, metavar="N", help="Differences shown of each shadow.")] = 10,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where outputs and responses of shadows differ from those of the targets that they shadow."""
+    from eventbridge.views.shadow import shadow_reports
+
+    with open_runtime(expects_ledger=True) as runtime:
+        reports = shadow_reports(runtime, rule, since, until, sample)
+    if as_json:
+        show_json(reports)
+        return
+    show_table(
+        f"Shadows of {rule}",
+        ["shadow", "of", "compared", "other outputs", "responded", "other responses", "failed", "not sent"],
+        [
+            [r.shadow, r.target, r.compared, r.other_outputs, r.responded, r.other_responses, r.failed, r.not_sent]
+            for r in reports
+        ],
+    )
+    rows = [[r.shadow, d.event_id, d.what, d.target, d.shadow] for r in reports for d in r.samples]
+    if rows:
+        show_table("Differences", ["shadow", "event", "what", "target", "shadow's"], rows)

@@ -6,19 +6,25 @@ neither a database nor Parquet, and importing those takes longer than checking a
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import typer
+
 from eventbridge.cli.output import note
-from eventbridge.cli.recorded_action import recorded_action
+from eventbridge.errors import EventBridgeError
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
     from eventbridge.runtime.runtime import Runtime
+
 
 _SQLITE = "sqlite:///"
 _FILE = "file://"
@@ -65,7 +71,7 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
                 "If you expected an existing one, set EVENTBRIDGE_HOME to its folder"
             )
         if is_action:
-            stack.enter_context(recorded_action(runtime))
+            stack.enter_context(_recorded_action(runtime))
         yield runtime
 
 
@@ -79,3 +85,33 @@ def _without_traces(chosen: Settings, folder: Path) -> Settings:
     if chosen.store_uri.startswith(_FILE) and not Path(chosen.store_uri.removeprefix(_FILE)).exists():
         places["store_uri"] = f"{_FILE}{folder}/store"
     return chosen.model_copy(update=places)
+
+
+@contextmanager
+def _recorded_action(runtime: Runtime) -> Iterator[None]:
+    """Record the command before the body runs, and its exit code after; raises LedgerError before the body runs.
+
+    The record holds the arguments, which name files and rules; it never holds the content of a file.
+    """
+    from eventbridge.control.actions import note_action
+
+    words = sys.argv[1:]
+    call = " ".join(["eventbridge", *(word for word in words[:2] if not word.startswith("-"))])
+    number = note_action(runtime, f"command, {user()}@{socket.gethostname()}", call, {"arguments": words})
+    code = 1
+    try:
+        yield
+        code = 0
+    except (EventBridgeError, typer.Exit) as error:
+        code = error.exit_code
+        raise
+    finally:
+        runtime.ledger.record_action_status(number, code)
+
+
+def user() -> str:
+    """Return the name of the user who runs this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "a user without a name"

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, print_line, show_json
+from eventbridge.cli.output import JsonOption, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
-from eventbridge.cli.table import show_table
 
 if TYPE_CHECKING:
     from eventbridge.views.stats import Stats

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.chunks import show_chunks
-from eventbridge.cli.output import JsonOption, print_line, show_json
+from eventbridge.cli.output import JsonOption, cell_text, counted, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
-from eventbridge.cli.table import cell_text, counted, show_table
 from eventbridge.errors import named_lines
 
 if TYPE_CHECKING:
     from eventbridge.model.batch import Batch
     from eventbridge.model.storage import StoreQuota
     from eventbridge.policy.flow import Flow
+    from eventbridge.views.chunks import ChunkStatus
     from eventbridge.views.partitions import PartitionStatus
     from eventbridge.views.status import NewRunner, Status, StreamingRunner
 
@@ -186,3 +185,59 @@ def _rough(seconds: float) -> str:
 def _seconds(batch: Batch) -> float | None:
     """Return how long a batch took from planning to commit."""
     return (batch.committed_at - batch.planned_at).total_seconds() if batch.committed_at else None
+
+
+#: How many failures are shown.
+_MOST_FAILURES = 20
+
+
+def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
+    """Show the chunks of the newest batches, or the newest ones that failed, with their exceptions."""
+    from eventbridge.views.chunks import chunk_failures, chunk_statuses
+
+    with open_runtime(expects_ledger=True) as runtime:
+        found = chunk_failures(runtime, limit=_MOST_FAILURES) if failures else chunk_statuses(runtime, batches=batches)
+    if as_json:
+        show_json(found)
+    elif failures:
+        _show_failed_chunks(found)
+    else:
+        _show_chunk_rows(found)
+
+
+def _show_chunk_rows(found: Sequence[ChunkStatus]) -> None:
+    show_table(
+        "Chunks of the newest batches, times in UTC",
+        ["batch", "chunk", "source", "state", "started", "seconds", "rows", "succeeded", "failed", "targets"],
+        [_chunk_row(chunk) for chunk in found],
+        ids={"batch"},
+    )
+
+
+def _show_failed_chunks(found: Sequence[ChunkStatus]) -> None:
+    show_table(
+        "Newest chunks with failures, times in UTC",
+        ["batch", "chunk", "state", "ended", "succeeded", "failed", "exception", "last failed response"],
+        [[c.batch_id, c.chunk_id, c.state, c.ended_at, c.succeeded, c.failed, c.error, c.last_failure] for c in found],
+        ids={"batch"},
+    )
+    if found:
+        print_line("Undelivered events are pending or dead-lettered: see `status` and `dead-letters list`.")
+
+
+def _chunk_row(chunk: ChunkStatus) -> list[object]:
+    times = (chunk.started_at, chunk.seconds)
+    counts = (chunk.rows, chunk.succeeded, chunk.failed)
+    return [
+        chunk.batch_id,
+        chunk.chunk_id,
+        chunk.source,
+        _chunk_state(chunk),
+        *times,
+        *counts,
+        ", ".join(chunk.targets),
+    ]
+
+
+def _chunk_state(chunk: ChunkStatus) -> str:
+    return chunk.state if chunk.handed_out else "not handed out"

@@ -8,10 +8,9 @@ import typer
 
 from eventbridge.cli import operate
 from eventbridge.cli.lines import one_event
-from eventbridge.cli.output import JsonOption, note, print_line, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
-from eventbridge.cli.table import show_table
 from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, print_line, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
-from eventbridge.cli.table import show_table
 
 app = typer.Typer(cls=Group, help="Create, list and revoke API tokens.", no_args_is_help=True)
 

@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, print_line, show_json, warn
+from eventbridge.cli.output import (
+    JsonOption,
+    cell_text,
+    counted,
+    note,
+    print_line,
+    show_fields,
+    show_json,
+    show_table,
+    visible,
+    warn,
+)
 from eventbridge.cli.runtime import open_runtime
-from eventbridge.cli.table import cell_text, counted, show_fields, show_table, visible
 
 if TYPE_CHECKING:
     from eventbridge.model.why import DeliveryResult, EventResult, RuleResult, Step, Why

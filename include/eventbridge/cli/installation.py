@@ -1,0 +1,245 @@
+"""Commands for the installation itself: init-airflow, ledger, compile, serve, heartbeat, maintain."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, counted, note, print_line, show_json, warn
+from eventbridge.cli.runtime import open_runtime, settings
+from eventbridge.cli.suggestion import Group
+from eventbridge.errors import UserError
+
+if TYPE_CHECKING:
+    from eventbridge.upkeep.run import Maintained
+
+
+def init_airflow(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="The DAGs folder; default: [core] dags_folder of Airflow.")
+    ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Create the folder if it is missing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write two files into Airflow's DAGs folder: one imports all DAGs, the other shows errors in rule files.
+
+    You may repeat it: files that are up to date stay as they are. It never changes a file that it did not write.
+    """
+    from eventbridge.airflow.init_airflow import FILES, dags_folder_of_airflow, write_dag_files
+
+    chosen = folder or dags_folder_of_airflow()
+    created = not chosen.is_dir()
+    if created and not create:
+        raise UserError(_missing_folder_text(chosen, named=folder is not None))
+    changed = write_dag_files(chosen)
+    files = [chosen / name for name in FILES]
+    if as_json:
+        show_json(
+            {
+                "folder": str(chosen),
+                "created": created,
+                "files": [{"file": file.name, "written": file in changed} for file in files],
+            }
+        )
+        return
+    if created:
+        print_line(f"created {chosen}")
+    for file in files:
+        print_line(f"wrote {file}" if file in changed else f"{file} is up to date")
+
+
+def _missing_folder_text(folder: Path, *, named: bool) -> str:
+    if named:
+        return (
+            f"the folder {folder} does not exist. Correct the name, or pass --create: "
+            "Airflow reads DAGs from the folder that `[core] dags_folder` names"
+        )
+    return (
+        f"Airflow's `[core] dags_folder` is {folder}, which does not exist. If your Airflow is elsewhere, set "
+        "AIRFLOW_HOME or name the folder; if the folder is right, pass --create"
+    )
+
+
+_NAMED = "A URL without a password, or the name of a variable that holds one, such as EVENTBRIDGE_LEDGER_URL."
+
+ledger_app = typer.Typer(
+    cls=Group, help="Create, migrate or copy the ledger of a database server.", no_args_is_help=True
+)
+
+
+@ledger_app.command("migrate")
+def migrate(as_json: JsonOption = False) -> None:
+    """Create or upgrade the ledger's tables in the database that EVENTBRIDGE_LEDGER_URL names.
+
+    In PostgreSQL only this command does so; a ledger in a file is migrated when it is opened. You may repeat it, also
+    while other processes use the ledger.
+    """
+    from eventbridge.ledger import Ledger
+
+    before, now = Ledger.migrate(settings().ledger_url)
+    if as_json:
+        show_json({"before": before, "now": now})
+    elif before == now:
+        print_line(f"the ledger is already at revision {now}")
+    else:
+        print_line(f"the ledger is now at revision {now}; before: {before or 'no tables'}")
+
+
+@ledger_app.command("copy")
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help=f"The existing ledger. {_NAMED}")],
+    destination: Annotated[str, typer.Argument(metavar="TO", help="An empty, migrated one; as FROM.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a ledger into another database, completely or not at all, and count the rows.
+
+    Stop Airflow and every `eventbridge serve` first. Then set EVENTBRIDGE_LEDGER_URL to the copy, and do not use the
+    old ledger again.
+    A URL with a password is refused, as every user of this machine sees the arguments of a command: put it into a
+    variable, or into a file that <variable>_FILE names.
+    """
+    from eventbridge.config.indirect import named_url
+    from eventbridge.ledger.copy import copy_ledger
+
+    counts = copy_ledger(named_url(source, os.environ), named_url(destination, os.environ))
+    if as_json:
+        show_json({"tables": counts, "rows": sum(counts.values())})
+        return
+    for name, count in sorted(counts.items()):
+        print_line(f"{name}: {count:,}")
+    print_line(f"{counted(sum(counts.values()), 'row', 'rows')} copied, of {counted(len(counts), 'table', 'tables')}")
+
+
+def compile_matcher(as_json: JsonOption = False) -> None:
+    """Compile the matcher where workers will run: up to three minutes once per installation, else a second or two.
+
+    Run it when you build an image; otherwise the first events wait for it.
+    """
+    from eventbridge.matching.scan.progress import telling_progress
+    from eventbridge.routing.warm_up import compile_ahead
+
+    begun = time.perf_counter()
+    with telling_progress(note):
+        compile_ahead()
+    seconds = round(time.perf_counter() - begun, 1)
+    if as_json:
+        show_json({"seconds": seconds})
+    else:
+        print_line(f"Compiled the matcher ({seconds} s).")
+
+
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def serve(
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on; 0: any free port.")] = 8090,
+) -> None:
+    """Serve the HTTP API and the page: publish events by POST /buses/BUS/events, with a token of `tokens create`.
+
+    SIGTERM or Ctrl-C stops it gracefully: it accepts no new calls, responds to those under way, and exits with 0.
+    """
+    from eventbridge.api.serve import serve as run
+
+    if host not in _LOCAL:
+        warn(f"listening on {host} without TLS, so tokens travel in clear text: put a TLS proxy in front of it")
+    with open_runtime() as runtime:
+        run(runtime, host, port, lambda url: print_line(f"listening on {url}"))
+
+
+_UNHEALTHY = 1
+
+
+def heartbeat(
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="URL",
+            help="Where to POST the event. Put a URL that is a secret into the connection that "
+            "EVENTBRIDGE_HEARTBEAT_CONNECTION names, and leave it out here.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send one event with the status of the installation; run it every minute.
+
+    Exit code 1 if the event reports a problem, 4 if the address did not accept it.
+    """
+    from eventbridge.control.heartbeat import beat as beat_by_connection
+    from eventbridge.control.heartbeat import heartbeat as beat_of
+    from eventbridge.control.heartbeat import send_heartbeat
+
+    with open_runtime(expects_ledger=True, writes=True) as runtime:
+        connection = runtime.settings.heartbeat_connection
+        if url is None and connection is None:
+            raise UserError("no address given. Give a URL, or set EVENTBRIDGE_HEARTBEAT_CONNECTION")
+        beat = beat_by_connection(runtime, connection) if url is None and connection is not None else beat_of(runtime)
+    if url is not None:
+        send_heartbeat(url, beat)
+    if as_json:
+        show_json(beat)
+    else:
+        for each in beat.problems:
+            warn(each)
+        print_line("sent; it reports problems" if beat.problems else "sent; healthy")
+    if beat.problems:
+        raise typer.Exit(_UNHEALTHY)
+
+
+#: The removed part of a batch, by the name of the part it still had.
+_LOST = {
+    "all": "deliveries, outcomes and settlement",
+    "archive": "archive",
+    "dead_letters": "dead letters",
+    "manifest": "manifest, and the ledger's row",
+}
+
+
+def maintain(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove files, rows and messages past their retention from the store, the ledger and the embedded buses.
+
+    It also removes orphaned files from the store. It keeps everything that a pending delivery, a deferred match, a
+    replay or a redrive still needs. It ends after EVENTBRIDGE_MAINTAIN_TIMEOUT, and the next run continues. The DAG
+    eventbridge_maintain_store does the same every hour.
+    """
+    from eventbridge.upkeep.maintain import maintain as run
+
+    with open_runtime(expects_ledger=True, writes=not dry_run) as runtime:
+        done = run(runtime, dry_run=dry_run)
+    if as_json:
+        show_json(done)
+        return
+    for line in _removed_lines(done):
+        print_line(line)
+    if dry_run:
+        note("nothing was changed; run it without --dry-run to remove them")
+
+
+def _removed_lines(done: Maintained) -> list[str]:
+    """Return a line for each kind of thing that was removed, would be removed, or stays."""
+    removed = "would be removed" if done.dry_run else "removed"
+    lines = [
+        f"{counted(count, 'batch', 'batches')}: {_LOST[what]} {removed}" for what, count in sorted(done.batches.items())
+    ]
+    lines.append(f"{counted(done.files, 'file', 'files')} {removed}, {done.lost_files:,} of them orphaned")
+    if not done.dry_run:
+        lines.append(f"{counted(done.rows, 'row', 'rows')} of the ledger removed")
+    if done.rule_changes or done.requests:
+        changes = counted(done.rule_changes, "change of a rule", "changes of rules")
+        lines.append(f"{changes} and {counted(done.requests, 'replay or redrive', 'replays and redrives')} removed")
+    for bus, count in sorted(done.messages.items()):
+        lines.append(f"bus {bus}: {counted(count, 'message', 'messages')} {removed}")
+    for reason, count in sorted(done.kept.items()):
+        lines.append(f"past retention and kept, {count:,}: {reason}")
+    if done.store_bytes is not None:
+        lines.append(f"the store holds {done.store_bytes:,} bytes")
+    if not done.finished:
+        lines.append("the time of this run is over; the next one continues")
+    return lines
