@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from demo.tally import Tally
 from eventbridge.rules import RuleSet, Target
 from eventbridge.targets.file.fields import FileFields
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 
 
 @dataclass

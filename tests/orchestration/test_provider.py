@@ -18,7 +18,7 @@ from eventbridge.airflow.settings import configured_settings
 from eventbridge.clients.s3 import access
 from eventbridge.config.settings import PREFIX, Settings
 from eventbridge.errors import SettingsError
-from eventbridge.targets import credentials
+from eventbridge.targets.http.target import credentials
 
 OPTIONS = get_provider_info()["config"]["eventbridge"]["options"]
 FORMS = {each["connection-type"]: each for each in get_provider_info()["connection-types"]}

@@ -17,10 +17,10 @@ import pytest
 from unit.loopback import LOOPBACK, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
+from eventbridge.targets.http.redaction import WITHHELD
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.redaction import WITHHELD
 
 LONG, SHORT = "hush/&hush+h", "h/s"
 

@@ -22,7 +22,7 @@ from eventbridge.errors import ConnectionUnusable
 from eventbridge.model.outcome import Response
 from eventbridge.rules.model import queue_of
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.receiver import ADDRESSES, Receiver

@@ -21,7 +21,7 @@ from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import freeze_rules
 from eventbridge.store.schemas import BUFFER
 from eventbridge.targets.file.fields import FileFields
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 FILE = "buffer/bus=orders/date=2026-03-01/hour=12/landed.parquet"

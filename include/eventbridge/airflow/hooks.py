@@ -25,9 +25,9 @@ class TargetHook(BaseHook):
 
     def get_conn(self) -> Connection:
         """Return the connection; raises ConnectionUnusable if no target can use it. Sends nothing."""
-        from eventbridge.targets.address import place_of
-        from eventbridge.targets.credentials import credentials_of
-        from eventbridge.targets.tls import tls_of
+        from eventbridge.targets.http.address import place_of
+        from eventbridge.targets.http.credentials import credentials_of
+        from eventbridge.targets.http.tls import tls_of
 
         connection = airflow_connection(self.target_conn_id)
         place_of(connection)

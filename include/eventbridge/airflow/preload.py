@@ -48,7 +48,7 @@ TASK_MODULES = (
     "eventbridge.pipeline.retry.plan",
     "eventbridge.sources.embedded.bus",
     "eventbridge.targets.open",
-    "eventbridge.targets.http_open",
+    "eventbridge.targets.http.open",
     "eventbridge.targets.file.target",
 )
 

@@ -19,8 +19,8 @@ from typing import Literal
 from eventbridge.delivery.run import TargetRun
 from eventbridge.delivery.steps import OwnThread, SharedFlush, Sleep, Steps, run_to_completion
 from eventbridge.delivery.threads import Threads
-from eventbridge.targets.http_engine import HttpEngine, TransferSlot, engine_of_push
-from eventbridge.targets.multi import HasFileno
+from eventbridge.targets.http.engine import HttpEngine, TransferSlot, engine_of_push
+from eventbridge.targets.http.multi import HasFileno
 from eventbridge.targets.steps import BlockingCall
 
 #: Runs that are begun between two polls for responses: to begin one takes as long as to send a few requests.

@@ -32,7 +32,7 @@ from eventbridge.rules.model import DeliverBetween
 from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from eventbridge.policy.response_time import last_start, slow_after
 from eventbridge.policy.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide
 from eventbridge.rules.model import DeliverBetween, RetryPolicy
 from eventbridge.runtime.stop import Stop
-from eventbridge.targets.http_engine import TransferSlot
+from eventbridge.targets.http.engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.steps import BlockingCall, Step, is_multiplexed
 

@@ -216,7 +216,7 @@ TARGET_TYPES: Final = Registry(
     "eventbridge.targets",
     TargetType,
     {
-        "http": "eventbridge.targets.http_fields:HTTP",
+        "http": "eventbridge.targets.http.fields:HTTP",
         "file": "eventbridge.targets.file.fields:FILE",
         "kafka": "eventbridge.targets.kafka.fields:KAFKA",
         "rocketmq": "eventbridge.targets.rocketmq.fields:ROCKETMQ",

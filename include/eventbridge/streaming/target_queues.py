@@ -34,8 +34,8 @@ from eventbridge.rules import RuleSet
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
-from eventbridge.targets.http_fields import HttpFields
-from eventbridge.targets.multi import HasFileno
+from eventbridge.targets.http.fields import HttpFields
+from eventbridge.targets.http.multi import HasFileno
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeGuard
 
 from eventbridge.model.outcome import Response
-from eventbridge.targets.http_engine import TransferSlot
+from eventbridge.targets.http.engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target
 
 

@@ -22,7 +22,7 @@ from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.repair.audit import audit
 from eventbridge.runtime.stop import Stop
-from eventbridge.targets.http_engine import HttpEngine
+from eventbridge.targets.http.engine import HttpEngine
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 from eventbridge.views.chunks import chunk_failures, chunk_statuses

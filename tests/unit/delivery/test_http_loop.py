@@ -19,10 +19,10 @@ from eventbridge.model.chunk import Piece
 from eventbridge.policy.token_bucket import Lease
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.stop import Stop
-from eventbridge.targets.access import Access
-from eventbridge.targets.credentials import Credentials
-from eventbridge.targets.endpoint import Endpoint
-from eventbridge.targets.http import HttpTarget
+from eventbridge.targets.http.access import Access
+from eventbridge.targets.http.credentials import Credentials
+from eventbridge.targets.http.endpoint import Endpoint
+from eventbridge.targets.http.target import HttpTarget
 from eventbridge.targets.ssrf_guard import SsrfGuard
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventbridge.rules.types import BATCHED_CHUNK, BULK_CHUNK, SMALL_CHUNK, ChunkSize, ChunkSizes
 from eventbridge.targets.file.fields import FileFields
-from eventbridge.targets.http_fields import BatchLimits, HttpFields
+from eventbridge.targets.http.fields import BatchLimits, HttpFields
 
 
 def test_a_file_takes_twenty_times_what_a_request_each_does() -> None:

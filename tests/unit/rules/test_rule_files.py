@@ -13,7 +13,7 @@ from eventbridge.rules import Bus, RetryPolicy, Rule, RuleSet, Transform, load_r
 from eventbridge.rules.model import Owner
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.targets.file.fields import FileFields
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 
 BUSES = "buses:\n  b: {source: {type: embedded}}\n  c: {source: {type: embedded}}\n"
 

@@ -14,7 +14,7 @@ from eventbridge.rules import Bus, RetryPolicy, Rule, RuleSet, Transform
 from eventbridge.rules.model import Runner, StreamingTimes
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.targets.file.fields import FileFields
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 
 
 def rule(name: str = "big-orders", **changes: object) -> Rule:

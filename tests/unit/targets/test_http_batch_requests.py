@@ -21,7 +21,7 @@ from eventbridge.config.connection import Connection
 from eventbridge.delivery.per_delivery import RequestFeed
 from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request import batch_request_id
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.receiver import Receiver

@@ -15,8 +15,8 @@ from unit.loopback import LOOPBACK, later, now
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.rules.model import as_target
-from eventbridge.targets.credentials import credentials_of
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.credentials import credentials_of
+from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.receiver import Receiver

@@ -14,8 +14,8 @@ import pytest
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.targets.http_engine import HttpEngine, TransferSlot
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.engine import HttpEngine, TransferSlot
+from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import MultiplexedTarget, Step, is_multiplexed

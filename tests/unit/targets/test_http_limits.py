@@ -12,9 +12,9 @@ from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
 from eventbridge.model.outcome import Response
-from eventbridge.targets.exchange import READ_BYTES
-from eventbridge.targets.http import HttpTarget
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.exchange import READ_BYTES
+from eventbridge.targets.http.fields import HttpFields
+from eventbridge.targets.http.target import HttpTarget
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.receiver import Receiver

@@ -20,7 +20,7 @@ from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
 from eventbridge.model.outcome import Response
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 
@@ -192,7 +192,7 @@ def test_a_target_that_stops_after_it_took_a_request_is_not_said_to_refuse_the_c
 
 def test_a_connection_that_was_idle_for_seconds_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers close a connection after some seconds without a request, and a request must not cross with that."""
-    monkeypatch.setattr("eventbridge.targets.endpoint._IDLE_SECONDS", 1)
+    monkeypatch.setattr("eventbridge.targets.http.endpoint._IDLE_SECONDS", 1)
     with closing(Server("close", good=100)) as server, closing(target_of(server)) as target:
         responses = responses_of(target, 3)
         before = server.connections

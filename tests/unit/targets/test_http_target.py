@@ -17,7 +17,7 @@ from unit.loopback import LOOPBACK, later, now
 from eventbridge import __version__
 from eventbridge.config.connection import Connection
 from eventbridge.model.outcome import Response
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.receiver import Receiver

@@ -23,11 +23,18 @@ from unit.loopback import LOOPBACK, now
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.model.outcome import Response
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
+from eventbridge.targets.http.redaction import forms_of, veiled
+from eventbridge.targets.http.tokens import (
+    AccessToken,
+    AccessTokens,
+    TokenClient,
+    TokenUnavailable,
+    read_token,
+    why_refused,
+)
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.targets.redaction import forms_of, veiled
-from eventbridge.targets.tokens import AccessToken, AccessTokens, TokenClient, TokenUnavailable, read_token, why_refused
 from eventbridge.testing.receiver import Receiver
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -183,7 +190,7 @@ from eventbridge.config.connection import Connection
 from eventbridge.rules import Target
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.fields import HttpFields
 
 connection = Connection("crm", "http", "crm.example", login="shop", password="hushhush", extra={"token_url": "https://login/"})
 rule = HttpFields(name="crm", url="https://crm.example/", connection="crm", timeout_seconds=1.0)

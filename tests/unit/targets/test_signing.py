@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.targets.headers import Signer, parse_secrets, traceparent
+from eventbridge.targets.http.headers import Signer, parse_secrets, traceparent
 
 DELIVERY_ID = "01234567-89ab-8def-8123-456789abcdef"
 

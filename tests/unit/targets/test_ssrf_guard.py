@@ -16,9 +16,9 @@ from eventbridge.config.settings import Settings
 from eventbridge.model.outcome import Response, RetryAt
 from eventbridge.policy.response_to_outcome import RetryTerms, decide
 from eventbridge.rules.model import RetryPolicy
-from eventbridge.targets.endpoint import Endpoint
-from eventbridge.targets.exchange import Exchange
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.endpoint import Endpoint
+from eventbridge.targets.http.exchange import Exchange
+from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.ssrf_guard import SsrfGuard

@@ -15,8 +15,8 @@ from unit.loopback import LOOPBACK, now
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.model.outcome import Response
-from eventbridge.targets.address import address_of, secrets_in
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.address import address_of, secrets_in
+from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.receiver import Receiver

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.targets.credentials import EXTRAS, credentials_of
-from eventbridge.targets.tls import tls_of
+from eventbridge.targets.http.credentials import EXTRAS, credentials_of
+from eventbridge.targets.http.tls import tls_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "targets.md").read_text()

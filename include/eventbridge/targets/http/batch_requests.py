@@ -13,11 +13,11 @@ from eventbridge.model.redelivery import REPLAY_ID_HEADER
 from eventbridge.policy import batch_request
 from eventbridge.policy.batch_request import Candidate, Kind, Limits
 from eventbridge.policy.batch_request_response import ResponseContent, read_response
-from eventbridge.targets.access import Access
-from eventbridge.targets.endpoint import Endpoint
-from eventbridge.targets.exchange import KEPT_BYTES, Exchange
-from eventbridge.targets.http import HttpTarget
-from eventbridge.targets.http_engine import TransferSlot
+from eventbridge.targets.http.access import Access
+from eventbridge.targets.http.endpoint import Endpoint
+from eventbridge.targets.http.engine import TransferSlot
+from eventbridge.targets.http.exchange import KEPT_BYTES, Exchange
+from eventbridge.targets.http.target import HttpTarget
 from eventbridge.targets.lines import holds_json
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import Step

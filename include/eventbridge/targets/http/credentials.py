@@ -11,9 +11,16 @@ from urllib.parse import quote, urlsplit
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.similar_names import similar
-from eventbridge.targets.headers import HeaderRefused, Signer, SigningKey, header_line, is_reserved, parse_secrets
-from eventbridge.targets.redaction import SHORTEST_MASKED, SecretForm, forms_of
-from eventbridge.targets.tokens import TokenClient
+from eventbridge.targets.http.headers import (
+    HeaderRefused,
+    Signer,
+    SigningKey,
+    header_line,
+    is_reserved,
+    parse_secrets,
+)
+from eventbridge.targets.http.redaction import SHORTEST_MASKED, SecretForm, forms_of
+from eventbridge.targets.http.tokens import TokenClient
 
 # RFC 6750, 2.1, and what other issuers put into tokens: anything visible
 _VISIBLE = re.compile(r"[\x21-\x7e]+")

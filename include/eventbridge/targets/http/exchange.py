@@ -10,10 +10,10 @@ import pycurl
 
 from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request_response import ResponseContent
-from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
-from eventbridge.targets.endpoint import Endpoint, SocketGuard, easy_handle, send_to
+from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
+from eventbridge.targets.http.endpoint import Endpoint, SocketGuard, easy_handle, send_to
+from eventbridge.targets.http.redaction import SecretForm, masked, veiled
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.redaction import SecretForm, masked, veiled
 
 #: How much of a response's body is stored, and where reading stops: a target must not exhaust memory or a budget.
 KEPT_BYTES = 20 * 1024

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import pycurl
 
-from eventbridge.targets.redaction import SecretForm
+from eventbridge.targets.http.redaction import SecretForm
+from eventbridge.targets.http.tls import Tls
 from eventbridge.targets.ssrf_guard import SETTING, SsrfGuard
-from eventbridge.targets.tls import Tls
 from eventbridge.version import __version__
 
 #: CURLOPT_QUICK_EXIT, for which pycurl has no name: at exit, a pending DNS lookup is not waited for.

@@ -8,10 +8,17 @@ from datetime import datetime
 import pycurl
 
 from eventbridge.fault_points import reach
-from eventbridge.targets.credentials import Credentials
-from eventbridge.targets.endpoint import Endpoint
-from eventbridge.targets.exchange import Exchange
-from eventbridge.targets.tokens import AccessToken, AccessTokens, TokenClient, TokenUnavailable, read_token, why_refused
+from eventbridge.targets.http.credentials import Credentials
+from eventbridge.targets.http.endpoint import Endpoint
+from eventbridge.targets.http.exchange import Exchange
+from eventbridge.targets.http.tokens import (
+    AccessToken,
+    AccessTokens,
+    TokenClient,
+    TokenUnavailable,
+    read_token,
+    why_refused,
+)
 
 #: The access tokens that this process holds.
 _TOKENS = AccessTokens()

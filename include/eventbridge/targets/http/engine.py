@@ -9,9 +9,9 @@ from typing import Any
 
 import pycurl
 
-from eventbridge.targets.endpoint import Endpoint
-from eventbridge.targets.exchange import Exchange
-from eventbridge.targets.multi import HasFileno, Multi
+from eventbridge.targets.http.endpoint import Endpoint
+from eventbridge.targets.http.exchange import Exchange
+from eventbridge.targets.http.multi import HasFileno, Multi
 
 #: The maximum of concurrent transfers in one process; up to twice as many open files may be needed.
 _MOST_IN_FLIGHT = 2048

@@ -77,7 +77,7 @@ def _chunk_size(target: HttpFields) -> ChunkSize:
 HTTP = TargetType(
     "http",
     HttpFields,
-    "eventbridge.targets.http_open:open_http",
+    "eventbridge.targets.http.open:open_http",
     takes=_takes,
     chunk_size=_chunk_size,
     read=_read,

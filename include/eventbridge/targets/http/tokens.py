@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from eventbridge.errors import EventBridgeError
-from eventbridge.targets.redaction import SecretForm, forms_of
+from eventbridge.targets.http.redaction import SecretForm, forms_of
 
 #: A token is not used in the last part of its lifetime, so that it outlasts the requests sent with it.
 _MARGIN = timedelta(seconds=60)

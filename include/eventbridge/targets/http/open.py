@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.policy.batch_request import Limits
-from eventbridge.targets.access import Access
-from eventbridge.targets.address import address_of, secrets_in
-from eventbridge.targets.credentials import Credentials, credentials_of
-from eventbridge.targets.endpoint import Endpoint
-from eventbridge.targets.http import HttpTarget
-from eventbridge.targets.http_batch_requests import BatchingHttpTarget
-from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.http.access import Access
+from eventbridge.targets.http.address import address_of, secrets_in
+from eventbridge.targets.http.batch_requests import BatchingHttpTarget
+from eventbridge.targets.http.credentials import Credentials, credentials_of
+from eventbridge.targets.http.endpoint import Endpoint
+from eventbridge.targets.http.fields import HttpFields
+from eventbridge.targets.http.target import HttpTarget
+from eventbridge.targets.http.tls import Tls, tls_of
+from eventbridge.targets.http.tokens import TokenClient
 from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.ssrf_guard import SsrfGuard
-from eventbridge.targets.tls import Tls, tls_of
-from eventbridge.targets.tokens import TokenClient
 
 
 def open_http(opening: Opening[HttpFields]) -> Target:

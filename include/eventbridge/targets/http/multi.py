@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pycurl
 
-from eventbridge.targets.endpoint import sockets_opened
+from eventbridge.targets.http.endpoint import sockets_opened
 
 _EVENTS = {pycurl.POLL_IN: select.EPOLLIN, pycurl.POLL_OUT: select.EPOLLOUT}
 _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT

@@ -12,15 +12,15 @@ import pycurl
 from eventbridge.errors import EventBridgeError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
-from eventbridge.targets.access import Access
-from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
-from eventbridge.targets.endpoint import Endpoint
-from eventbridge.targets.exchange import Exchange
-from eventbridge.targets.headers import HeaderRefused, event_lines, header_line, traceparent
-from eventbridge.targets.http_engine import HttpEngine, TransferSlot
+from eventbridge.targets.http.access import Access
+from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
+from eventbridge.targets.http.endpoint import Endpoint
+from eventbridge.targets.http.engine import HttpEngine, TransferSlot
+from eventbridge.targets.http.exchange import Exchange
+from eventbridge.targets.http.headers import HeaderRefused, event_lines, header_line, traceparent
+from eventbridge.targets.http.tokens import TokenUnavailable
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import BlockingCall, Step
-from eventbridge.targets.tokens import TokenUnavailable
 
 #: The longest sleep before the clock is checked.
 _WAIT_SECONDS = 1.0

@@ -1,0 +1,1 @@
+"""Targets of the type `http`: deliveries are POST requests."""
