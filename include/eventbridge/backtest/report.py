@@ -15,6 +15,9 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.layout import require_known_format
 
+_SUFFIX = ".json"
+_Read = TypeVar("_Read")
+
 
 class Peak(Struct, frozen=True):
     """The number of matched events in the time that begins at `at`."""
@@ -126,9 +129,6 @@ def to_json(report: BacktestReport | DiffReport) -> str:
     return json.format(json.encode(report), indent=2).decode()
 
 
-_SUFFIX = ".json"
-
-
 class ReportHead(msgspec.Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
     """The subject of a report: a `candidate`, or `b` compared with `a`, over the events that a bus landed in a time."""
 
@@ -173,9 +173,6 @@ def find_report(runtime: Runtime, name: str) -> dict[str, Any]:
 
 def _paths(runtime: Runtime) -> list[str]:
     return [path for path in runtime.store.list(layout.BACKTEST_REPORTS) if path.endswith(_SUFFIX)]
-
-
-_Read = TypeVar("_Read")
 
 
 def _decoded(runtime: Runtime, path: str, kind: type[_Read]) -> _Read:

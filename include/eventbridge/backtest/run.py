@@ -40,15 +40,25 @@ log = logging.getLogger(__name__)
 
 #: Rows of one Spark job, if no rule is budgeted.
 _ROWS_OF_TURN = 5_000_000
+
 #: Rows of the first job: later jobs need not render outputs of which it found enough samples.
 _FIRST_ROWS = 200_000
+
 #: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route.
 _ROWS_OF_SLICE = 20_000
+
 #: Whose Spark session, and whose Python workers, a backtest has.
 _RUNNER = "backtest"
 
 #: The events that patterns matched, by candidate and rule: pairs of file and row set.
 _CandidateEvents = list[dict[str, list[tuple[str, str]]]]
+
+#: Rows of one part at most; a part costs 30 ms of Spark beside its work.
+_MOST_ROWS = 100_000
+
+#: The minimum number of parts, so that all of Spark's slots have work to the end.
+_ENOUGH_PARTS = 16
+Found = tuple[ArchiveFile, tuple[Span, ...]]
 
 
 @dataclass(frozen=True)
@@ -233,14 +243,6 @@ def _joined(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     for file, text in files:
         rows.setdefault(file, []).extend(rowset.decode(text))
     return tuple((file, rowset.encode(numbers)) for file, numbers in rows.items())
-
-
-#: Rows of one part at most; a part costs 30 ms of Spark beside its work.
-_MOST_ROWS = 100_000
-#: The minimum number of parts, so that all of Spark's slots have work to the end.
-_ENOUGH_PARTS = 16
-
-Found = tuple[ArchiveFile, tuple[Span, ...]]
 
 
 def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:

@@ -32,8 +32,15 @@ from eventbridge.store.protocol import Store
 #: Distinct failure texts of one target in a report; the rest is counted together under "".
 _TEXTS: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
 Each = TypeVar("Each")
+
+#: Where an archived event lies: file and row.
+Place = tuple[str, int]
+_WHY: Final = {
+    BUDGET: "the CPU budget of a budgeted rule was spent",
+    CROWDED: "the CPU budget of all budgeted rules together was spent",
+}
+_PLACE: Final = ("event_file", "event_row", "arrived_at", "event_id", "target")
 
 
 @dataclass
@@ -188,16 +195,6 @@ def minutes_of(times: Counter[int]) -> Minutes:
 
 def _extend(known: list[Each], found: tuple[Each, ...], most: int) -> None:
     known += found[: max(0, most - len(known))]
-
-
-#: Where an archived event lies: file and row.
-Place = tuple[str, int]
-
-_WHY: Final = {
-    BUDGET: "the CPU budget of a budgeted rule was spent",
-    CROWDED: "the CPU budget of all budgeted rules together was spent",
-}
-_PLACE: Final = ("event_file", "event_row", "arrived_at", "event_id", "target")
 
 
 @dataclass

@@ -23,6 +23,9 @@ from eventbridge.views.rules import rules_at
 #: Samples of each kind in a report, by default and at most: a report is read into memory as a whole.
 SAMPLES, MOST_SAMPLES = 3, 100
 
+#: The name of a rule file that is given as text.
+_PASTED = "pasted-rules.yaml"
+
 
 @dataclass(frozen=True)
 class BacktestRequest:
@@ -77,10 +80,6 @@ def _part(runtime: Runtime, request: BacktestRequest) -> ArchivePart:
         raise UserError(f"cannot keep {request.samples} samples. Give a number from 0 to {MOST_SAMPLES}")
     since, until = time_range(runtime.ledger.now(), request.since, request.until)
     return ArchivePart(since, until, request.samples)
-
-
-#: The name of a rule file that is given as text.
-_PASTED = "pasted-rules.yaml"
 
 
 def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths: bool = False) -> Candidate:

@@ -20,7 +20,6 @@ from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
-
 Action = Literal[
     "pause rule",
     "resume rule",
@@ -33,7 +32,6 @@ Action = Literal[
     "set rate",
     "clear rate",
 ]
-
 _WORDS: dict[str, OverrideKind] = {
     "pause rule": "paused",
     "resume rule": "paused",

@@ -12,6 +12,10 @@ from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import RELEASED, SKIPPED, delivery_on_hold_at, on_hold_at
 from eventbridge.runtime.runtime import Runtime
 
+#: Reasons for which a delivery has no payload.
+_WITHOUT_PAYLOAD = ("transform_failed", "route_failed")
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Released:
@@ -100,12 +104,6 @@ def release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | 
         runtime.ledger.release_pending(rule, target, held=EXPECTATION_FAILED, instead=instead)
         due += 0 if instead else sum(row.count for row in held if row.target == target)
     return hold, due
-
-
-#: Reasons for which a delivery has no payload.
-_WITHOUT_PAYLOAD = ("transform_failed", "route_failed")
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from eventbridge.dead_letters.selection import (
-    SELECTED_BY,
-    Selection,
-    checked_name,
-    is_named,
-    name_of,
-    subject_of,
-)
+from eventbridge.dead_letters.selection import SELECTED_BY, Selection, checked_name, is_named, name_of, subject_of
 from eventbridge.errors import NotFoundError, RuleFileError
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
@@ -55,6 +48,10 @@ _LISTED_CANDIDATES = 10
 
 #: Dead letter files that one page reads at most.
 PAGE_FILES = 100
+
+#: Where an error becomes specific to one delivery: a number that is no status, an address, a time, an id.
+_OF_ONE = re.compile(r"\d{4,}|\d+(?=[.:\-]\d)|['\"{\[(]")
+_LONGEST = 100
 
 
 @dataclass(frozen=True)
@@ -247,11 +244,6 @@ def _named(runtime: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[D
             if is_named(record, wanted) and visibility.dead_letter(record):
                 about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
                 yield DeadLetterName(name_of(record), subject_of(record), about + record["reason"], file, row)
-
-
-#: Where an error becomes specific to one delivery: a number that is no status, an address, a time, an id.
-_OF_ONE = re.compile(r"\d{4,}|\d+(?=[.:\-]\d)|['\"{\[(]")
-_LONGEST = 100
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,15 @@ from eventbridge.store.rule_sets import freeze_rules
 LOWEST_RATE = 0.1
 HIGHEST_RATE = 1_000_000.0
 
+#: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, which must do for
+#: it: its pushes take a token for each dead letter. The next one waits for as long.
+_RATE_WINDOW_SECONDS = 10.0
+_READ_AT_ONCE = 1_000
+NO_DELIVERY = "the event never became a delivery"
+NO_REQUEST = "there is no request to send again; --retransform makes one"
+REDRIVEN_BEFORE = "redriven before; --again takes it again"
+OTHER_BUS = "the rule is on another bus today"
+
 
 @dataclass(frozen=True)
 class RedrivePlan:
@@ -196,17 +205,6 @@ def _unfinished(runtime: Runtime, redrive: Redrive) -> Batch | None:
 def _key(letter: DeadLetter) -> str:
     record = letter.record
     return f"{record['rule']}/{record['target']}" if record["rule"] else record["bus"]
-
-
-#: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, which must do for
-#: it: its pushes take a token for each dead letter. The next one waits for as long.
-_RATE_WINDOW_SECONDS = 10.0
-_READ_AT_ONCE = 1_000
-
-NO_DELIVERY = "the event never became a delivery"
-NO_REQUEST = "there is no request to send again; --retransform makes one"
-REDRIVEN_BEFORE = "redriven before; --again takes it again"
-OTHER_BUS = "the rule is on another bus today"
 
 
 class Search:

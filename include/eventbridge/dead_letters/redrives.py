@@ -19,6 +19,14 @@ from eventbridge.runtime.batch_files import Damaged, read_unless_damaged
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 
+UNDER_WAY = "under way"
+PENDING = "pending"
+UNMATCHED = "unmatched"
+UNREADABLE = "unreadable"
+PRUNED = "pruned"
+_OPEN = ("retry_scheduled", "unknown")
+_ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
+
 
 def seen_redrives(runtime: Runtime) -> list[Redrive]:
     """Return the redrives, newest first; callers who are limited to owners get those of one rule they may see."""
@@ -57,15 +65,6 @@ def survey_document(found: Survey) -> dict[str, list[dict[str, object]]]:
         "taken": [{"of": of, "count": count} for of, count in sorted(found.taken.items())],
         "left": [{"of": of, "count": count, "why": why} for (of, why), count in sorted(found.left.items())],
     }
-
-
-UNDER_WAY = "under way"
-PENDING = "pending"
-UNMATCHED = "unmatched"
-UNREADABLE = "unreadable"
-PRUNED = "pruned"
-_OPEN = ("retry_scheduled", "unknown")
-_ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ def subject_of(record: Mapping[str, Any]) -> str:
 def mark_of(record: Mapping[str, Any]) -> str:
     """Return eight hex digits that distinguish the dead letters of a delivery: a hash of batch and place.
 
-    `store.dead_letter_sql` computes the same in SQL.
+    `store.queries` computes the same in SQL.
     """
     place = "/".join(str(record[part]) for part in MARKED_BY)
     return hashlib.sha256(place.encode()).hexdigest()[:8]

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 #: A volume is compared only if the same hour was checked on at least so many days before.
 VOLUME_DAYS = 3
+Fields = dict[tuple[str, str], tuple[FieldExpectation, FieldCounts]]
 
 
 @instrumented("eventbridge_check_quality", of="")
@@ -196,9 +197,6 @@ def _count_dead_letters(runtime: Runtime, counts: HourCounts, path: str) -> None
     for (rule, target, reason), count in zip(kinds.T.tolist(), numbers.tolist(), strict=True):
         dead = counts.targets[rules[rule], targets[target]].dead_letters
         dead[reasons[reason]] = dead.get(reasons[reason], 0) + count
-
-
-Fields = dict[tuple[str, str], tuple[FieldExpectation, FieldCounts]]
 
 
 def count_expected_fields(runtime: Runtime, rules: RuleSet, routed: Iterable[Mapping[str, Any]]) -> Fields:

@@ -16,6 +16,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.layout import FORMAT, require_known_format
 
 log = logging.getLogger(__name__)
+HOUR = timedelta(hours=1)
 
 
 def write_record(runtime: Runtime, path: str, record: QualityRecord) -> None:
@@ -47,9 +48,6 @@ def volumes_before(runtime: Runtime, hour: datetime, days: int) -> History:
             if each.name in VOLUMES:
                 found[each.subject, each.name].append(each.value)
     return found
-
-
-HOUR = timedelta(hours=1)
 
 
 def hour_of(at: datetime) -> datetime:

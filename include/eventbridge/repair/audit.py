@@ -35,6 +35,8 @@ from eventbridge.store.parquet import count_rows, read_table
 
 #: How many batches whose id begins with a name are counted at most.
 _MOST_NAMED = 20
+_COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
+_PRINTS = ("matched", "delivered", "pending", "dead")
 
 
 @dataclass(frozen=True)
@@ -267,10 +269,6 @@ def _delivery_sums(
             if (row.state != "closed" or row.closed_by in since) and row.batch_id in summed:
                 sums[f"{row.rule}/{row.target}"]["pending"] += row.count
     return {key: dict(sums[key]) for key in sorted(sums)}
-
-
-_COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
-_PRINTS = ("matched", "delivered", "pending", "dead")
 
 
 def manifest_differences(runtime: Runtime, batch: Batch, reconciliation: Reconciliation) -> Iterator[str]:

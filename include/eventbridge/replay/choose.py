@@ -31,6 +31,17 @@ from eventbridge.store.queries import COLUMNS, rows_where
 
 Mask = npt.NDArray[np.bool_]
 
+#: Files that are listed at a time for one runner: a year of them is never listed at once.
+_AT_A_TIME = 1_000
+
+#: An archive file and the offsets that may be taken of it; None: all.
+Found = tuple[ArchiveFile, tuple[Span, ...] | None]
+DELIVERED = "delivered"
+_PENDING = "pending"
+
+#: Batches whose outcomes are cached: those of the files that are read one after the other.
+_KEPT = 8
+
 
 class Chooser:
     """Chooses events for one part of a replay."""
@@ -108,13 +119,6 @@ def _within(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int], ...]) 
     return mask
 
 
-#: Files that are listed at a time for one runner: a year of them is never listed at once.
-_AT_A_TIME = 1_000
-
-#: An archive file and the offsets that may be taken of it; None: all.
-Found = tuple[ArchiveFile, tuple[Span, ...] | None]
-
-
 def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[Found, int]]:
     """Yield the archive files of a replay's part from a position on, each with the first row to read.
 
@@ -160,12 +164,6 @@ def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayP
 def _once(runtime: Runtime, replay: Replay, part: ReplayPart) -> Sequence[Found]:
     files = runtime.ledger.archive_files(replay.bus, replay.since, replay.until, replay.started_at)
     return take_once(files, part.runner)
-
-
-DELIVERED = "delivered"
-_PENDING = "pending"
-#: Batches whose outcomes are cached: those of the files that are read one after the other.
-_KEPT = 8
 
 
 @dataclass(frozen=True)

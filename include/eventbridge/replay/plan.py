@@ -43,10 +43,14 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 #: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, if every event
 #: goes to every target; its pushes take a token for each delivery. The next one waits for as long.
 _RATE_WINDOW_SECONDS = 10.0
+
 #: Events that are read in one turn: if a pattern matches few events, the position is recorded in between.
 _LOOKED_AT = 500_000
+
 #: How long a replay waits until it checks again whether its pool has slots.
 _CLOSED_SECONDS = 5.0
+_KEY = "replay"
+_ORDER = [(name, "ascending") for name in ("topic", "broker", "partition_id", "offset")]
 
 
 @dataclass(frozen=True)
@@ -373,10 +377,6 @@ def record_replay(runtime: Runtime, request: ReplayRequest, made: Replay) -> Rep
         runtime.ledger.end_replay(recorded.replay_id, "cancelled")
         raise
     return recorded
-
-
-_KEY = "replay"
-_ORDER = [(name, "ascending") for name in ("topic", "broker", "partition_id", "offset")]
 
 
 def write_events(runtime: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> BatchFile:

@@ -31,6 +31,9 @@ _AT_ONCE = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+#: The errors of unreadable dead letter files that were skipped, by file.
+Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable]
+
 
 def newest_files(runtime: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePlace]:
     """Yield the recorded files of a kind of all batches that have `what`, those of the newest batch first."""
@@ -83,10 +86,6 @@ def _behind(
         if len(found) < _AT_ONCE:
             return
         behind = found[-1]
-
-
-#: The errors of unreadable dead letter files that were skipped, by file.
-Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable]
 
 
 def dead_letter_files(runtime: Runtime, *, before: datetime | None = None) -> list[str]:

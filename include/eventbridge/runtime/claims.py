@@ -26,15 +26,16 @@ log = logging.getLogger(__name__)
 #: next push waits at most so long.
 _CLAIM: Final = timedelta(seconds=6)
 _RENEW_SECONDS: Final = 2.0
+
 #: How often a process that waits for a claim looks at it.
 _LOOK_SECONDS: Final = 0.2
+
 #: A push renews its claim for this long beyond its budget: it reads the chunk before the budget begins, and waits for
 #: responses after the budget ends. A push that hangs for longer loses its chunk.
 _BEYOND_BUDGET_SECONDS: Final = 120.0
 
 #: The name of the thread that renews the claim of a push.
 CLAIM_THREAD: Final = "claim"
-
 _Key = tuple[str, int, int]
 _claiming = threading.Lock()
 _own: set[_Key] = set()  # claims of the pushes of this process

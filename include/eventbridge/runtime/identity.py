@@ -22,6 +22,11 @@ from eventbridge.store import layout
 
 #: A ledger that planned a batch this recently was not restored just now, so manifests need not be listed.
 _TRUSTED_SECONDS = 600.0
+_REMEDY = (
+    "Put the right log back in its place, and keep this one: it has what was published since. Or, to continue "
+    "with what is there now, give the runner's rules a runner with a new name: it starts at the bus's start_at, "
+    "where that is latest at the earliest event."
+)
 
 
 def claim_runner(runtime: Runtime, runner: str) -> None:
@@ -192,13 +197,6 @@ def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
         return None
     blocks = list(source.read(row.partition, last.offset, last.offset + 1))
     return blocks[0]["published_at"].cast(pa.int64())[0].as_py() == last.time if blocks else None
-
-
-_REMEDY = (
-    "Put the right log back in its place, and keep this one: it has what was published since. Or, to continue "
-    "with what is there now, give the runner's rules a runner with a new name: it starts at the bus's start_at, "
-    "where that is latest at the earliest event."
-)
 
 
 def _error_message(row: ConsumerOffset, source: LogSource, identity: str, end: int) -> str:

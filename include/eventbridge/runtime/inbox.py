@@ -38,10 +38,13 @@ _FILE_EVENTS: Final = 10_000
 _FILE_BYTES: Final = 16 << 20
 _ROW_GROUP_ROWS: Final = 2_000
 _BLOCK_ROWS: Final = 2_000
+
 #: Beyond any offset.
 _NO_END: Final = (1 << 63) - 1
+
 #: How long one `take_in` takes messages over; the next batch continues.
 _TAKING_SECONDS: Final = 15.0
+
 #: While the inbox is followed, how often messages are taken over, into one file each time, and how many unread messages
 #: there may be.
 _FOLLOWING_SECONDS: Final = 1.0

@@ -20,10 +20,7 @@ Ended = TypeVar("Ended")
 
 def instrumented(
     stage: str, of: Literal["batch", "runner", ""] = "batch"
-) -> Callable[
-    [Callable[Concatenate[Runtime, Rest], Result]],
-    Callable[Concatenate[Runtime, Rest], Result],
-]:
+) -> Callable[[Callable[Concatenate[Runtime, Rest], Result]], Callable[Concatenate[Runtime, Rest], Result]]:
     """Report the end of a stage.
 
     `of` is what the stage's first argument after the runtime names: a batch or a runner. For a stage that plans, the

@@ -14,6 +14,11 @@ from eventbridge.rules.model import Owner
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 
+log = logging.getLogger(__name__)
+
+#: How long a full measurement is valid; batches and retention adjust it in between.
+COUNT_HOLDS = timedelta(days=1)
+
 
 @dataclass(frozen=True)
 class OwnerStatus:
@@ -90,12 +95,6 @@ def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
         if name in rules.rules and (owner := rules.owner_of(rules.rules[name])) is not None:
             found[owner] = found.get(owner, 0) + count
     return found
-
-
-log = logging.getLogger(__name__)
-
-#: How long a full measurement is valid; batches and retention adjust it in between.
-COUNT_HOLDS = timedelta(days=1)
 
 
 def count_batch(runtime: Runtime, batch: Batch) -> None:

@@ -18,13 +18,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: The code of a row without a value.
 NO_CODE = -1
+
 #: The time code of a row without a value.
 NO_TIME = np.iinfo(np.int64).min
 
 #: The type of text columns in memory: numbers, and the texts that they represent.
 CODED = pa.dictionary(pa.int32(), pa.string())
-
-
 _NUMPY_TYPES = {
     pa.int8().id: np.int8,
     pa.int32().id: np.int32,

@@ -15,6 +15,12 @@ from eventbridge.errors import NewerFormatError, StoreFileDamaged
 #: The prefix of the paths of all backtest reports; they sort by day.
 BACKTEST_REPORTS: Final = "reports/backtest/"
 
+#: The newest format that this version reads, and the one that it writes, for Parquet files and manifests.
+FORMAT: Final = 1
+
+#: The metadata key in which a Parquet file names its format.
+PARQUET_KEY: Final = "eventbridge.format"
+
 
 def rule_set(rule_set_hash: str) -> str:
     """Return the path of a frozen rule set."""
@@ -150,12 +156,6 @@ def indexed_files(index_path: str) -> str:
 def event_indexes() -> str:
     """Return the path prefix of all files of the index of event ids."""
     return "index/"
-
-
-#: The newest format that this version reads, and the one that it writes, for Parquet files and manifests.
-FORMAT: Final = 1
-#: The metadata key in which a Parquet file names its format.
-PARQUET_KEY: Final = "eventbridge.format"
 
 
 def require_known_format(path: str, found: object) -> None:

@@ -43,6 +43,48 @@ _SHOWN = ", ".join(
     f'{"try(decode(event)::JSON)" if name == "event" else f"{chr(34)}{name}{chr(34)}"} AS "{name}"'
     for name in COLUMNS.names
 )
+_REMEDY = f"The columns are {', '.join(COLUMNS.names)}."
+
+#: Columns that are always read: they make up `name` and `dead_lettered_at`.
+_NEEDED = (
+    "delivery_id",
+    "bus",
+    "topic",
+    "broker",
+    "partition_id",
+    "offset",
+    "arrived_at",
+    "last_attempt_at",
+    "batch_id",
+)
+
+#: SQL expressions that show the columns which hold bytes in the files.
+_AS_TEXT = {
+    "delivery_id": "hex(delivery_id)::UUID::VARCHAR",
+    "event": "try(decode(event)::JSON)",
+    "request": "try(decode(request))",
+}
+_PLACE = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
+
+#: The same name as `dead_letters.selection.name_of`: the delivery or event, and which of its dead letters.
+_SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_PLACE})"
+_MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
+_NAME = f"{_SUBJECT} || '@' || {_MARK}"
+
+#: The key of a dead letter: one event may be dead-lettered twice in a batch, at two places of its bus.
+KEY = ("batch_id", "name", "topic", "broker", "partition_id", "offset")
+Key = tuple[Any, ...]
+
+#: Returns the named columns of a dead letter file; None: the file is skipped.
+Read = Callable[[str, Sequence[str]], pa.Table | None]
+_COUNT = """
+SELECT count(*), count(*) FILTER (WHERE coalesce(json_type(value), 'NULL') = 'NULL'), count(finite), min(finite),
+       max(finite)
+FROM (SELECT value, CASE WHEN isfinite(number) THEN number END AS finite
+      FROM (SELECT value, CASE WHEN json_type(value) IN ('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')
+                               THEN TRY_CAST(value AS DOUBLE) END AS number
+            FROM (SELECT {value} AS value FROM events)))
+"""
 
 
 def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
@@ -65,9 +107,6 @@ def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     return np.array([each is True for each in met], np.bool_)
 
 
-_REMEDY = f"The columns are {', '.join(COLUMNS.names)}."
-
-
 def _met_by(events: pa.Table, condition: str) -> list[bool | None]:
     # on its own line: a comment at the end of the condition must not hide the bracket
     query = f"SELECT (\n{condition}\n)::BOOLEAN AS met FROM events ORDER BY row_in_file"
@@ -77,39 +116,6 @@ def _met_by(events: pa.Table, condition: str) -> list[bool | None]:
         (found,) = opened.ask([query], expression=condition)
     met: list[bool | None] = found["met"].to_pylist()
     return met
-
-
-#: Columns that are always read: they make up `name` and `dead_lettered_at`.
-_NEEDED = (
-    "delivery_id",
-    "bus",
-    "topic",
-    "broker",
-    "partition_id",
-    "offset",
-    "arrived_at",
-    "last_attempt_at",
-    "batch_id",
-)
-
-#: SQL expressions that show the columns which hold bytes in the files.
-_AS_TEXT = {
-    "delivery_id": "hex(delivery_id)::UUID::VARCHAR",
-    "event": "try(decode(event)::JSON)",
-    "request": "try(decode(request))",
-}
-_PLACE = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
-#: The same name as `stages.dead_letters.selection.name_of`: the delivery or event, and which of its dead letters.
-_SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_PLACE})"
-_MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
-_NAME = f"{_SUBJECT} || '@' || {_MARK}"
-
-#: The key of a dead letter: one event may be dead-lettered twice in a batch, at two places of its bus.
-KEY = ("batch_id", "name", "topic", "broker", "partition_id", "offset")
-
-Key = tuple[Any, ...]
-#: Returns the named columns of a dead letter file; None: the file is skipped.
-Read = Callable[[str, Sequence[str]], pa.Table | None]
 
 
 def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
@@ -165,16 +171,6 @@ def _columns_in(condition: str) -> list[str]:
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
-
-
-_COUNT = """
-SELECT count(*), count(*) FILTER (WHERE coalesce(json_type(value), 'NULL') = 'NULL'), count(finite), min(finite),
-       max(finite)
-FROM (SELECT value, CASE WHEN isfinite(number) THEN number END AS finite
-      FROM (SELECT value, CASE WHEN json_type(value) IN ('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')
-                               THEN TRY_CAST(value AS DOUBLE) END AS number
-            FROM (SELECT {value} AS value FROM events)))
-"""
 
 
 def count_fields(events: pa.Table, paths: Mapping[str, tuple[str | int, ...]]) -> dict[str, FieldCounts]:

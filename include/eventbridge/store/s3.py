@@ -23,11 +23,15 @@ from eventbridge.store.protocol import checked_path, checked_prefix, missing
 
 #: Larger files are never written by pyarrow: it completes an upload with a failed part, as a truncated file.
 ARROW_MAX_BYTES = 8 << 20
+
 #: The metadata key of a writer's name, and how often it is requested: a response may end within its headers.
 _WRITER_LETTERS = 32
 _ASKED_FOR_WRITER = 3
+
 #: S3 accepts no more keys in one request.
 _DELETED_AT_ONCE = 1_000
+T = TypeVar("T")
+_LONGEST_WAIT_SECONDS = 16.0
 
 
 class S3Store:
@@ -263,11 +267,6 @@ def _is_path(path: str) -> bool:
         return bool(checked_path(path))
     except StoreError:
         return False
-
-
-T = TypeVar("T")
-
-_LONGEST_WAIT_SECONDS = 16.0
 
 
 def wait_before(attempt: int) -> None:

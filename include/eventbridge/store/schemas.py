@@ -150,10 +150,7 @@ EVENT_INDEX = pa.schema(
 
 #: index/...-files: the archive files to which the rows of EVENT_INDEX refer.
 INDEXED_FILES = pa.schema(
-    [
-        pa.field("batch_id", pa.string(), nullable=False),
-        pa.field("path", pa.string(), nullable=False),
-    ]
+    [pa.field("batch_id", pa.string(), nullable=False), pa.field("path", pa.string(), nullable=False)]
 )
 
 _OF_FOLDER = {

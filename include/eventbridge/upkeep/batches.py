@@ -26,6 +26,9 @@ _GOES_WITH: dict[FileKind, Kept] = {
     "dead_letter": "dead_letters",
 }
 _PAGE = 100
+_DAY = timedelta(days=1)
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def prune_batches(run: Run, retentions: Retentions) -> None:
@@ -110,11 +113,6 @@ class _Pruning:
         self._redrives = sorted(
             each.redrive_id for each in self._ledger.redrives() if each.redrive_id in self._requests
         )
-
-
-_DAY = timedelta(days=1)
-_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-_BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def sweep_lost(run: Run) -> None:

@@ -31,6 +31,23 @@ from eventbridge.upkeep.batches import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.run import Maintained, Retentions, Run
 
+#: How long stats are kept before they are folded, by scope: a bus has few, rules' targets may be thousands.
+KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
+    "bus": {"minute": timedelta(hours=26), "hour": timedelta(days=32), "day": timedelta(days=800)},
+    "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},
+}
+
+#: Stats of a scope that are kept at most; if there are more, those older than a half, a quarter ... of the time fold.
+MOST_ROWS: Final = 1_000_000
+_LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
+
+#: How often the time is halved: in the end minutes are folded as soon as they are complete.
+_HALVINGS: Final = 8
+log = logging.getLogger(__name__)
+
+#: Messages that are trimmed before the run checks its time; publishers are let in more often.
+_AT_ONCE = 50_000
+
 
 @instrumented("maintain", of="")
 def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
@@ -72,19 +89,6 @@ def prune_history(run: Run, retentions: Retentions) -> None:
     run.done.requests = ledger.drop_ended_requests(before)
 
 
-#: How long stats are kept before they are folded, by scope: a bus has few, rules' targets may be thousands.
-KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
-    "bus": {"minute": timedelta(hours=26), "hour": timedelta(days=32), "day": timedelta(days=800)},
-    "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},
-}
-#: Stats of a scope that are kept at most; if there are more, those older than a half, a quarter ... of the time fold.
-MOST_ROWS: Final = 1_000_000
-
-_LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
-#: How often the time is halved: in the end minutes are folded as soon as they are complete.
-_HALVINGS: Final = 8
-
-
 def fold_stats(run: Run, most_rows: int = MOST_ROWS) -> None:
     """Fold old stats, and newer ones if a scope has more rows than `most_rows`; a dry run changes nothing."""
     if run.dry_run:
@@ -105,12 +109,6 @@ def _fold(run: Run, scope: Scope, grain: Grain, age: timedelta) -> bool:
         if run.is_over():
             return False
     return True
-
-
-log = logging.getLogger(__name__)
-
-#: Messages that are trimmed before the run checks its time; publishers are let in more often.
-_AT_ONCE = 50_000
 
 
 def trim_buses(run: Run) -> None:

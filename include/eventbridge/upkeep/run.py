@@ -15,6 +15,8 @@ from eventbridge.policy.retention import LEAST_AGE, Retention
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.runtime import Runtime
 
+log = logging.getLogger(__name__)
+
 
 @dataclass
 class Maintained:
@@ -65,9 +67,6 @@ class Run:
         if paths and not self.dry_run:
             self.runtime.store.delete_all(paths)
         self.done.files += len(paths)
-
-
-log = logging.getLogger(__name__)
 
 
 class Retentions:

@@ -30,13 +30,15 @@ from eventbridge.store.parquet import read_rows, read_table
 
 #: Attempts of a page at most, those that failed first.
 MOST_ATTEMPTS = 200
+
 #: Pieces of a page at most, and delivery files that hold them.
 MOST_PIECES, MOST_FILES = 200, 20
+
 #: Segments that a page reads at most.
 MOST_SEGMENTS = 20
+
 #: Deliveries of its pieces, and outcomes of its segments, at most; the first piece or segment is read in any case.
 MOST_ROWS = 40_000
-
 _COLUMNS = [
     "delivery_id",
     "rule",
@@ -49,6 +51,9 @@ _COLUMNS = [
     "error_class",
     "reason",
 ]
+
+#: How many batches are searched for failures.
+_BATCHES_SEARCHED = 500
 
 
 @dataclass(frozen=True)
@@ -238,10 +243,6 @@ def _deliveries(runtime: Runtime, pieces: Sequence[Piece]) -> _Deliveries:
         except StoreError:  # past its retention
             lost |= {(piece.rule, piece.target) for piece in those}
     return _Deliveries(pa.concat_tables(tables), frozenset(lost))
-
-
-#: How many batches are searched for failures.
-_BATCHES_SEARCHED = 500
 
 
 @dataclass(frozen=True)

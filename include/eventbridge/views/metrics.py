@@ -32,11 +32,17 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.version import __version__
 
 log = logging.getLogger(__name__)
-
 _PREFIX = "eventbridge_"
 _BOUNDS = (*(bound / 1_000 for bound in BOUNDS_MS), math.inf)
 _PENDING_STATES = ("scheduled", "on_hold", "taken")
 _TARGET_STATES = ("paused", "degraded", "half-open", "disabled")
+_TEXTS = {
+    "pending": "Deliveries of an owner's rules that wait, where there is a quota.",
+    "pending_max": "With so many waiting its rules' shares of batches are deferred.",
+    "stored": "Bytes that an owner's buses have in the store, where there is a quota.",
+    "stored_bytes": "With so many in the store no events are taken from an owner's buses.",
+}
+_NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 
 
 def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
@@ -292,15 +298,6 @@ def _of_installation(runtime: Runtime, moment: Moment) -> Iterator[Family]:
     held, most = ([], []) if quota is None else ([Sample((), float(quota.held))], [Sample((), float(quota.quota))])
     yield _family("store_bytes", "gauge", "Size of the store, if it has a quota.", (), held)
     yield _family("store_quota_bytes", "gauge", "Ingestion stops at this size of the store.", (), most)
-
-
-_TEXTS = {
-    "pending": "Deliveries of an owner's rules that wait, where there is a quota.",
-    "pending_max": "With so many waiting its rules' shares of batches are deferred.",
-    "stored": "Bytes that an owner's buses have in the store, where there is a quota.",
-    "stored_bytes": "With so many in the store no events are taken from an owner's buses.",
-}
-_NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 
 
 def owner_metrics(runtime: Runtime, rules: RuleSet) -> Iterator[Family]:

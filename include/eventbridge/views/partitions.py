@@ -14,6 +14,9 @@ from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.identity import offset_gaps, start_offset
 from eventbridge.runtime.runtime import Runtime
 
+#: Batches that are read: those that a runner commits in the period, if each takes five seconds.
+_MOST_BATCHES = 60
+
 
 @dataclass(frozen=True)
 class PartitionStatus:
@@ -86,10 +89,6 @@ def events_before_first_run(runtime: Runtime, bus: Bus) -> int | None:
             return sum(max(0, end - start_offset(bus, source, partition)) for partition, end in source.ends().items())
     except (BusError, UserError):  # the rest can be shown all the same
         return None
-
-
-#: Batches that are read: those that a runner commits in the period, if each takes five seconds.
-_MOST_BATCHES = 60
 
 
 @dataclass(frozen=True)

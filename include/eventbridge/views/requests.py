@@ -20,6 +20,11 @@ from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
+#: Segments of the newest pushes that are read, and responses that are returned, at most.
+MOST_FILES = 12
+MOST_RESPONSES = 20
+_COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "reason"]
+
 
 @dataclass(frozen=True)
 class SentRequest:
@@ -50,13 +55,6 @@ def _headers(delivery_id: str, content_type: str | None, more: str | None) -> tu
     typed = [("content-type", content_type)] if content_type else []
     further: dict[str, str] = json.loads(more) if more else {}
     return (*typed, ("webhook-id", delivery_id), *further.items())
-
-
-#: Segments of the newest pushes that are read, and responses that are returned, at most.
-MOST_FILES = 12
-MOST_RESPONSES = 20
-
-_COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "reason"]
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,10 @@ from eventbridge.views.partitions import (
 )
 from eventbridge.views.target_status import TargetStanding, target_standings
 
+#: What a deferred match on hold waits for if rule files and ledger do not hold it: pools are Airflow's.
+_POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
+_REMEDY = "If that takes more than some minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
+
 
 class _OfRule(Protocol):
     @property
@@ -243,10 +247,6 @@ def pending_statuses(runtime: Runtime) -> list[PendingStatus]:
     ]
 
 
-#: What a deferred match on hold waits for if rule files and ledger do not hold it: pools are Airflow's.
-_POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
-
-
 def deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMatchStatus]:
     """Return the counts of deferred matches, taken by a batch or not, by rule, state and reason."""
     rules_on_hold, overrides = runtime.ledger.rules_on_hold(), runtime.ledger.overrides()
@@ -267,9 +267,6 @@ def deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMa
         )
         for (rule, state, reason), group in sorted(groups.items())
     ]
-
-
-_REMEDY = "If that takes more than some minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
 
 
 @dataclass(frozen=True)

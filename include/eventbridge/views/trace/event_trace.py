@@ -41,6 +41,10 @@ _DEAD_LETTER_COLUMNS = [
     "detail", "attempts", "arrived_at", "last_attempt_at", "batch_id",
 ]  # fmt: skip
 _STATES: dict[str, DeliveryState] = {"delivered": "delivered", "dead_lettered": "dead_lettered"}
+_Row = Mapping[str, Any]
+
+#: The detail of a delivery without an attempt in its batch.
+_NO_RESPONSE = "no attempt is on record: it was not sent, or its process ended before it recorded the attempt"
 
 
 class EventTrace:
@@ -289,12 +293,6 @@ class EventTrace:
 
 def _holds(rows: str, wanted: set[int]) -> bool:
     return any(row in run for run in rowset.runs(rows) for row in wanted)
-
-
-_Row = Mapping[str, Any]
-
-#: The detail of a delivery without an attempt in its batch.
-_NO_RESPONSE = "no attempt is on record: it was not sent, or its process ended before it recorded the attempt"
 
 
 def attempt_step(batch: Batch, row: _Row) -> Step:

@@ -49,6 +49,10 @@ from eventbridge.views.trace.search import (
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
+#: Cached patterns, by the rule's name and version: parsing them takes longer than evaluating them.
+_MOST_PATTERNS: Final = 50_000
+_patterns: dict[tuple[str, str], Pattern] = {}
+
 
 class _Asked(NamedTuple):
     """Today's rules, if they can be read, and which of them to evaluate; see `why`."""
@@ -167,11 +171,7 @@ def _place(found: Found) -> EventPlace:
 
 
 def _result(
-    runtime: Runtime,
-    place: EventPlace,
-    found: Sequence[Found],
-    asked: _Asked,
-    unreadable: list[str],
+    runtime: Runtime, place: EventPlace, found: Sequence[Found], asked: _Asked, unreadable: list[str]
 ) -> EventResult:
     record = next((each.record for each in found if each.record["status"] == "valid"), found[0].record)
     landings = tuple(map(_landing, found))
@@ -332,16 +332,8 @@ def archived_body(runtime: Runtime, event: EventResult) -> str | None:
     return None
 
 
-#: Cached patterns, by the rule's name and version: parsing them takes longer than evaluating them.
-_MOST_PATTERNS: Final = 50_000
-_patterns: dict[tuple[str, str], Pattern] = {}
-
-
 def rule_results(
-    then: Mapping[str, Rule],
-    today: Mapping[str, Rule] | None,
-    document: Document,
-    most_unmatched: int | None = None,
+    then: Mapping[str, Rule], today: Mapping[str, Rule] | None, document: Document, most_unmatched: int | None = None
 ) -> list[RuleResult]:
     """Return the results of the batch's rules for an event, then of rules added later; `today` None: unknown.
 

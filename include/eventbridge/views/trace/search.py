@@ -38,6 +38,13 @@ from eventbridge.store.schemas import BUFFER
 
 _DAY = timedelta(days=1)
 
+#: The newest messages of a partition that are read: one search does not read a backlog of days.
+_MOST = 20_000
+
+#: Delivery files that one search reads at most: two seconds on a local disk.
+MOST_FILES = 2_000
+_DELIVERY_VERSION = 8
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -170,10 +177,6 @@ def _day_of(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-#: The newest messages of a partition that are read: one search does not read a backlog of days.
-_MOST = 20_000
-
-
 def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPlace]:
     """Yield the places of messages with an id that no group has committed; adds to `notes` what was not searched."""
     for bus in buses:
@@ -227,12 +230,6 @@ def _in_partition(
             # most bodies can be excluded by their bytes, except those with escapes
             if body and (written in body or b"\\" in body) and claimed_id(body) == event_id:
                 yield EventPlace(bus.name, partition.topic, partition.broker, partition.partition_id, offset)
-
-
-#: Delivery files that one search reads at most: two seconds on a local disk.
-MOST_FILES = 2_000
-
-_DELIVERY_VERSION = 8
 
 
 @dataclass(frozen=True)
