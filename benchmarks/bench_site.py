@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas  # noqa: F401  # pyarrow imports it at its first table; tasks of Airflow are forked with it
+from demo.receiver import ADDRESSES
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -38,7 +39,6 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.testing.receiver import ADDRESSES
 
 RUNNER = "bench"
 BUS = "bench"

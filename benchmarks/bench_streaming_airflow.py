@@ -19,13 +19,13 @@ from benchmarks.bench_site import SIGNED, event
 from benchmarks.bench_streaming import Found, Load, cpu_seconds, deliveries, found_of, published, write_rules
 from benchmarks.compiled_receiver import CompiledReceiver
 from demo.places import new_places, product_settings
+from demo.receiver import ADDRESSES
 from demo.services import Services
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.testing.receiver import ADDRESSES
 
 #: How long the first run of a runner may take, and its last batch.
 _WAIT_SECONDS = 180.0

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from demo.ports import reserve
+from demo.receiver import ADDRESSES
+from demo.s3_server import connection_uri
 from eventbridge.rules.files import SUFFIXES
-from eventbridge.testing.receiver import ADDRESSES
-from eventbridge.testing.s3 import connection_uri
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The folder of `make up`, kept until `make clean-up`.

@@ -150,13 +150,13 @@ class Services:
         return spark
 
     def _start_receiver(self) -> None:
-        command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", str(self.places.receiver_port)]
+        command = [sys.executable, "-m", "demo.receiver", "--port", str(self.places.receiver_port)]
         self._spawn("receiver", [*command, "--log", str(self.places.received)])
 
     def _start_s3(self) -> None:
         """Start the S3 server and wait until its bucket exists."""
         port, journal = str(self.places.s3_port), str(self.places.folder / "s3.journal")
-        command = [sys.executable, "-m", "eventbridge.testing.s3", "--port", port, "--bucket", BUCKET]
+        command = [sys.executable, "-m", "demo.s3_server", "--port", port, "--bucket", BUCKET]
         self._spawn("s3", [*command, "--journal", journal])
         self._wait_for_s3()
 

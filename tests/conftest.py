@@ -11,6 +11,7 @@ import hypothesis
 import long_files
 import new_ledgers
 import pytest
+from demo.s3_server import S3Server
 from faults.tried import CRASH_MATRIX, Tried, in_all
 from s3proxy.forward import Forward
 from services.brokers import KINDS, Broker
@@ -21,7 +22,6 @@ from spark.own_server import ENDED_SERVER, Servers
 
 from eventbridge import fault_points
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.testing.s3 import S3Server
 
 #: The bucket that `s3_server` begins with.
 BUCKET = "tests"

@@ -15,10 +15,10 @@ from demo.places import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, 
 from demo.production.supervisor import Supervisor
 from demo.progress import Progress
 from demo.proof import PrintLine
+from demo.receiver import ADDRESSES, Receiver
 from eventbridge.repair.audit import Audit
 from eventbridge.rules import load_rules
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.testing.receiver import ADDRESSES, Receiver
 from eventbridge.views.status import status
 
 _BATCHES: Final = 1_000_000

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from api.server import Installation, Server
 from api.windows import open_chromium
+from demo.receiver import ADDRESSES, Receiver
 from playwright.sync_api import Page, expect
 
 from eventbridge.config.connection import connections_from_environment
@@ -21,7 +22,6 @@ from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 RULES = """
 buses:

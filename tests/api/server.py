@@ -23,7 +23,7 @@ from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 RULES = """
 buses:

@@ -13,7 +13,7 @@ from services.kafka import Kafka, make_topics
 
 from eventbridge.api.buses import BusWriter
 from eventbridge.sources.kafka.log import KafkaLog
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 WAIT = 30
 #: The limit of the topic, including Kafka's overhead of a message.

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pytest
 from api.server import Installation, Server
 from api.windows import open_chromium
+from demo.receiver import ADDRESSES, Receiver
 from playwright.sync_api import Browser, Page, expect
 
 from eventbridge.api.payloads import HIDDEN
-from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 RULE = """
 rules:

@@ -13,8 +13,7 @@ import httpx
 import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
-
-from eventbridge.testing.receiver import ADDRESSES, Receiver
+from demo.receiver import ADDRESSES, Receiver
 
 #: Part of every secret, with characters that URLs, JSON and HTML escape.
 MARK = "hu5h"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.receiver import ADDRESSES, Receiver
 
 from eventbridge.cli import main
 from eventbridge.cli.deliver import SOON_SECONDS
@@ -23,7 +24,6 @@ from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import Idle, deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 RULES = """
 buses:

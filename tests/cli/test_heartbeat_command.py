@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from eventbridge.testing.receiver import Receiver
+from demo.receiver import Receiver
 
 
 def test_a_heartbeat_says_how_all_stands(delivered: Any, eventbridge: Callable[..., Any], tmp_path: Path) -> None:

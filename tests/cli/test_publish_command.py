@@ -14,7 +14,7 @@ from eventbridge import fault_points
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 
 def messages(shop: Any, topic: str = "placed") -> dict[Partition, list[bytes]]:

@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 import certificates
 import pytest
+from demo.receiver import Receiver
+from demo.s3_server import S3Server
 from written import texts, texts_of
 
 from eventbridge.config.connection import connections_from_environment
@@ -24,8 +26,6 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.store.open import open_store
-from eventbridge.testing.receiver import Receiver
-from eventbridge.testing.s3 import S3Server
 
 #: Part of every secret, with characters that URLs, JSON and HTML escape.
 MARK = "hu5h"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.receiver import Receiver
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
-from eventbridge.testing.receiver import Receiver
 
 MODES = {
     "streaming": ("deliver", "--runner", "orders", "--streaming"),

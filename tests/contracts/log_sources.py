@@ -18,8 +18,7 @@ from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.server import DatabaseBus
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
-from eventbridge.testing.messages import messages_of
-from eventbridge.testing.sources import InMemoryLog
+from eventbridge.testing.sources import InMemoryLog, messages_of
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from contracts.log_sources import RESOLUTION, AnyLog, Clock
 
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 
 def test_what_is_published_is_read(log: AnyLog, partition: Partition, clock: Clock) -> None:

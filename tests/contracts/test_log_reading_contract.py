@@ -15,7 +15,7 @@ from eventbridge.sources.embedded.table_log import TableLog
 from eventbridge.sources.embedded.tables import microseconds
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import PagedLog
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 
 def test_a_range_is_read_and_nothing_else(log: AnyLog, partition: Partition) -> None:

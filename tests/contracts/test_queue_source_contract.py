@@ -11,7 +11,7 @@ import pytest
 from eventbridge import fault_points
 from eventbridge.sources.messages import RECEIVED
 from eventbridge.sources.protocol import QueueSource
-from eventbridge.testing.queues import InMemoryQueue
+from eventbridge.testing.sources import InMemoryQueue
 
 INVISIBLE = timedelta(seconds=30)
 

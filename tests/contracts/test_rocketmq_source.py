@@ -21,7 +21,7 @@ from eventbridge.config.connection import Connection
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
 from eventbridge.sources.rocketmq.log import RocketmqLog
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 PARTITION = Partition("flights", BROKER, 0)
 

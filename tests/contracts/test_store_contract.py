@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from demo.s3_server import connection_uri, make_bucket
 from s3proxy.server import s3proxy
 
 from eventbridge import fault_points
 from eventbridge.errors import StoreError, StoreFileMissing
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
-from eventbridge.testing.s3 import connection_uri, make_bucket
 from eventbridge.testing.store import InMemoryStore
 
 STORES: dict[str, Callable[[Path], Store]] = {

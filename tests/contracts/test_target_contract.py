@@ -19,6 +19,8 @@ from typing import Any
 
 import certificates
 import pytest
+from demo.receiver import ADDRESSES, Receiver
+from demo.s3_server import S3Server
 from services.kafka import Kafka
 from services.kafka import make_topics as make_kafka_topics
 from services.rocketmq import RocketMQ
@@ -36,9 +38,7 @@ from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.store.s3 import S3Store
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.messages import messages_of
-from eventbridge.testing.receiver import ADDRESSES, Receiver
-from eventbridge.testing.s3 import S3Server
+from eventbridge.testing.sources import messages_of
 from eventbridge.testing.targets import InMemoryTarget
 
 Clock = Callable[[], datetime]

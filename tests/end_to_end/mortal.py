@@ -22,7 +22,7 @@ class MortalServer:
 
     def start(self) -> None:
         """Start it and return once it listens."""
-        command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", str(self._port)]
+        command = [sys.executable, "-m", "demo.receiver", "--port", str(self._port)]
         command += ["--log", str(self._record), "--with-parent"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None

@@ -6,10 +6,9 @@ import base64
 import json
 from collections.abc import Iterator
 
+from demo.s3_server import ACCESS_KEY, SECRET_KEY
 from end_to_end.running import RunningEnvironment
 from written import texts, texts_of
-
-from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
 _PASSWORD = "e2e-hu5h-password"
 _HMAC = base64.b64encode(b"the key of signatures, hu5h").decode()

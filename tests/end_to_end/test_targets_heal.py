@@ -24,7 +24,7 @@ from eventbridge.dead_letters.selection import Selection
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.niceness import NICENESS
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 pytestmark = pytest.mark.timeout(900)  # Airflow takes a minute or two to start, and each failure takes time
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from eventbridge.testing.receiver_http import IncomingRequest, read_request
+from demo.receiver_http import IncomingRequest, read_request
 
 #: What a target may do instead, and which one it is: refuse every tenth event, or the first or second of one item's
 #: moves, for now; take what it refused for good before.

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from demo.receiver import ADDRESSES
 from faults.queue_file import QueueFile
 
 from eventbridge.config.connection import connections_from_environment
@@ -29,7 +30,6 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.testing.poison import route_with_poison
-from eventbridge.testing.receiver import ADDRESSES
 
 if TYPE_CHECKING:
     from eventbridge.sources.embedded.server import DatabaseBus

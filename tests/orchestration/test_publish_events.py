@@ -17,7 +17,7 @@ from airflow.sdk.execution_time.context import set_current_context
 
 from eventbridge.airflow.publish import EventBridgeHook, PublishEventsOperator
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 DAGS = Path(__file__).parents[2] / "dags"
 ORDER = {"specversion": "1.0", "type": "order.placed", "source": "/shop"}

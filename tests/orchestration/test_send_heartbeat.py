@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from demo.receiver import Receiver
 from orchestration.dag_files import DAGS
 
 from eventbridge.airflow.dags.send_heartbeat import send_heartbeat
@@ -20,7 +21,6 @@ from eventbridge.config.settings import Settings
 from eventbridge.control.heartbeat import standing_still
 from eventbridge.ledger import Ledger
 from eventbridge.model.stat import Family, Sample
-from eventbridge.testing.receiver import Receiver
 
 
 def test_a_heartbeat_is_sent_to_where_the_connection_says(

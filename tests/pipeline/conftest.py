@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from demo.receiver import ADDRESSES
 from pipeline.budgeted import Place
 from pipeline.modes import MODE, ONLY_IN_BATCH_MODE, STREAMING_RUNS, why_left_out
 
@@ -23,7 +24,6 @@ from eventbridge.model.partition import Partition
 from eventbridge.pipeline.route import stage as route_module
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.testing.receiver import ADDRESSES
 
 RULES = """
 buses:

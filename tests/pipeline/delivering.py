@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from demo.receiver import Receiver
 from pipeline.modes import deliver_all, deliver_one_batch
 
 from eventbridge.delivery.push import push
@@ -26,8 +27,7 @@ from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
-from eventbridge.testing.messages import messages_of
-from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.sources import messages_of
 
 RUNNER = "orders"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.s3_server import S3Server
 from typer.testing import CliRunner
 
 from eventbridge.cli import app
@@ -21,7 +22,6 @@ from eventbridge.errors import RuleFileError, SettingsError, StoreError, UserErr
 from eventbridge.runtime.bucket_rules import load_rule_files
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
-from eventbridge.testing.s3 import S3Server
 
 BUS = "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}\n"
 RULE = "rules: {NAME: {bus: orders, pattern: {}, targets: {t: {type: file, path: /srv/NAME.jsonl}}}}\n"

@@ -16,7 +16,7 @@ from eventbridge.runtime.identity import claim_runner
 from eventbridge.runtime.inbox import Inbox
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
-from eventbridge.testing.queues import InMemoryQueue
+from eventbridge.testing.sources import InMemoryQueue
 from eventbridge.upkeep.maintain import maintain
 
 INVISIBLE = timedelta(seconds=30)

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from urllib.request import urlopen
 
 from benchmarks.bench_site import RUNNER, Site, event, site
+from demo.receiver import Receiver
+from demo.s3_server import S3Server
 from rich.console import Console
 from rich.table import Table
 from s3proxy.forward import Forward
@@ -35,8 +37,6 @@ from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
-from eventbridge.testing.receiver import Receiver
-from eventbridge.testing.s3 import S3Server
 
 #: What the product promises of a normal batch of 50,000 events and 12 rules whose targets are fast.
 MOST_PUTS = 60

@@ -17,12 +17,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from demo.s3_server import connection_uri, make_bucket
 from java_tools import ToolMissing
 from s3proxy import batch
 from s3proxy.server import s3proxy
 from s3proxy.versitygw import versitygw
-
-from eventbridge.testing.s3 import connection_uri, make_bucket
 
 _ROOT = Path(__file__).parents[2]
 #: The contract suite asks the server itself; the others through what counts, and disturbs, their requests.

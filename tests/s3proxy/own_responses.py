@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from demo.s3_server import ACCESS_KEY, SECRET_KEY
 
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.clients.s3.upload import PART_BYTES
 from eventbridge.config.connection import Connection
 from eventbridge.errors import StoreError
 from eventbridge.store.s3 import S3Store
-from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
 BUCKET = os.environ["TEST_S3_BUCKET"]
 ACCESS = S3Access.from_connection(Connection.from_text("s3", os.environ["TEST_S3_CONNECTION"]))

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from demo.ports import reserve
+from demo.s3_server import ACCESS_KEY, SECRET_KEY
 from java_tools import ToolMissing, fetch, java_program, require
-
-from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
 HERE: Final = Path(__file__).parent
 FETCHED: Final = HERE.parents[1] / ".s3proxy"

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from demo.ports import reserve
+from demo.s3_server import ACCESS_KEY, SECRET_KEY
 from java_tools import ToolMissing, require
 from s3proxy.server import running
 from services.cache import CACHE
-
-from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
 VERSION: Final = "v1.8.0"
 FETCHED: Final = CACHE / f"versitygw-{VERSION}"

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from api.server import Installation, Server
-
-from eventbridge.testing.receiver import ADDRESSES, Receiver
+from demo.receiver import ADDRESSES, Receiver
 
 SECRET = "4711-4711"
 EVENT = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "placed", "subject": SECRET}

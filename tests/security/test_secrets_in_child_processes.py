@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from demo.receiver import Receiver
 
 from eventbridge.child_environment import child_environment
 from eventbridge.spark.java import require_java
 from eventbridge.store import sql_sandbox
-from eventbridge.testing.receiver import Receiver
 from eventbridge.transform.jsonata.process import Evaluator
 
 SECRET = "hush-hush-4711"

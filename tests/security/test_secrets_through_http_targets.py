@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.receiver import ADDRESSES, Receiver
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.clients.kafka.client import client_settings as kafka_settings
@@ -25,7 +26,6 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
-from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 #: Connections for everything but an http target, each with a secret that one would have sent.
 OTHERS = {

@@ -19,7 +19,7 @@ from eventbridge.clients.rocketmq.settings import client_settings as rocketmq_se
 from eventbridge.config.connection import Connection
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
-from eventbridge.testing.messages import Message, messages_of
+from eventbridge.testing.sources import Message, messages_of
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Self
 
-from eventbridge.testing.s3 import connection_uri
+from demo.s3_server import connection_uri
 
 DELAY_SECONDS: Final = 0.5
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.s3_server import ACCESS_KEY, SECRET_KEY, S3Request, S3Server
 from spark.local_submit import LocalSubmit
 from spark.own_server import own_server
 
@@ -25,7 +26,6 @@ from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_table
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 from eventbridge.targets.file.fields import FileFields
-from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Request, S3Server
 
 APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
 

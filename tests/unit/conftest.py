@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from demo.receiver import Receiver
 from unit.buses import ticking
 
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.testing.receiver import Receiver
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 
-from eventbridge.testing.receiver import ADDRESSES
+from demo.receiver import ADDRESSES
 
 LOOPBACK = (ip_network(ADDRESSES),)
 

@@ -108,7 +108,6 @@ def export(
 
     An existing file is not overwritten. The file appears when it is complete, or not at all.
     """
-    pass  # DROPPED
     from eventbridge.dead_letters.reader import letters
 
     if as_json and file == "-":

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from eventbridge.errors import TypeUnusable
+from eventbridge.errors import PackageMissing, TypeUnusable
 from eventbridge.rules.vocabulary import FIELDS, NOT_FOR_QUEUES
 
 if TYPE_CHECKING:
@@ -92,10 +92,16 @@ def load(path: str) -> Any:
 
 
 def load_opener(group: str, name: str, path: str) -> Any:
-    """Return the opener of a type; raises TypeUnusable if it cannot be imported here."""
+    """Return the opener of a type.
+
+    Raises PackageMissing if a package of one of our extras is missing, TypeUnusable if it cannot be imported otherwise.
+    """
     try:
         return load(path)
     except (ImportError, AttributeError) as error:
+        missing = PackageMissing.of(error) if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None:
+            raise missing from None
         what = f"the opener {path} of the type {name!r} of the group {group} cannot be loaded: {error}"
         raise TypeUnusable(what, "Install its dependencies on this machine, or repair its package") from error
 
@@ -158,7 +164,7 @@ class TargetType:
     """A type of target: its fields, their reader, its opener, and its unit.
 
     `fields` is a model derived from `Target` that adds the fields of this type alone.
-    `opener` is `module:function` of a function that takes a `targets.opening.Opening` and returns a target; it is
+    `opener` is `module:function` of a function that takes a `targets.open.Opening` and returns a target; it is
     imported when the first target is opened. `read` returns the values of the type's fields from a rule file (with
     `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there, if
     different from the model's. `chunk_size` None: the default of its unit. `obstacle` takes a target and the folders
@@ -189,7 +195,7 @@ class SourceType:
     """A type of source: its fields, their reader, and its opener.
 
     `fields` is a model derived from `Source`. `opener` is `module:function` of a function that takes a
-    `sources.opening.Opening` and returns a `LogSource` or a `QueueSource`; if it is also a `Publisher`, events can be
+    `sources.open.Opening` and returns a `LogSource` or a `QueueSource`; if it is also a `Publisher`, events can be
     published to it. `read` and `words` as in `TargetType`; `words` includes those of `topics` and `start_at` that apply
     to the type (default: both).
     """

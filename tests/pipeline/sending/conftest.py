@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from demo.receiver import Receiver
 from pipeline.delivering import Received, RunningClock, Sending
 from pipeline.modes import MODE
 from pipeline.ordering import Recorder
-
-from eventbridge.testing.receiver import Receiver
 
 
 @pytest.fixture

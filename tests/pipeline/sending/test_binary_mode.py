@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from demo.receiver import Receiver
 from pipeline.delivering import Sending, http
 
 from eventbridge.control.try_target import as_curl, curl_call
 from eventbridge.event.bindings import of_binary
-from eventbridge.testing.receiver import Receiver
 
 TYPED = "text/plain; charset=iso-8859-1"
 

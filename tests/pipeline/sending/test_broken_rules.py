@@ -14,7 +14,7 @@ from eventbridge.errors import BusError, NotFoundError, RuleFileError
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.repair.audit import audit
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 from eventbridge.views.rules import rule_history, rule_versions, rules_at
 from eventbridge.views.status import status
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import certificates
 import pytest
+from demo.s3_server import ACCESS_KEY, SECRET_KEY
 from pipeline.delivering import Sending, http
 
 from eventbridge.clients.s3.access import S3Access
@@ -19,7 +20,6 @@ from eventbridge.control.try_target import check_target
 from eventbridge.errors import BusError, EventBridgeError
 from eventbridge.ledger import Ledger
 from eventbridge.sources.sqs.queue import SqsQueue
-from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
 #: What a PostgreSQL client says before it speaks TLS, and what response it got.
 _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from demo.receiver import Receiver
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -20,7 +21,6 @@ from eventbridge.errors import SettingsError
 from eventbridge.telemetry.open_telemetry import MetricsSender, trace_of
 from eventbridge.telemetry.protocol import NO_TELEMETRY, Telemetry
 from eventbridge.telemetry.selection import is_exported, telemetry_from_environment
-from eventbridge.testing.receiver import Receiver
 from eventbridge.views.metrics import metrics
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

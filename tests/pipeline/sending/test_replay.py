@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from demo.receiver import Receiver
 from pipeline.delivering import REFUSED, Sending, http, keeps, rules
 
 from eventbridge.control.consecutive_batches import cancel_replay, deliver_replay, pause_replay, resume_replay
@@ -24,7 +25,6 @@ from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import survey
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.store.parquet import read_table
-from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.store import CountingStore
 
 

@@ -18,7 +18,7 @@ from eventbridge.clients.rocketmq.settings import client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.repair.audit import audit
 from eventbridge.sources.rocketmq.log import RocketmqLog
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 RULES = """
 buses:

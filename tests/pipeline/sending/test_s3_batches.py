@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.s3_server import S3Request, S3Server
 from pipeline.modes import deliver_all
 
 from eventbridge import fault_points
@@ -28,7 +29,6 @@ from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.rules.types import SMALL_CHUNK
-from eventbridge.testing.s3 import S3Request, S3Server
 
 #: What the product promises of 50,000 events and 12 rules.
 MOST_PUTS = 60

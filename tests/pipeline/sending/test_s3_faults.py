@@ -17,11 +17,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from demo.s3_server import S3Server
 from pipeline.modes import deliver_all
 from services.fault_proxy import Fault, FaultProxy
 
 from eventbridge.repair.audit import audit
-from eventbridge.testing.s3 import S3Server
 
 #: A request of so many is disturbed, the first of them among the first that are made.
 EVERY = 6

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from demo.s3_server import S3Request, S3Server, connection_uri
 from pipeline.conftest import Killed, dying_at
 from pipeline.delivering import RunningClock, Sending, routed, segment_rows
 
@@ -32,7 +33,6 @@ from eventbridge.repair.audit import audit
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.s3 import S3Store
-from eventbridge.testing.s3 import S3Request, S3Server, connection_uri
 
 PAGE = (Path(__file__).parents[3] / "docs" / "connectors" / "s3.md").read_text()
 (EXAMPLE,) = re.findall(r"^```yaml rules\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from demo.receiver import Receiver
 from pipeline.delivering import Sending, http
 
 from eventbridge.control.try_target import send_event
-from eventbridge.testing.receiver import Receiver
 
 Order = Callable[..., bytes]
 

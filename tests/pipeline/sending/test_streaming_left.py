@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+from demo.s3_server import S3Server
 from pipeline.delivering import RUNNER, Sending, rules, segment_rows
 from pipeline.ordering import keyed, publish
 from pipeline.sending.test_s3_target import Bucket
@@ -16,7 +17,6 @@ from pipeline.streaming_tasks import a_streaming_task, crm_requests, ids, until
 
 from eventbridge.repair.audit import audit
 from eventbridge.streaming.routing import left_to_close
-from eventbridge.testing.s3 import S3Server
 
 #: Batches so short that a test sees the next one.
 SHORT = f"runners: {{{RUNNER}: {{mode: streaming, streaming: {{batch_interval: 1s}}}}}}\n"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from demo.s3_server import S3Server, connection_uri
 from pipeline.delivering import REFUSED, Sending, http
 from services.kafka import Kafka, make_topics
 from services.rocketmq import RocketMQ
@@ -15,7 +16,6 @@ from services.rocketmq import make_topics as make_rocketmq_topics
 from eventbridge.control.try_target import check_target, send_event
 from eventbridge.errors import EventError, NotFoundError
 from eventbridge.repair.audit import audit
-from eventbridge.testing.s3 import S3Server, connection_uri
 
 Order = Callable[..., bytes]
 

@@ -19,8 +19,7 @@ import pytest
 from eventbridge.errors import UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.testing.messages import messages_of
-from eventbridge.testing.sources import InMemoryLog
+from eventbridge.testing.sources import InMemoryLog, messages_of
 
 ROOT = Path(__file__).parents[3]
 NEW_YORK = ZoneInfo("America/New_York")

@@ -25,7 +25,7 @@ from typing import Literal
 from pydantic import Field
 from eventbridge.rules import Source
 from eventbridge.rules.types import SourceType
-from eventbridge.testing.queues import InMemoryQueue
+from eventbridge.testing.sources import InMemoryQueue
 from eventbridge.testing.sources import InMemoryLog
 
 class RiverFields(Source):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from installed_package import install
 
-from eventbridge.errors import RuleFileError, TypeUnusable
+from eventbridge.errors import PackageMissing, RuleFileError, TypeUnusable
 from eventbridge.rules import RuleSet, load_rules
 from eventbridge.rules.model import as_target
-from eventbridge.rules.types import CHUNK_SIZES, TARGET_TYPES
+from eventbridge.rules.types import CHUNK_SIZES, TARGET_TYPES, load_opener
 from eventbridge.targets.open import open_target
 
 BUS = "buses: {b: {source: {type: embedded}}}\n"
@@ -193,3 +193,13 @@ def test_built_in_types_cost_no_look_at_packages(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+def test_a_type_whose_package_is_missing_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule with a Kafka target, on a host without Kafka's client, fails with the command that installs it."""
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    for module in ("eventbridge.targets.kafka.target", "eventbridge.clients.kafka.client"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    with pytest.raises(PackageMissing, match=r"\[kafka\]"):
+        load_opener(TARGET_TYPES.group, "kafka", TARGET_TYPES.get("kafka").opener)

@@ -24,7 +24,7 @@ from eventbridge.sources.embedded import table_log, tables
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.sources.open import open_source
-from eventbridge.testing.messages import messages_of
+from eventbridge.testing.sources import messages_of
 
 
 def path_of(descriptor: int) -> str:

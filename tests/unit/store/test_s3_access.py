@@ -6,13 +6,13 @@ import re
 import uuid
 
 import pytest
+from demo.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable, StoreError, UserError
 from eventbridge.store.open import open_store
 from eventbridge.store.s3 import S3Store
-from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 
 def test_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

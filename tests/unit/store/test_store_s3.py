@@ -13,6 +13,7 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
+from demo.s3_server import ACCESS_KEY, SECRET_KEY, S3Request, S3Server
 
 from eventbridge import fault_points
 from eventbridge.clients.s3.access import S3Access
@@ -21,7 +22,6 @@ from eventbridge.config.connection import Connection
 from eventbridge.errors import StoreError, StoreFileDamaged, StoreFileMissing
 from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.s3 import S3Store
-from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Request, S3Server
 
 TABLE = pa.table({name: list(range(6_000)) for name in "abcdefgh"})
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import certificates
 import pytest
+from demo.receiver import Receiver
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
@@ -24,7 +25,6 @@ from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
 
 EVENT = "application/cloudevents+json"
 

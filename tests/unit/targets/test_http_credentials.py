@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 
 import pytest
+from demo.receiver import Receiver
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
@@ -19,7 +20,6 @@ from eventbridge.targets.http.credentials import credentials_of
 from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
 
 
 def connection(extra: Mapping[str, object] | None = None, **fields: str) -> Connection:

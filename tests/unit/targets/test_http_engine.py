@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 
 import pytest
+from demo.receiver import Receiver
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
@@ -19,7 +20,6 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import MultiplexedTarget, Step, is_multiplexed
-from eventbridge.testing.receiver import Receiver
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import uuid
 from contextlib import ExitStack, closing
 
 import pycurl
+from demo.receiver import Receiver
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
@@ -17,7 +18,6 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.http.target import HttpTarget
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
 
 #: What libcurl hands over at a time, at most (CURL_MAX_WRITE_SIZE).
 _AT_ONCE_BYTES = 16 * 1024

@@ -12,6 +12,7 @@ from contextlib import closing
 from datetime import datetime
 
 import pytest
+from demo.receiver import Receiver
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge import __version__
@@ -20,7 +21,6 @@ from eventbridge.model.outcome import Response
 from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
 
 
 def no_connection(connection_id: str) -> Connection:

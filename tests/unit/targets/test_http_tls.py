@@ -17,6 +17,7 @@ from pathlib import Path
 import certificates
 import pytest
 from cryptography import x509
+from demo.receiver import ADDRESSES, Receiver
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
@@ -24,7 +25,6 @@ from eventbridge.model.outcome import Response
 from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 LOOPBACK = (ip_network(ADDRESSES),)
 

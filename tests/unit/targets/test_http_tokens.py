@@ -18,6 +18,7 @@ from typing import Any
 
 import certificates
 import pytest
+from demo.receiver import Receiver
 from unit.loopback import LOOPBACK, now
 
 from eventbridge.config.connection import Connection
@@ -35,7 +36,6 @@ from eventbridge.targets.http.tokens import (
 )
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CLIENT = TokenClient("crm", "https://login.example/token", "shop", "hushhush")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pycurl
 import pytest
+from demo.receiver import Receiver
 
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
@@ -22,7 +23,6 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.ssrf_guard import SsrfGuard
-from eventbridge.testing.receiver import Receiver
 
 
 def guard(*blocks: str) -> SsrfGuard:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
+from demo.receiver import Receiver
 from unit.loopback import LOOPBACK, now
 
 from eventbridge.config.connection import Connection
@@ -19,7 +20,6 @@ from eventbridge.targets.http.address import address_of, secrets_in
 from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
 
 SECRET = "https://hooks.example/services/hunter2"
 

@@ -8,9 +8,7 @@ import pytest
 
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.model.partition import Partition
-from eventbridge.testing.messages import messages_of
-from eventbridge.testing.queues import InMemoryQueue
-from eventbridge.testing.sources import InMemoryLog
+from eventbridge.testing.sources import InMemoryLog, InMemoryQueue, messages_of
 
 PARTITION = Partition("events", "", 0)
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from eventbridge import fault_points
 from eventbridge.clients.kafka.client import BrokerQueries, client_settings
-from eventbridge.errors import BusError, OffsetGapError, PackageMissing
+from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.model.partition import Partition
 from eventbridge.sources.kafka.fields import KafkaFields
 from eventbridge.sources.kafka.publishing import IdempotentPublisher
@@ -256,12 +256,6 @@ class KafkaLog:
         for part in parts:
             if part.error is not None:
                 raise self._asking.failed(f"{doing} in {part.topic}/{part.partition}", part.error)
-
-
-try:
-    pass  # DROPPED
-except ModuleNotFoundError as error:
-    raise PackageMissing.of(error) or error from None
 
 
 def open_kafka(opening: Opening[KafkaFields]) -> KafkaLog:

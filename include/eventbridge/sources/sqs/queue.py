@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from eventbridge import fault_points
 from eventbridge.clients.s3.access import S3Access
-from eventbridge.errors import BusError, ConnectionUnusable, PackageMissing
+from eventbridge.errors import BusError, ConnectionUnusable
 from eventbridge.sources.messages import RECEIVED
 from eventbridge.sources.open import Opening
 from eventbridge.sources.sqs.fields import SqsFields
@@ -188,12 +188,6 @@ def _header(name: str) -> str:
     if name.lower() == "content-type":
         return "content-type"
     return f"ce_{name[3:]}" if name.startswith(("ce-", "ce_")) else name
-
-
-try:
-    pass  # DROPPED
-except ModuleNotFoundError as error:
-    raise PackageMissing.of(error) or error from None
 
 
 def open_sqs(opening: Opening[SqsFields]) -> SqsQueue:

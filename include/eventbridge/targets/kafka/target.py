@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 
 from eventbridge.clients.kafka.client import QUIET, BrokerQueries, ClientErrors, client_settings
-from eventbridge.errors import BusError, PackageMissing
+from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
 from eventbridge.targets.kafka.fields import KafkaFields
@@ -248,12 +248,6 @@ _CLASSES: Final = {
 def error_class(error: KafkaError) -> str:
     """Return the error class of a message without an acknowledgement."""
     return _CLASSES.get(error.code(), "KafkaError")
-
-
-try:
-    pass  # DROPPED
-except ModuleNotFoundError as error:
-    raise PackageMissing.of(error) or error from None
 
 
 def open_kafka(opening: Opening[KafkaFields]) -> KafkaTarget:

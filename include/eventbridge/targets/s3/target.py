@@ -24,7 +24,6 @@ from botocore.exceptions import ConnectionError as ConnectionBroken
 from eventbridge.clients.s3.access import S3Access, S3Clients
 from eventbridge.clients.s3.errors import what_it_is
 from eventbridge.clients.s3.upload import upload
-from eventbridge.errors import PackageMissing
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
@@ -190,12 +189,6 @@ def _class_of(error: BotoCoreError) -> str:
     if isinstance(error, NoCredentialsError):
         return "NotAuthenticated"
     return "NetworkError" if isinstance(error, (ConnectionBroken, HTTPClientError)) else "S3Error"
-
-
-try:
-    pass  # DROPPED
-except ModuleNotFoundError as error:
-    raise PackageMissing.of(error) or error from None
 
 
 def open_s3(opening: Opening[S3Fields]) -> S3Target:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from eventbridge.testing.receiver_batch_requests import batch_request_ids
-from eventbridge.testing.receiver_paths import Paths, Reply
+from demo.receiver_paths import Paths, Reply, batch_request_ids
 
 _HEAD_BYTES = 64 * 1024
 _BODY_BYTES = 64 * 1024 * 1024

@@ -1,6 +1,6 @@
 """An HTTP receiver in its own process: tests and the demo deliver to it and compare its log with the reconciliation.
 
-`python -m eventbridge.testing.receiver --port 0 --log FILE` prints its port and serves on 127.0.0.1 until it is
+`python -m demo.receiver --port 0 --log FILE` prints its port and serves on 127.0.0.1 until it is
 stopped. `receiver_paths` defines its responses. Each request is one JSON line in FILE, written before the response is
 sent: `at` (ISO 8601, UTC), `path`, `webhook_id`, `status` (null: never responded to), `in_flight` (requests open at
 that moment), `connection` (its number); of a batch request `webhook_ids`, and `item_statuses`, the status of each
@@ -25,9 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from demo.receiver_http import Connection, RequestLog
+from demo.receiver_paths import Paths
 from eventbridge.child_environment import child_environment
-from eventbridge.testing.receiver_http import Connection, RequestLog
-from eventbridge.testing.receiver_paths import Paths
 
 #: The address block of receivers, required in EVENTBRIDGE_ALLOW_ADDRESSES.
 ADDRESSES = "127.0.0.0/8"
@@ -64,7 +64,7 @@ class Receiver:
         self._reading = threading.Lock()
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", "0", "--log", str(self._log)]
+        command = [sys.executable, "-m", "demo.receiver", "--port", "0", "--log", str(self._log)]
         command += ["--with-parent"]
         command += ["--whole"] if self._whole else []
         command += ["--certificate", str(self._certificate)] if self._certificate else []
@@ -146,7 +146,7 @@ async def _serve(
 def _protocol(*, http2: bool) -> Callable[[Paths, RequestLog], asyncio.Protocol]:
     if not http2:
         return Connection
-    from eventbridge.testing.receiver_http2 import ProtocolChooser  # the package h2 is a dependency of tests only
+    from demo.receiver_http2 import ProtocolChooser  # the package h2 is a dependency of tests only
 
     return ProtocolChooser
 
@@ -163,7 +163,7 @@ def _context(certificate: Path, client_ca_certificates: Path | None, *, http2: b
 
 def main() -> None:
     """Serve until SIGTERM or SIGINT, or with `--with-parent` until standard input closes."""
-    parser = argparse.ArgumentParser(prog="python -m eventbridge.testing.receiver")
+    parser = argparse.ArgumentParser(prog="python -m demo.receiver")
     parser.add_argument("--port", type=int, default=0, help="0 = any free one; the port is printed")
     parser.add_argument("--log", type=Path, required=True, help="JSON lines, one a request")
     parser.add_argument("--whole", action="store_true", help="log headers and bodies too")

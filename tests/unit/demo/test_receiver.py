@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from eventbridge.testing.receiver import Receiver
+from demo.receiver import Receiver
 
 
 def post(path: str, body: str = "", *headers: str) -> bytes:
@@ -165,7 +164,7 @@ def test_waiting_for_requests_that_do_not_come(receiver: Receiver) -> None:
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     """A receiver started by a process that dies does not stay behind."""
     log = tmp_path / "log.jsonl"
-    command = [sys.executable, "-m", "eventbridge.testing.receiver", "--log", str(log), "--with-parent"]
+    command = [sys.executable, "-m", "demo.receiver", "--log", str(log), "--with-parent"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdin is not None
@@ -179,7 +178,7 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
 
 def test_it_ends_on_sigterm(tmp_path: Path) -> None:
     """Alone it serves until it is told to end, also with nothing on its standard input."""
-    command = [sys.executable, "-m", "eventbridge.testing.receiver", "--log", str(tmp_path / "log.jsonl")]
+    command = [sys.executable, "-m", "demo.receiver", "--log", str(tmp_path / "log.jsonl")]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         port = int(child.stdout.readline())

@@ -13,8 +13,8 @@ from h2.errors import ErrorCodes
 from h2.events import DataReceived, Event, RequestReceived, StreamEnded, StreamReset
 from h2.exceptions import ProtocolError
 
-from eventbridge.testing.receiver_http import Connection, IncomingRequest, RequestLog
-from eventbridge.testing.receiver_paths import Paths, Reply
+from demo.receiver_http import Connection, IncomingRequest, RequestLog
+from demo.receiver_paths import Paths, Reply
 
 
 class ProtocolChooser(asyncio.Protocol):

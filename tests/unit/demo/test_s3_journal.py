@@ -11,13 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 from demo.ports import reserve
+from demo.s3_server import connection_uri
 
 from eventbridge.clients.s3.upload import PART_BYTES
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.errors import StoreFileMissing
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
-from eventbridge.testing.s3 import connection_uri
 
 LARGE = b"0123456789abcdef" * (PART_BYTES // 16) + b"and a second part"
 BUCKET = "kept"
@@ -36,7 +36,7 @@ def again(tmp_path: Path) -> Iterator[Again]:
         for process in running:
             process.kill()
             process.wait(30)
-        command = [sys.executable, "-m", "eventbridge.testing.s3", "--port", str(port), "--bucket", BUCKET]
+        command = [sys.executable, "-m", "demo.s3_server", "--port", str(port), "--bucket", BUCKET]
         running.append(subprocess.Popen([*command, "--journal", str(tmp_path / "journal")]))
         end = time.monotonic() + 60
         while not _is_up(port):
