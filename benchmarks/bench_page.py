@@ -49,7 +49,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.maintain import fold_stats
-from eventbridge.upkeep.run import Run
+from eventbridge.upkeep.run import RetentionRun
 
 #: Milliseconds of a page, the 95th of a hundred, warm; and times the same page of an installation that is empty.
 GOAL: Final = 150.0
@@ -141,7 +141,7 @@ def main() -> int:
             with closing(place.open()) as runtime:
                 _request(runtime, len(columns))
                 for tend in (index_events, fold_stats):
-                    tend(Run(runtime, 86_400.0, dry_run=False))
+                    tend(RetentionRun(runtime, 86_400.0, dry_run=False))
             _report(place, _REQUESTS)
             columns[f"{days} days"] = _measured(place, options.rounds, f"old-{options.events // 2:012d}")
             done = days

@@ -27,7 +27,7 @@ from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.store.schemas import BUFFER
 from eventbridge.upkeep.event_index import index_events
-from eventbridge.upkeep.run import Run
+from eventbridge.upkeep.run import RetentionRun
 
 #: Seconds that a question may take, over 30 days of 1,000,000 events.
 GOAL: Final = 2.0
@@ -121,7 +121,7 @@ def _measured(place: Site, days: int, options: argparse.Namespace, asked: str, *
         scanned = _seconds(place, "why", f"old-{options.events // 2:012d}", "--from", f"{added + 1}d", code=0)
     cpu = time.process_time()
     with closing(place.open()) as runtime:
-        index_events(Run(runtime, 86_400.0, dry_run=False))
+        index_events(RetentionRun(runtime, 86_400.0, dry_run=False))
         index_cpu = time.process_time() - cpu
         size = sum((place.folder / "home" / "store" / path).stat().st_size for path in runtime.store.list("index/"))
     return Row(

@@ -13,7 +13,7 @@ from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
 from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
-from eventbridge.dead_letters.reader import letters
+from eventbridge.dead_letters.reader import selected_dead_letters
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.delivery import push as push_stage
 from eventbridge.pipeline.deliver import deliver_until_idle
@@ -174,9 +174,9 @@ def _marked_wrong(runtime: World) -> Iterator[str]:
     if runtime.ledger.redrives():
         marks = Marks(runtime)
         found: Counter[str] = Counter()
-        for letter in letters(runtime):
-            if letter.record["delivery_id"] is not None:
-                mark = marks.of(letter)
+        for each in selected_dead_letters(runtime):
+            if each.record["delivery_id"] is not None:
+                mark = marks.of(each)
                 found["never redriven" if mark is None else mark.outcome] += 1
         if set(found) != {"delivered"}:
             yield f"dead letters that were redriven came to {dict(found)}"

@@ -55,7 +55,7 @@ def replay_of_hour(
     runtime: Runtime, params: Mapping[str, Any], hour: tuple[datetime, datetime], run: str, times: int
 ) -> Replay | None:
     """Return the replay of a run that was cleared `times` times; None for a dry run, whose result is logged."""
-    from eventbridge.replay.plan import begin_or_go_on
+    from eventbridge.replay.plan import begin_or_continue
 
     since, until = (moment.isoformat() for moment in hour)
     if not params["bus"]:
@@ -67,7 +67,7 @@ def replay_of_hour(
     if params["dry_run"]:
         log_survey(runtime, request)
         return None
-    return begin_or_go_on(runtime, request, run, times)
+    return begin_or_continue(runtime, request, run, times)
 
 
 class WaitForReplay(BaseOperator):

@@ -127,7 +127,7 @@ class DeadLetterQuery:
     limit: Annotated[int, Query(ge=1, le=MOST_DEAD_LETTERS, description="Items to return at most.")] = 50
     cursor: Cursor = None
 
-    def letters(
+    def dead_letters(
         self, request: Request, runtime: Runtime, most: int = MOST_DEAD_LETTERS
     ) -> tuple[DeadLetterPage, Damaged]:
         """Return the matching dead letters without their long columns, `most` at most, and the unreadable files.
@@ -158,11 +158,11 @@ def dead_letters(
     """
 
     def listed(runtime: Runtime) -> dict[str, Any]:
-        found, damaged = query.letters(request, runtime, MOST_WHOLE if whole else MOST_DEAD_LETTERS)
+        found, damaged = query.dead_letters(request, runtime, MOST_WHOLE if whole else MOST_DEAD_LETTERS)
         if whole:
             shown = [
                 visible_dead_letter(request, with_name(each))
-                for each in whole_dead_letters(runtime, found.letters, damaged)
+                for each in whole_dead_letters(runtime, found.dead_letters, damaged)
             ]
         else:
             shown = [visible_dead_letter(request, with_name(each)) for each in found.records()]
@@ -179,7 +179,7 @@ def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depen
     """
 
     def counted(runtime: Runtime) -> dict[str, Any]:
-        found, damaged = query.letters(request, runtime)
+        found, damaged = query.dead_letters(request, runtime)
         seen = [visible_dead_letter(request, each) for each in found.records()]
         return {"groups": visible_groups(seen), "unreadable": _unreadable(damaged)} | _following(found)
 

@@ -61,14 +61,14 @@ def list_dead_letters(
     The first column is what `dead-letters show` takes. It begins with the delivery id or, if the event is not a
     CloudEvent (malformed), with the event's position: bus/topic/partition/offset.
     """
-    from eventbridge.dead_letters.reader import letters
+    from eventbridge.dead_letters.reader import selected_dead_letters
     from eventbridge.dead_letters.redrives import Marks
     from eventbridge.dead_letters.selection import name_of
 
     with open_runtime(expects_ledger=True) as runtime:
         selection = chosen.selection(runtime.clock())
         damaged: Damaged = {}
-        found = list(islice(letters(runtime, selection, damaged=damaged), limit + 1))
+        found = list(islice(selected_dead_letters(runtime, selection, damaged=damaged), limit + 1))
         if not found:
             refuse_unknown(runtime, chosen.rule, chosen.target)
         more, found = len(found) > limit, found[:limit]
@@ -108,7 +108,7 @@ def export(
 
     An existing file is not overwritten. The file appears when it is complete, or not at all.
     """
-    from eventbridge.dead_letters.reader import letters
+    from eventbridge.dead_letters.reader import selected_dead_letters
 
     if as_json and file == "-":
         raise UserError(
@@ -116,11 +116,11 @@ def export(
         )
     with open_runtime(expects_ledger=True) as runtime:
         selection = chosen.selection(runtime.clock())
-        if next(letters(runtime, selection, damaged={}), None) is None:
+        if next(selected_dead_letters(runtime, selection, damaged={}), None) is None:
             refuse_unknown(runtime, chosen.rule, chosen.target)
         damaged: Damaged = {}
         with Interrupts():  # SIGTERM too removes the draft
-            count = export_dead_letters(file, letters(runtime, selection, whole=True, damaged=damaged))
+            count = export_dead_letters(file, selected_dead_letters(runtime, selection, whole=True, damaged=damaged))
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":

@@ -81,11 +81,11 @@ class DeadLetter:
 def dead_letters(
     runtime: Runtime, selection: Selection | None = None, *, whole: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the columns of the selected dead letters; see `letters`."""
-    return (letter.record for letter in letters(runtime, selection, whole=whole))
+    """Yield the columns of the selected dead letters; see `selected_dead_letters`."""
+    return (dead_letter.record for dead_letter in selected_dead_letters(runtime, selection, whole=whole))
 
 
-def letters(
+def selected_dead_letters(
     runtime: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
 ) -> Iterator[DeadLetter]:
     """Yield the selected dead letters, those of the newest batch first; `whole` = with event, request and attempts.
@@ -96,7 +96,7 @@ def letters(
     selection = selection or Selection()
     asks_all = selection.sql is not None  # SQL is evaluated over all files at once
     files = dead_letter_files(runtime) if asks_all else []
-    chosen = Chosen(runtime, selection, files, damaged)
+    chosen = ChosenRows(runtime, selection, files, damaged)
     newest = (each.path for each in newest_files(runtime, "dead_letter", "dead_letters"))
     for file in files if asks_all else newest:
         yield from _dead_letters_of(runtime, chosen, file, None if whole else _LIST_COLUMNS, damaged)
@@ -106,12 +106,12 @@ def letters(
 class DeadLetterPage:
     """A page of dead letters, and the cursor of the next page; None: this is the last."""
 
-    letters: tuple[DeadLetter, ...]
+    dead_letters: tuple[DeadLetter, ...]
     cursor: str | None
 
     def records(self) -> list[dict[str, Any]]:
         """Return their columns."""
-        return [each.record for each in self.letters]
+        return [each.record for each in self.dead_letters]
 
 
 def dead_letter_page(
@@ -131,23 +131,23 @@ def dead_letter_page(
     found: list[DeadLetter] = []
     place = read_cursor(after) if after else None
     last = place
-    chosen = Chosen(runtime, selection, [], damaged)
+    chosen = ChosenRows(runtime, selection, [], damaged)
     for count, file in enumerate(files_from(runtime, "dead_letter", "dead_letters", place)):
         if count == most_files:
             return DeadLetterPage(tuple(found), write_cursor(place_of(file)))
         behind = rows_after(place, file)
-        for letter in _dead_letters_of(runtime, chosen, file.path, _LIST_COLUMNS, damaged):
-            if letter.row <= behind:
+        for dead_letter in _dead_letters_of(runtime, chosen, file.path, _LIST_COLUMNS, damaged):
+            if dead_letter.row <= behind:
                 continue
             if len(found) == limit and last is not None:
                 return DeadLetterPage(tuple(found), write_cursor(last))
-            found.append(letter)
-            last = place_of(file, letter.row)
+            found.append(dead_letter)
+            last = place_of(file, dead_letter.row)
     return DeadLetterPage(tuple(found), None)
 
 
 def _dead_letters_of(
-    runtime: Runtime, chosen: Chosen, file: str, columns: list[str] | None, damaged: Damaged | None
+    runtime: Runtime, chosen: ChosenRows, file: str, columns: list[str] | None, damaged: Damaged | None
 ) -> Iterator[DeadLetter]:
     rows = [row for row, _ in chosen.records_of(file)]
     table = read_unless_damaged(runtime.store, file, rowset.encode(rows), columns, damaged=damaged) if rows else None
@@ -155,7 +155,7 @@ def _dead_letters_of(
         yield from (DeadLetter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
 
 
-class Chosen:
+class ChosenRows:
     """The rows of dead letter files that a selection chooses; SQL is evaluated once, over all files.
 
     An unreadable file has no rows, and is added to `damaged`; without `damaged` it raises ReconciliationError.
@@ -294,4 +294,4 @@ def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None)
 
 
 def _has_dead_letters(runtime: Runtime, selection: Selection) -> bool:
-    return next(iter(letters(runtime, selection, damaged={})), None) is not None
+    return next(iter(selected_dead_letters(runtime, selection, damaged={})), None) is not None

@@ -39,27 +39,27 @@ class DeadLetterFile:
     chunks: tuple[Chunk, ...] = ()
 
 
-def write_deliveries(runtime: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
+def write_deliveries(runtime: Runtime, batch: Batch, dead_letters: Sequence[DeadLetter]) -> DeadLetterFile:
     """Write dead letters' requests as deliveries whose age begins with the batch; return the file and its chunks."""
     path = layout.deliveries(batch.planned_at, batch.batch_id, uuid.uuid4().hex, "000000")
     rules = runtime.rules_of(batch)
-    rows = sorted((_delivery(batch, rules, letter) for letter in letters), key=_order)
+    rows = sorted((_delivery(batch, rules, dead_letter) for dead_letter in dead_letters), key=_order)
     write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DELIVERY))
     file = BatchFile(batch.batch_id, "delivery", _KEY, path, len(rows))
     return DeadLetterFile(file, tuple(_chunks(runtime, batch, path, rows)))
 
 
-def write_events(runtime: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
+def write_events(runtime: Runtime, batch: Batch, dead_letters: Sequence[DeadLetter]) -> DeadLetterFile:
     """Write the dead letters' events as a buffer file, whose age begins with the batch; return the file."""
     path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
-    rows = [_event(batch, letter) for letter in letters]
+    rows = [_event(batch, dead_letter) for dead_letter in dead_letters]
     write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
     return DeadLetterFile(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows)))
 
 
-def newest(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+def newest(dead_letters: Sequence[DeadLetter]) -> list[DeadLetter]:
     """Return one dead letter for each delivery id: the last, as the oldest come first."""
-    return list({letter.record["delivery_id"]: letter for letter in letters}.values())
+    return list({dead_letter.record["delivery_id"]: dead_letter for dead_letter in dead_letters}.values())
 
 
 def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
@@ -70,7 +70,7 @@ def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
 def make_again(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
     """Write the input of a redrive batch again under another name: the same rows from the same dead letters."""
     taken = {each.file: each.rows for each in runtime.ledger.redriven_by(batch.batch_id)}
-    letters = [
+    dead_letters = [
         DeadLetter(path, row, record)
         for path in reversed(dead_letter_files(runtime))  # the oldest come first, as when it was planned
         if path in taken
@@ -79,11 +79,11 @@ def make_again(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFil
         )
     ]
     write = write_events if file.kind == "buffer" else write_deliveries
-    return write(runtime, batch, newest(letters))
+    return write(runtime, batch, newest(dead_letters))
 
 
-def _delivery(batch: Batch, rules: RuleSet, letter: DeadLetter) -> dict[str, Any]:
-    record = letter.record
+def _delivery(batch: Batch, rules: RuleSet, dead_letter: DeadLetter) -> dict[str, Any]:
+    record = dead_letter.record
     target = rules.rules[record["rule"]].targets[record["target"]]
     return {name: record[name] for name in _SAME} | {
         "order_key": order_key(target, parse_document(record["event"]), record) if target.ordered else None,
@@ -91,8 +91,8 @@ def _delivery(batch: Batch, rules: RuleSet, letter: DeadLetter) -> dict[str, Any
         "published_at": batch.planned_at,  # again: `deliver_within` counts from here
         "arrived_at": batch.planned_at,
         # the dead letter itself: it holds the event, and the attempts made before
-        "event_file": letter.file,
-        "event_row": letter.row,
+        "event_file": dead_letter.file,
+        "event_row": dead_letter.row,
         "payload": record["request"],
         "content_type": record["request_content_type"],
         "headers": record["request_headers"],
@@ -105,8 +105,8 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     return (row["rule"], row["target"], shard, row["topic"], row["broker"], row["partition_id"], row["offset"])
 
 
-def _event(batch: Batch, letter: DeadLetter) -> dict[str, Any]:
-    record = letter.record
+def _event(batch: Batch, dead_letter: DeadLetter) -> dict[str, Any]:
+    record = dead_letter.record
     return {name: record[name] for name in ("topic", "broker", "partition_id", "offset", "source", "event_id")} | {
         "message_id": "",
         "published_at": batch.planned_at,

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from eventbridge.dead_letters.reader import Chosen, DeadLetter
+from eventbridge.dead_letters.reader import ChosenRows, DeadLetter
 from eventbridge.dead_letters.redrive_inputs import DeadLetterFile, newest, write_deliveries, write_events
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import UserError
@@ -38,7 +38,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules
 
-#: dead letters a second: at 0.1 the wait between two batches of one letter is that of the window.
+#: Dead letters a second: at 0.1 the wait between two batches of one dead letter is that of the window.
 LOWEST_RATE = 0.1
 HIGHEST_RATE = 1_000_000.0
 
@@ -85,7 +85,7 @@ def begin_redrive(
     refuse_rate(rate)
     check_seen(runtime, (selection.rule,))
     now = runtime.ledger.now()
-    Chosen(
+    ChosenRows(
         runtime, selection, dead_letter_files(runtime), {}
     )  # SQL that is not a condition is reported before anything is recorded
     request = Redrive(
@@ -122,13 +122,13 @@ def survey(runtime: Runtime, selection: Selection, *, retransform: bool, again: 
 
 def survey_of(runtime: Runtime, request: Redrive) -> Survey:
     """Return the dead letters that a recorded redrive would still take, and the others with the reason."""
-    search = Search(runtime, request, {})
+    search = RedriveSearch(runtime, request, {})
     found = Survey(damaged=search.damaged)
-    for letter, why_not in search.letters():
+    for dead_letter, why_not in search.candidates():
         if why_not:
-            found.left[_key(letter), why_not] += 1
+            found.left[_key(dead_letter), why_not] += 1
         else:
-            found.taken[_key(letter)] += 1
+            found.taken[_key(dead_letter)] += 1
     return found
 
 
@@ -154,20 +154,20 @@ def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlot
         return RedrivePlan()
     if redrive.next_at > now:
         return RedrivePlan(wait_until=redrive.next_at)
-    search = Search(runtime, redrive, pools or {})
-    letters = search.first_dead_letters()
-    if not letters:
+    search = RedriveSearch(runtime, redrive, pools or {})
+    dead_letters = search.first_dead_letters()
+    if not dead_letters:
         runtime.ledger.end_redrive(redrive_id, "done")
         return RedrivePlan(damaged=search.damaged)
     if is_ingestion_stopped(runtime, again=logging.INFO):
         return RedrivePlan(wait_until=now + timedelta(seconds=RECHECK_SECONDS))
-    return _plan(runtime, redrive, search, letters, now)
+    return _plan(runtime, redrive, search, dead_letters, now)
 
 
 def _plan(
-    runtime: Runtime, redrive: Redrive, search: Search, letters: Sequence[DeadLetter], now: datetime
+    runtime: Runtime, redrive: Redrive, search: RedriveSearch, dead_letters: Sequence[DeadLetter], now: datetime
 ) -> RedrivePlan:
-    first = letters[0].record
+    first = dead_letters[0].record
     rule = search.rules.rules[first["rule"]]
     rules = search.rules
     if redrive.retransform:
@@ -186,9 +186,9 @@ def _plan(
         replay_id=redrive.redrive_id if redrive.retransform else "",
     )
     write = write_events if redrive.retransform else write_deliveries
-    made: DeadLetterFile = write(runtime, batch, newest(letters))
-    next_at = now if redrive.rate is None else now + timedelta(seconds=len(letters) / redrive.rate)
-    taken = search.taken(batch.batch_id, letters)
+    made: DeadLetterFile = write(runtime, batch, newest(dead_letters))
+    next_at = now if redrive.rate is None else now + timedelta(seconds=len(dead_letters) / redrive.rate)
+    taken = search.taken(batch.batch_id, dead_letters)
     if not runtime.ledger.plan_redriven(batch, made.file, made.chunks, taken, next_at):
         return RedrivePlan(wait_until=now)
     return RedrivePlan(batch.batch_id)
@@ -202,12 +202,12 @@ def _unfinished(runtime: Runtime, redrive: Redrive) -> Batch | None:
     return next((batch for batch in batches if batch.state != "committed"), None)
 
 
-def _key(letter: DeadLetter) -> str:
-    record = letter.record
+def _key(dead_letter: DeadLetter) -> str:
+    record = dead_letter.record
     return f"{record['rule']}/{record['target']}" if record["rule"] else record["bus"]
 
 
-class Search:
+class RedriveSearch:
     """Searches the dead letters for a redrive, those of the oldest batch first.
 
     An unreadable file is skipped and added to `damaged`; the dead letters of all others are taken.
@@ -224,10 +224,10 @@ class Search:
         self.rules = runtime.rule_set()
         self.damaged: Damaged = {}
 
-    def letters(self) -> Iterator[tuple[DeadLetter, str]]:
+    def candidates(self) -> Iterator[tuple[DeadLetter, str]]:
         """Yield each selected dead letter that this redrive has not taken, with the reason not to take it, or ""."""
         files = dead_letter_files(self._runtime, before=self._redrive.started_at)
-        chosen = Chosen(self._runtime, self._selection, files, self.damaged)
+        chosen = ChosenRows(self._runtime, self._selection, files, self.damaged)
         for file in reversed(files):
             mine, others = self._taken_of(file)
             for row, record in chosen.records_of(file):
@@ -255,18 +255,18 @@ class Search:
             most = max(1, min(most, int(self._redrive.rate * seconds)))
         kept: list[DeadLetter] = []
         size = 0
-        for letter in self._whole(self._alike()):
-            kept.append(letter)
-            size += len(letter.record["event"]) + len(letter.record["request"] or b"")
+        for dead_letter in self._whole(self._alike()):
+            kept.append(dead_letter)
+            size += len(dead_letter.record["event"]) + len(dead_letter.record["request"] or b"")
             if len(kept) >= most or size >= min(settings.batch_max_size, HELD_BYTES):
                 break
         return kept
 
-    def taken(self, batch_id: str, letters: Sequence[DeadLetter]) -> list[Redriven]:
+    def taken(self, batch_id: str, dead_letters: Sequence[DeadLetter]) -> list[Redriven]:
         """Return the rows that a batch takes of each file, under the file's next turn."""
         rows: dict[str, list[int]] = {}
-        for letter in letters:
-            rows.setdefault(letter.file, []).append(letter.row)
+        for dead_letter in dead_letters:
+            rows.setdefault(dead_letter.file, []).append(dead_letter.row)
         return [
             Redriven(
                 file,
@@ -281,30 +281,30 @@ class Search:
 
     def _alike(self) -> Iterator[DeadLetter]:
         group: tuple[str, ...] | None = None
-        for letter, why_not in self.letters():
+        for dead_letter, why_not in self.candidates():
             if not why_not:
-                group = group or self._group(letter)
-                if group == self._group(letter):
-                    yield letter
+                group = group or self._group(dead_letter)
+                if group == self._group(dead_letter):
+                    yield dead_letter
 
-    def _group(self, letter: DeadLetter) -> tuple[str, ...]:
-        record = letter.record
+    def _group(self, dead_letter: DeadLetter) -> tuple[str, ...]:
+        record = dead_letter.record
         if self._redrive.retransform:
             return (record["rule"], record["target"])
         return (self.rules.rules[record["rule"]].runner,)
 
-    def _whole(self, letters: Iterator[DeadLetter]) -> Iterator[DeadLetter]:
+    def _whole(self, dead_letters: Iterator[DeadLetter]) -> Iterator[DeadLetter]:
         waiting: list[DeadLetter] = []
-        for letter in letters:
-            if waiting and (waiting[0].file != letter.file or len(waiting) == _READ_AT_ONCE):
+        for dead_letter in dead_letters:
+            if waiting and (waiting[0].file != dead_letter.file or len(waiting) == _READ_AT_ONCE):
                 yield from self._read_whole(waiting)
                 waiting = []
-            waiting.append(letter)
+            waiting.append(dead_letter)
         if waiting:
             yield from self._read_whole(waiting)
 
-    def _read_whole(self, letters: Sequence[DeadLetter]) -> Iterator[DeadLetter]:
-        file, rows = letters[0].file, [letter.row for letter in letters]
+    def _read_whole(self, dead_letters: Sequence[DeadLetter]) -> Iterator[DeadLetter]:
+        file, rows = dead_letters[0].file, [dead_letter.row for dead_letter in dead_letters]
         table = self._read(file, rows)
         if table is not None:
             yield from (DeadLetter(file, *each) for each in zip(rows, table.to_pylist(), strict=True))

@@ -95,12 +95,14 @@ class Marks:
         self._batches: dict[str, Batch] = {}
         self._outcomes: dict[str, dict[bytes, str]] = {}
 
-    def of(self, letter: DeadLetter) -> Mark | None:
+    def of(self, dead_letter: DeadLetter) -> Mark | None:
         """Return the mark of the newest redrive of a dead letter, None if it was never redriven."""
-        for taken in reversed(self._redriven.get(letter.file, [])):
-            if letter.row in rowset.decode(taken.rows):
+        for taken in reversed(self._redriven.get(dead_letter.file, [])):
+            if dead_letter.row in rowset.decode(taken.rows):
                 batch = self._batch(taken.batch_id)
-                return Mark(taken.redrive_id, taken.batch_id, batch.planned_at, self._outcome(batch, letter.record))
+                return Mark(
+                    taken.redrive_id, taken.batch_id, batch.planned_at, self._outcome(batch, dead_letter.record)
+                )
         return None
 
     def counts(self, redrive: Redrive) -> Counter[str]:

@@ -159,7 +159,7 @@ def _make_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], rout
         for file, path in zip(some, made, strict=True):
             runtime.store.put(str(file.path), runtime.store.get(path))
             runtime.store.delete(path)
-    for path, table in _letters(runtime, batch, [file for file in files if file.kind == "dead_letter"]):
+    for path, table in _rebuilt_dead_letters(runtime, batch, [file for file in files if file.kind == "dead_letter"]):
         record = record or _write_record(runtime, batch, known)
         write_table(runtime.store, path, table)
     return record
@@ -196,7 +196,7 @@ def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
         return []  # of another, unreadable batch: nothing to compare with; it is reconciled in any case
 
 
-def _letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
+def _rebuilt_dead_letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
     """Yield what dead letter files are made again as: same verdicts, so the same dead letters; raises
     ReconciliationError.
     """

@@ -35,7 +35,7 @@ Mask = npt.NDArray[np.bool_]
 _AT_A_TIME = 1_000
 
 #: An archive file and the offsets that may be taken of it; None: all.
-Found = tuple[ArchiveFile, tuple[Span, ...] | None]
+FileToRead = tuple[ArchiveFile, tuple[Span, ...] | None]
 DELIVERED = "delivered"
 _PENDING = "pending"
 
@@ -58,7 +58,7 @@ class Chooser:
         if replay.skip_delivered or self._sql is not None:
             self._past = Past(runtime, part.rule, part.target, codes="code" in (self._sql or "").lower())
 
-    def events(self, found: Found, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    def events(self, found: FileToRead, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Return the events to take of a file, from row `first` on and in its order, and their row numbers."""
         file, spans = found
         table = read_table(self._runtime.store, file.path).slice(first)
@@ -119,7 +119,7 @@ def _within(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int], ...]) 
     return mask
 
 
-def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[Found, int]]:
+def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[FileToRead, int]]:
     """Yield the archive files of a replay's part from a position on, each with the first row to read.
 
     Only batches planned within the replay's time, and from the position on, are queried.
@@ -144,7 +144,7 @@ def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> It
         yield each, 0
 
 
-def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayPosition) -> Iterator[Found]:
+def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayPosition) -> Iterator[FileToRead]:
     since = datetime.fromisoformat(position.at) if position.at else replay.since
     seen: set[str] = set()
     while True:
@@ -161,7 +161,7 @@ def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayP
         seen = {file.path for file in files if file.planned_at == since}
 
 
-def _once(runtime: Runtime, replay: Replay, part: ReplayPart) -> Sequence[Found]:
+def _once(runtime: Runtime, replay: Replay, part: ReplayPart) -> Sequence[FileToRead]:
     files = runtime.ledger.archive_files(replay.bus, replay.since, replay.until, replay.started_at)
     return take_once(files, part.runner)
 
@@ -254,8 +254,8 @@ class Past:
         of_target = (row for row in ledger.pending_of(batch_id) if (row.rule, row.target) == (self._rule, self._target))
         found = {row.closed_by for row in of_target}
         found |= {row.closed_by for row in ledger.deferred_matches_of(batch_id) if row.rule == self._rule}
-        letters = [file.path for file in ledger.files(batch_id, "dead_letter") if file.path is not None]
-        if letters:
+        dead_letters = [file.path for file in ledger.files(batch_id, "dead_letter") if file.path is not None]
+        if dead_letters:
             redriven = ledger.redriven()
-            found |= {taken.batch_id for path in letters for taken in redriven.get(path, [])}
+            found |= {taken.batch_id for path in dead_letters for taken in redriven.get(path, [])}
         return {each for each in found if each is not None}

@@ -134,7 +134,7 @@ def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots]
         return ReplayPlan()
     if is_ingestion_stopped(runtime, again=logging.INFO):
         return _deferred(runtime, replay_id, now + timedelta(seconds=RECHECK_SECONDS))
-    return _Turn(runtime, replay, now).take()
+    return _ReplayStep(runtime, replay, now).take()
 
 
 def _deferred(runtime: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
@@ -142,7 +142,7 @@ def _deferred(runtime: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
     return ReplayPlan(wait_until=until)
 
 
-class _Turn:
+class _ReplayStep:
     """One step of a replay through the archive: the rows that it reads, and the batch of the events it takes."""
 
     def __init__(self, runtime: Runtime, replay: Replay, now: datetime) -> None:
@@ -318,7 +318,7 @@ def asker_of(name: str) -> str:
     return re.sub(r" again [0-9]+$", "", name)
 
 
-def begin_or_go_on(runtime: Runtime, request: ReplayRequest, run: str, times: int) -> Replay:
+def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times: int) -> Replay:
     """Begin or continue the replay of a run that was cleared `times` times, and return it.
 
     The run's last replay continues under its id if it is paused (its run ran out of time, or a person paused it) and

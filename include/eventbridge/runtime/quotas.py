@@ -108,8 +108,8 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
     at, name = batch.planned_at, batch.batch_id
     archive = runtime.store.size(layout.archive_of_batch(batch.bus, at, name)) if batch.bus else 0
     deliveries = sum(runtime.store.size(prefix) for prefix in layout.files_of_batch(at, name))
-    letters = runtime.store.size(layout.dead_letters_of_batch(at, name))
-    runtime.ledger.add_batch_size(batch, BatchSize(deliveries, archive, letters))
+    dead_letters = runtime.store.size(layout.dead_letters_of_batch(at, name))
+    runtime.ledger.add_batch_size(batch, BatchSize(deliveries, archive, dead_letters))
 
 
 def is_count_due(runtime: Runtime, now: datetime) -> bool:

@@ -15,7 +15,7 @@ from eventbridge.model.redelivery import Replay
 from eventbridge.model.storage import STEPS, BatchGroup, BatchPlace, Kept, SweepName
 from eventbridge.policy.retention import LEAST_AGE, Retention, keeping, needs_of_requests
 from eventbridge.store import layout
-from eventbridge.upkeep.run import Retentions, Run
+from eventbridge.upkeep.run import RetentionRun, Retentions
 
 #: With which part of a batch files of each kind are removed.
 _GOES_WITH: dict[FileKind, Kept] = {
@@ -31,7 +31,7 @@ _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def prune_batches(run: Run, retentions: Retentions) -> None:
+def prune_batches(run: RetentionRun, retentions: Retentions) -> None:
     """Continue with the batches that an earlier run marked, then mark and clear those past their retention."""
     pruning = _Pruning(run)
     pruning.go_on()
@@ -47,7 +47,7 @@ def prune_batches(run: Run, retentions: Retentions) -> None:
 class _Pruning:
     """Marks and clears batches, with regard to replays and redrives that have not ended."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RetentionRun) -> None:
         self._run = run
         self._ledger = run.runtime.ledger
         self._repairs = lru_cache(maxsize=2)(self._repairs_of)
@@ -115,17 +115,17 @@ class _Pruning:
         )
 
 
-def sweep_lost(run: Run) -> None:
+def sweep_lost(run: RetentionRun) -> None:
     """Sweep the days that ended more than 24 h ago and were not swept yet."""
     _sweep(run, "lost", run.now - LEAST_AGE)
 
 
-def sweep_expired(run: Run, retentions: Retentions) -> None:
+def sweep_expired(run: RetentionRun, retentions: Retentions) -> None:
     """Sweep the days of which only manifests, and files with a need, are kept."""
     _sweep(run, "expired", run.now - retentions.longest_of_files)
 
 
-def _sweep(run: Run, name: SweepName, until: datetime) -> None:
+def _sweep(run: RetentionRun, name: SweepName, until: datetime) -> None:
     """Sweep the days with batches, one after the other; `until`: the end of the last one."""
     day = _day_of(run.runtime.ledger.swept_through(name) or _EARLIEST)
     while not run.is_over():
@@ -146,7 +146,7 @@ def _day_of(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _lost_files(run: Run, day: datetime) -> Iterator[str]:
+def _lost_files(run: RetentionRun, day: datetime) -> Iterator[str]:
     store, ledger = run.runtime.store, run.runtime.ledger
     buses = {group.bus for kept in STEPS for group in ledger.batch_groups(kept)} - {""}
     repaired = _by_batch(store.list(layout.repairs_of_day(day)))
@@ -156,7 +156,7 @@ def _lost_files(run: Run, day: datetime) -> Iterator[str]:
                 yield from _unnamed(run, day, batch_id, paths)
 
 
-def _unnamed(run: Run, day: datetime, batch_id: str, paths: list[str]) -> Iterable[str]:
+def _unnamed(run: RetentionRun, day: datetime, batch_id: str, paths: list[str]) -> Iterable[str]:
     ledger = run.runtime.ledger
     try:
         batch = ledger.batch(batch_id)

@@ -19,7 +19,7 @@ from eventbridge.model.storage import IndexFile
 from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.store import layout
 from eventbridge.store.event_index import Index, index_of, merged, read_index, write_index
-from eventbridge.upkeep.run import Run
+from eventbridge.upkeep.run import RetentionRun
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _BATCHES = 500
 _MOST_FILES = 32
 
 
-def index_events(run: Run) -> None:
+def index_events(run: RetentionRun) -> None:
     """Update the index until the run's time is over; a dry run changes nothing."""
     if run.dry_run:
         return
@@ -40,7 +40,7 @@ def index_events(run: Run) -> None:
     _join(run)
 
 
-def _forget_lost(run: Run) -> None:
+def _forget_lost(run: RetentionRun) -> None:
     """Forget days with a missing file, and remove unrecorded files once their writers must have ended."""
     ledger, store = run.runtime.ledger, run.runtime.store
     there = set(store.list(layout.event_indexes()))
@@ -55,7 +55,7 @@ def _forget_lost(run: Run) -> None:
     run.done.lost_files += len(stray)
 
 
-def _forget(run: Run, file: IndexFile, why: str) -> None:
+def _forget(run: RetentionRun, file: IndexFile, why: str) -> None:
     log.warning("%s of the index of event ids %s: that day is indexed again", file.path, why)
     run.runtime.ledger.forget_index(file.day)
 
@@ -64,7 +64,7 @@ def _made_at(path: str) -> datetime:
     return batch_time(path.rpartition("/")[2].removesuffix(".parquet").removesuffix("-files"))
 
 
-def _remove_old(run: Run) -> None:
+def _remove_old(run: RetentionRun) -> None:
     """Remove the files of days without archived events."""
     for day, files in groupby(run.runtime.ledger.index_files(until=run.now - LEAST_AGE), key=lambda each: each.day):
         if not run.runtime.ledger.has_archive(day, day + _DAY):
@@ -72,7 +72,7 @@ def _remove_old(run: Run) -> None:
             run.remove([path for each in files for path in (each.path, layout.indexed_files(each.path))])
 
 
-def _add(run: Run) -> None:
+def _add(run: RetentionRun) -> None:
     """Index committed batches, some of one day at a time; unreadable ones are skipped."""
     damaged: set[str] = set()
     while batches := _unindexed(run, damaged):
@@ -89,12 +89,12 @@ def _add(run: Run) -> None:
             return
 
 
-def _unindexed(run: Run, damaged: Collection[str]) -> list[Batch]:
+def _unindexed(run: RetentionRun, damaged: Collection[str]) -> list[Batch]:
     found = run.runtime.ledger.batches_to_index(_BATCHES + len(damaged))
     return [each for each in found if each.batch_id not in damaged]
 
 
-def _index(run: Run, batches: Sequence[Batch]) -> Index | None:
+def _index(run: RetentionRun, batches: Sequence[Batch]) -> Index | None:
     """Return the index of batches, None if one of their files cannot be read."""
     try:
         return index_of(run.runtime.store, run.runtime.ledger.archive_of([each.batch_id for each in batches]))
@@ -103,7 +103,7 @@ def _index(run: Run, batches: Sequence[Batch]) -> Index | None:
         return None
 
 
-def _join(run: Run) -> None:
+def _join(run: RetentionRun) -> None:
     """Join the files of each complete day, and of an incomplete one with too many files."""
     for day, group in groupby(run.runtime.ledger.index_files(), key=lambda each: each.day):
         files = list(group)
@@ -123,7 +123,9 @@ def _join(run: Run) -> None:
             run.progressed()
 
 
-def _publish(run: Run, day: datetime, index: Index, batches: Sequence[Batch], instead_of: Sequence[IndexFile]) -> bool:
+def _publish(
+    run: RetentionRun, day: datetime, index: Index, batches: Sequence[Batch], instead_of: Sequence[IndexFile]
+) -> bool:
     path = layout.event_index(day, new_batch_id(run.now))
     write_index(run.runtime.store, path, index)
     file = IndexFile(path, day, index.rows.num_rows)

@@ -29,7 +29,7 @@ from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog
 from eventbridge.store import layout
 from eventbridge.upkeep.batches import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.event_index import index_events
-from eventbridge.upkeep.run import Maintained, Retentions, Run
+from eventbridge.upkeep.run import Maintained, RetentionRun, Retentions
 
 #: How long stats are kept before they are folded, by scope: a bus has few, rules' targets may be thousands.
 KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
@@ -59,7 +59,7 @@ def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | Non
         claim_runner(runtime, runner)
     refuse_lost_ledger(runtime, always=True)
     seconds = runtime.settings.maintain_timeout if budget is None else budget.total_seconds()
-    run = Run(runtime, seconds, dry_run=dry_run)
+    run = RetentionRun(runtime, seconds, dry_run=dry_run)
     retentions = Retentions(runtime, run.now)
     fold_stats(run)  # first: it is quick, and pruning may take all the time
     prune_batches(run, retentions)
@@ -72,13 +72,13 @@ def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | Non
     return run.done
 
 
-def _count(run: Run) -> None:
+def _count(run: RetentionRun) -> None:
     """Measure the store for its quota after the removals."""
     if not run.dry_run and is_count_due(run.runtime, run.now):
         run.done.store_bytes = count_store(run.runtime)
 
 
-def prune_history(run: Run, retentions: Retentions) -> None:
+def prune_history(run: RetentionRun, retentions: Retentions) -> None:
     """Remove records that ended before the retention of manifests; the current version of a rule is always kept."""
     if run.dry_run or run.is_over():
         return
@@ -89,7 +89,7 @@ def prune_history(run: Run, retentions: Retentions) -> None:
     run.done.requests = ledger.drop_ended_requests(before)
 
 
-def fold_stats(run: Run, most_rows: int = MOST_ROWS) -> None:
+def fold_stats(run: RetentionRun, most_rows: int = MOST_ROWS) -> None:
     """Fold old stats, and newer ones if a scope has more rows than `most_rows`; a dry run changes nothing."""
     if run.dry_run:
         return
@@ -102,7 +102,7 @@ def fold_stats(run: Run, most_rows: int = MOST_ROWS) -> None:
                 break
 
 
-def _fold(run: Run, scope: Scope, grain: Grain, age: timedelta) -> bool:
+def _fold(run: RetentionRun, scope: Scope, grain: Grain, age: timedelta) -> bool:
     """Fold the stats of a grain that are older than an age; False: the time of the run is over."""
     while run.runtime.ledger.fold_stats(scope, grain, _LONGER[grain], run.now - age) is not None:
         run.progressed()
@@ -111,7 +111,7 @@ def _fold(run: Run, scope: Scope, grain: Grain, age: timedelta) -> bool:
     return True
 
 
-def trim_buses(run: Run) -> None:
+def trim_buses(run: RetentionRun) -> None:
     """Trim the buses of today's rules; a bus that does not respond is logged and keeps all messages.
 
     The bus `eventbridge` is not among them: it is trimmed when events are published to it.
@@ -129,7 +129,9 @@ def trim_buses(run: Run) -> None:
                 log.warning("the bus %s keeps messages that are past their retention for now: %s", bus.name, error)
 
 
-def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset], left: Sequence[LeftAt]) -> None:
+def _trim(
+    run: RetentionRun, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset], left: Sequence[LeftAt]
+) -> None:
     """Trim a bus below the lowest committed offset of all registered runners, with or without rules.
 
     Messages that a moved rule still needs, from the offset its new runner begins at, are kept too.

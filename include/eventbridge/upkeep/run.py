@@ -40,7 +40,7 @@ class Maintained:
     store_bytes: int | None = None
 
 
-class Run:
+class RetentionRun:
     """The shared state of a run's parts."""
 
     def __init__(self, runtime: Runtime, seconds: float, *, dry_run: bool) -> None:

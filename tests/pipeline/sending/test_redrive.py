@@ -12,7 +12,7 @@ from pipeline.delivering import REFUSED, Sending, http, rules
 
 from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.control.release import release_rule
-from eventbridge.dead_letters.reader import dead_letters, letters
+from eventbridge.dead_letters.reader import dead_letters, selected_dead_letters
 from eventbridge.dead_letters.redrive_plan import NO_REQUEST, REDRIVEN_BEFORE, begin_redrive, plan_redrive, survey
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
@@ -45,7 +45,7 @@ def redrive(sending: Sending, selection: Selection = ALL, run: str = "run", **op
 def outcomes(sending: Sending) -> Counter[str]:
     """Return the outcomes of the dead letters; `never` = not redriven."""
     marks = Marks(sending.runtime)
-    found = (marks.of(letter) for letter in letters(sending.runtime))
+    found = (marks.of(each) for each in selected_dead_letters(sending.runtime))
     return Counter("never" if mark is None else mark.outcome for mark in found)
 
 

@@ -10,7 +10,7 @@ from pipeline.delivering import REFUSED, Sending, http
 
 from eventbridge.control.backtest import BacktestRequest, backtest_rules
 from eventbridge.control.consecutive_batches import cancel_replay, deliver_redrive, deliver_replay
-from eventbridge.dead_letters.reader import dead_letters, letters
+from eventbridge.dead_letters.reader import dead_letters, selected_dead_letters
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
@@ -225,7 +225,7 @@ def test_dead_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) 
     days(sending, 40)
     maintain(sending.runtime)
     marks = Marks(sending.runtime)
-    assert {mark.outcome for letter in letters(sending.runtime) if (mark := marks.of(letter))} == {"pruned"}
+    assert {mark.outcome for each in selected_dead_letters(sending.runtime) if (mark := marks.of(each))} == {"pruned"}
     assert redrive(sending, "not again") == 0
     assert redrive(sending, "again", again=True) == 1
     days(sending, 15)
@@ -236,7 +236,7 @@ def test_dead_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) 
     days(sending, 20)
     maintain(sending.runtime)
     assert kept(sending, first) == "manifest"
-    assert list(letters(sending.runtime)) == []
+    assert list(selected_dead_letters(sending.runtime)) == []
     sound(sending)
 
 

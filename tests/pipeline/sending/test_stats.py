@@ -23,7 +23,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.upkeep import maintain as upkeep
 from eventbridge.upkeep.maintain import maintain
-from eventbridge.upkeep.run import Run
+from eventbridge.upkeep.run import RetentionRun
 from eventbridge.views.stats import daily_stats
 
 OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "pending": "pending"}
@@ -178,7 +178,7 @@ def test_the_table_is_bounded(sending: Sending, clock: RunningClock) -> None:
     assert runtime.ledger.stat_rows("target") == 4
     before = runtime.ledger.stats("target")
 
-    upkeep.fold_stats(Run(runtime, 60, dry_run=False), most_rows=2)
+    upkeep.fold_stats(RetentionRun(runtime, 60, dry_run=False), most_rows=2)
 
     assert runtime.ledger.stat_rows("target") <= 2
     assert runtime.ledger.stats("target") == before

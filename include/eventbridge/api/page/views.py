@@ -89,7 +89,7 @@ def overview(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
 def _newest_reasons(runtime: Runtime) -> list[tuple[str, int]]:
     """Return the numbers of the newest dead letters by reason, the most frequent first."""
     newest = dead_letter_page(runtime, Selection(), _NEWEST_DEAD_LETTERS, damaged={}, most_files=_DEAD_LETTER_FILES)
-    return Counter(str(each.record["reason"]) for each in newest.letters).most_common()
+    return Counter(str(each.record["reason"]) for each in newest.dead_letters).most_common()
 
 
 def lag(runtime: Runtime) -> dict[str, Any]:
@@ -238,10 +238,12 @@ def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
 
 def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> dict[str, Any]:
     """Return the matching dead letters with their marks, and their groups by rule, target, reason and error."""
-    found, damaged = query.letters(request, runtime)
+    found, damaged = query.dead_letters(request, runtime)
     records = [visible_dead_letter(request, each) for each in found.records()]
     marks = Marks(runtime)
-    marked = [(with_name(each), marks.of(letter)) for each, letter in zip(records, found.letters, strict=True)]
+    marked = [
+        (with_name(each), marks.of(dead_letter)) for each, dead_letter in zip(records, found.dead_letters, strict=True)
+    ]
     unreadable = [str(error) for error in (damaged | marks.damaged).values()]
     shown = {"letters": marked, "groups": visible_groups(records), "unreadable": unreadable}
     return {"query": query, "reasons": REASONS, "cursor": found.cursor} | shown

@@ -1,4 +1,4 @@
-"""Follows one event through every batch that took it up: attempts, verdicts, what is pending, dead letters, redrives.
+"""Follows one event through every batch that took it up: attempts, outcomes, pending deliveries, dead letters.
 
 The ledger has the batches, and only files of theirs that may mention the event are read: the ids of its deliveries
 follow from the rules, their chunks from the settlement, and the attempts are in the segments of those chunks.
@@ -68,13 +68,13 @@ class EventTrace:
         """Follow the event from its landing through its batches, in the order in which they were planned."""
         for landing in landings:
             self._rows[landing.file].add(landing.row)
-            self._go_on(landing.batch_id)
+            self._follow_batches(landing.batch_id)
             self._replays(landing)
         while self._waiting:
             self._waiting.sort(reverse=True)
             self._batch(self._waiting.pop())
 
-    def _go_on(self, *batch_ids: str | None) -> None:
+    def _follow_batches(self, *batch_ids: str | None) -> None:
         for each in batch_ids:
             if each is not None and each not in self._seen:
                 self._seen.add(each)
@@ -86,7 +86,7 @@ class EventTrace:
         except NotFoundError:
             self.steps.append(Step(None, "pruned", batch_id, detail="the retention of all that the batch kept is over"))
             return
-        for read in (self._known_ids, self._settled, self._letters):
+        for read in (self._known_ids, self._settled, self._dead_letters):
             try:
                 read(batch)
             except (StoreError, ReconciliationError) as error:
@@ -112,9 +112,9 @@ class EventTrace:
                     self._rows[file.path].update(self._at_place(table))
 
     def _settled(self, batch: Batch) -> None:
-        """Add the attempts and verdicts of a batch; of an unsettled batch the attempts made so far."""
+        """Add the attempts and outcomes of a batch; of an unsettled batch the attempts made so far."""
         if not is_kept(batch.kept, "all"):
-            self._tell_pruned(batch)
+            self._add_pruned(batch)
             return
         files = [
             each.path for each in self._runtime.ledger.files(batch.batch_id, "settlement") if each.path is not None
@@ -129,10 +129,10 @@ class EventTrace:
         tried = {row["delivery_id"]: row for row in self._attempts(batch, chunks)}
         for row in rows:
             self._rows[row["file"]].add(row["row"])
-            self._verdict(batch, row, tried.get(row["delivery_id"]))
+            self._add_settled(batch, row, tried.get(row["delivery_id"]))
 
-    def _tell_pruned(self, batch: Batch) -> None:
-        detail = "attempts and verdicts of the batch are past their retention and were removed"
+    def _add_pruned(self, batch: Batch) -> None:
+        detail = "attempts and outcomes of the batch are past their retention and were removed"
         self.steps.append(Step(batch.committed_at, "pruned", batch.batch_id, detail=detail))
 
     def _under_way(self, batch: Batch) -> None:
@@ -143,10 +143,10 @@ class EventTrace:
                     for row in self._of_event(
                         read_table(self._runtime.store, file.path, ["delivery_id", "rule", "target"])
                     ):
-                        self._stands(batch, row, "under way", 0, None)
+                        self._record_status(batch, row, "under way", 0, None)
         last = {row["delivery_id"]: row for row in self._attempts(batch, None)}
         for row in last.values():
-            self._stands(batch, row, "under way", row["attempt"], row["reason"])
+            self._record_status(batch, row, "under way", row["attempt"], row["reason"])
 
     def _attempts(self, batch: Batch, chunk_ids: Collection[int] | None) -> list[dict[str, Any]]:
         files = segments(self._runtime, batch.batch_id, chunk_ids)
@@ -155,18 +155,18 @@ class EventTrace:
         self.steps += (as_shadow(attempt_step(batch, row), failed_shadow(shadows, row, row)) for row in found)
         return found
 
-    def _verdict(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
-        """Record the status of a delivery; its verdict is a step only if the last attempt does not show it."""
+    def _add_settled(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
+        """Record the status of a delivery; the outcome is a step only if the last attempt does not show it."""
         state = _STATES.get(row["verdict"], "on_hold" if row["held"] else "scheduled")
         failed = failed_shadow(shadows_of(self._runtime, batch), row, attempt) if state == "delivered" else None
         state = state if failed is None else "shadow"
-        self._stands(
+        self._record_status(
             batch, row, state, row["attempts"], failed or row["reason"], due_at=row["due_at"], held=row["held"]
         )
         if attempt is None:
-            self.steps.append(as_shadow(verdict_step(batch, row), failed))
+            self.steps.append(as_shadow(settled_step(batch, row), failed))
 
-    def _stands(
+    def _record_status(
         self, batch: Batch, row: dict[str, Any], state: DeliveryState, attempts: int, reason: str | None, **more: Any
     ) -> None:
         """Record the status of a delivery in the newest batch; a delivered one stays delivered."""
@@ -187,7 +187,7 @@ class EventTrace:
             **{key: value for key, value in more.items() if state in ("scheduled", "on_hold")},
         )
 
-    def _letters(self, batch: Batch) -> None:
+    def _dead_letters(self, batch: Batch) -> None:
         if not is_kept(batch.kept, "dead_letters"):
             return
         for file in self._runtime.ledger.files(batch.batch_id, "dead_letter"):
@@ -198,38 +198,40 @@ class EventTrace:
             )
             rows = sorted({*self._rows_of_event(names), *self._malformed(names)})
             if rows:
-                letters = plain_rows(
+                dead_letters = plain_rows(
                     read_dead_letters(self._runtime.store, file.path, rowset.encode(rows), _DEAD_LETTER_COLUMNS)
                 )
-                for number, letter in zip(rows, letters, strict=True):
-                    self._letter(batch, file.path, number, letter)
+                for number, dead_letter in zip(rows, dead_letters, strict=True):
+                    self._dead_letter(batch, file.path, number, dead_letter)
 
     def _malformed(self, names: pa.Table) -> Iterator[int]:
         nameless = pc.is_null(names["delivery_id"]).to_pylist()
         return (row for row in self._at_place(names) if nameless[row])
 
-    def _letter(self, batch: Batch, file: str, row: int, letter: dict[str, Any]) -> None:
+    def _dead_letter(self, batch: Batch, file: str, row: int, dead_letter: dict[str, Any]) -> None:
         self._rows[file].add(row)
-        name = letter["delivery_id"]
+        name = dead_letter["delivery_id"]
         if name is not None:
-            self._replay_of[copy_id(letter)] = ""
+            self._replay_of[copy_id(dead_letter)] = ""
             if not is_kept(batch.kept, "all"):  # the dead letter is all that is left of it
-                self.steps += (dead_letter_attempt_step(batch, letter, each) for each in letter["attempts"])
-                self._stands(batch, letter, "dead_lettered", len(letter["attempts"]), letter["reason"])
-        self.steps.append(dead_letter_step(batch, letter))
+                self.steps += (dead_letter_attempt_step(batch, dead_letter, each) for each in dead_letter["attempts"])
+                self._record_status(
+                    batch, dead_letter, "dead_lettered", len(dead_letter["attempts"]), dead_letter["reason"]
+                )
+        self.steps.append(dead_letter_step(batch, dead_letter))
         for taken in self._runtime.ledger.redriven_of(file):
             if _holds(taken.rows, {row}):
-                self._go_on(taken.batch_id)
-                self.steps.append(redrive_step(taken, self._planned_at(taken.batch_id), letter))
+                self._follow_batches(taken.batch_id)
+                self.steps.append(redrive_step(taken, self._planned_at(taken.batch_id), dead_letter))
 
     def _pending(self, batch_id: str) -> None:
         for row in self._runtime.ledger.pending_of(batch_id):
             if self._is_here(row.files):
-                self._go_on(row.taken_by, row.closed_by)
+                self._follow_batches(row.taken_by, row.closed_by)
                 self.steps.append(pending_step(row))
-                self._waits(row)
+                self._update_pending(row)
 
-    def _waits(self, row: PendingDeliveries) -> None:
+    def _update_pending(self, row: PendingDeliveries) -> None:
         """Update the status of a delivery by what an operator or a pause changed since it became pending."""
         if row.state == "closed" or row.taken_by is not None:
             return
@@ -245,7 +247,7 @@ class EventTrace:
         for row in self._runtime.ledger.deferred_matches_of(batch.batch_id):
             if self._is_here(row.files):
                 self.deferred.add(row.rule)
-                self._go_on(row.taken_by, row.closed_by)
+                self._follow_batches(row.taken_by, row.closed_by)
                 self.steps.append(deferred_match_step(row))
 
     def _replays(self, landing: Landing) -> None:
@@ -255,7 +257,7 @@ class EventTrace:
                 continue
             for taken in self._runtime.ledger.replayed_of(replay.replay_id, landing.file):
                 if taken.batch_id is not None and _holds(taken.rows, {landing.row}):
-                    self._go_on(taken.batch_id)
+                    self._follow_batches(taken.batch_id)
                     self.steps.append(replay_step(replay, taken, self._planned_at(taken.batch_id)))
 
     def _planned_at(self, batch_id: str) -> Any:
@@ -314,7 +316,7 @@ def attempt_step(batch: Batch, row: _Row) -> Step:
     )
 
 
-def verdict_step(batch: Batch, row: _Row) -> Step:
+def settled_step(batch: Batch, row: _Row) -> Step:
     """Return the step of a row of a settlement."""
     return Step(
         at=row["settled_at"] or batch.committed_at,
@@ -329,29 +331,29 @@ def verdict_step(batch: Batch, row: _Row) -> Step:
     )
 
 
-def dead_letter_step(batch: Batch, letter: _Row) -> Step:
+def dead_letter_step(batch: Batch, dead_letter: _Row) -> Step:
     """Return the step of a dead letter."""
     return Step(
-        at=letter["last_attempt_at"] or batch.committed_at or letter["arrived_at"],
+        at=dead_letter["last_attempt_at"] or batch.committed_at or dead_letter["arrived_at"],
         what="dead-lettered",
         batch_id=batch.batch_id,
-        rule=letter["rule"],
-        target=letter["target"],
-        delivery_id=_name(letter),
-        reason=letter["reason"],
-        detail=letter["detail"],
+        rule=dead_letter["rule"],
+        target=dead_letter["target"],
+        delivery_id=_name(dead_letter),
+        reason=dead_letter["reason"],
+        detail=dead_letter["detail"],
     )
 
 
-def dead_letter_attempt_step(batch: Batch, letter: _Row, attempt: _Row) -> Step:
+def dead_letter_attempt_step(batch: Batch, dead_letter: _Row, attempt: _Row) -> Step:
     """Return the step of an attempt in a dead letter."""
     return Step(
         at=attempt["started_at"],
         what="attempt",
         batch_id=batch.batch_id,
-        rule=letter["rule"],
-        target=letter["target"],
-        delivery_id=_name(letter),
+        rule=dead_letter["rule"],
+        target=dead_letter["target"],
+        delivery_id=_name(dead_letter),
         attempt=attempt["number"],
         outcome=attempt["outcome"],
         code=attempt["code"],
@@ -361,15 +363,15 @@ def dead_letter_attempt_step(batch: Batch, letter: _Row, attempt: _Row) -> Step:
     )
 
 
-def redrive_step(taken: Redriven, at: datetime | None, letter: _Row) -> Step:
+def redrive_step(taken: Redriven, at: datetime | None, dead_letter: _Row) -> Step:
     """Return the step of a redrive that took a dead letter."""
     return Step(
         at=at,
         what="redriven",
         batch_id=taken.batch_id,
-        rule=letter["rule"],
-        target=letter["target"],
-        delivery_id=_name(letter),
+        rule=dead_letter["rule"],
+        target=dead_letter["target"],
+        delivery_id=_name(dead_letter),
         detail=f"redrive {taken.redrive_id}",
     )
 
@@ -421,8 +423,8 @@ def replay_step(replay: Replay, taken: Replayed, at: datetime | None) -> Step:
     )
 
 
-def _name(letter: _Row) -> str | None:
-    return None if letter["delivery_id"] is None else delivery_id_text(letter["delivery_id"])
+def _name(dead_letter: _Row) -> str | None:
+    return None if dead_letter["delivery_id"] is None else delivery_id_text(dead_letter["delivery_id"])
 
 
 def _error(row: _Row) -> str | None:

@@ -35,10 +35,10 @@ from eventbridge.similar_names import suggest
 from eventbridge.store.parquet import read_rows
 from eventbridge.views.trace.event_trace import EventTrace
 from eventbridge.views.trace.search import (
+    ArchiveSearch,
     DeliverySearch,
-    Found,
-    Search,
-    Wanted,
+    FoundMessage,
+    IdQuery,
     before_starts,
     delivery_bytes,
     find_delivery,
@@ -54,7 +54,7 @@ _MOST_PATTERNS: Final = 50_000
 _patterns: dict[tuple[str, str], Pattern] = {}
 
 
-class _Asked(NamedTuple):
+class _RuleChoice(NamedTuple):
     """Today's rules, if they can be read, and which of them to evaluate; see `why`."""
 
     today: RuleSet | None
@@ -83,7 +83,9 @@ def why(
         raise UserError("the id is empty, and no event has an empty id. Write the `id` of the event")
     today = _today(runtime)
     _check_bus(runtime, bus, today)
-    search = Search(runtime, Wanted(event_id, since or _FIRST, until or runtime.clock() + timedelta(days=1), bus or ""))
+    search = ArchiveSearch(
+        runtime, IdQuery(event_id, since or _FIRST, until or runtime.clock() + timedelta(days=1), bus or "")
+    )
     buses = [] if today is None else [each for each in today.buses.values() if bus in (None, each.name)]
     visibility = visibility_of(runtime)
     waiting = list(on_buses(runtime, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
@@ -106,7 +108,7 @@ def why(
             runtime, found.event_id, bus=bus, since=since, until=until, most_unmatched=most_unmatched, rule=rule
         )
         return replace(result, notes=(note_of(delivery, found), *result.notes))
-    asked = _Asked(today, most_unmatched, rule)
+    asked = _RuleChoice(today, most_unmatched, rule)
     results = [_result(runtime, place, found, asked, search.unreadable) for place, found in messages.items()]
     results = [_only_visible(each, visibility) for each in results]
     return Why(
@@ -122,7 +124,7 @@ def why(
 
 def landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
     """Return the archived messages with an id, in the order of `why`, which is called if there are none."""
-    search = Search(runtime, Wanted(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
+    search = ArchiveSearch(runtime, IdQuery(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
     visibility = visibility_of(runtime)
     messages = _by_place(search.run())
     return [text(found[0].record["body"]) for place, found in messages.items() if visibility.bus(place.bus)]
@@ -156,22 +158,22 @@ def _check_bus(runtime: Runtime, bus: str | None, today: RuleSet | None) -> None
         raise NotFoundError(f"there is no bus {bus!r}. {suggest('Buses', bus, known)}")
 
 
-def _by_place(found: Iterable[Found]) -> dict[EventPlace, list[Found]]:
+def _by_place(found: Iterable[FoundMessage]) -> dict[EventPlace, list[FoundMessage]]:
     """Return the messages by place: those of one place were landed by several runners."""
-    messages: dict[EventPlace, list[Found]] = {}
+    messages: dict[EventPlace, list[FoundMessage]] = {}
     for each in found:
         place = _place(each)
         messages.setdefault(place, []).append(each)
     return messages
 
 
-def _place(found: Found) -> EventPlace:
+def _place(found: FoundMessage) -> EventPlace:
     record = found.record
     return EventPlace(found.batch.bus, record["topic"], record["broker"], record["partition_id"], record["offset"])
 
 
 def _result(
-    runtime: Runtime, place: EventPlace, found: Sequence[Found], asked: _Asked, unreadable: list[str]
+    runtime: Runtime, place: EventPlace, found: Sequence[FoundMessage], asked: _RuleChoice, unreadable: list[str]
 ) -> EventResult:
     record = next((each.record for each in found if each.record["status"] == "valid"), found[0].record)
     landings = tuple(map(_landing, found))
@@ -203,7 +205,7 @@ def _result(
     )
 
 
-def _landing(found: Found) -> Landing:
+def _landing(found: FoundMessage) -> Landing:
     batch = found.batch
     return Landing(
         batch_id=batch.batch_id,
@@ -217,7 +219,7 @@ def _landing(found: Found) -> Landing:
     )
 
 
-def _landed(found: Found) -> Step:
+def _landed(found: FoundMessage) -> Step:
     status = found.record["status"]
     return Step(
         at=found.record["arrived_at"],
@@ -230,7 +232,7 @@ def _landed(found: Found) -> Step:
 
 
 def _rules(
-    runtime: Runtime, bus: str, found: Sequence[Found], asked: _Asked, unreadable: list[str]
+    runtime: Runtime, bus: str, found: Sequence[FoundMessage], asked: _RuleChoice, unreadable: list[str]
 ) -> list[RuleResult]:
     """Return the results of the rules that the batches were pinned to, and of today's."""
     then: dict[str, Rule] = {}
@@ -258,9 +260,11 @@ def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing
     return replace(result, where_met=False if settled else None)
 
 
-def _kept_instead(runtime: Runtime, found: Found) -> str | None:
+def _kept_instead(runtime: Runtime, found: FoundMessage) -> str | None:
     """Return the place of the message that a batch kept instead of a duplicate."""
-    for each in Search(runtime, Wanted(found.record["event_id"], found.batch.planned_at, _NEVER)).of_batch(found.batch):
+    for each in ArchiveSearch(runtime, IdQuery(found.record["event_id"], found.batch.planned_at, _NEVER)).of_batch(
+        found.batch
+    ):
         if each.record["status"] == "valid" and each.record["source"] == found.record["source"]:
             return str(_place(each))
     return None
@@ -271,7 +275,7 @@ def _not_delivered(found: DeliverySearch) -> str:
     return f". No delivery{since} has this id as its webhook-id either"
 
 
-def _not_found(event_id: str, bus: str | None, search: Search) -> str:
+def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
     looked = search.looked()
     where = "any bus" if bus is None else f"bus {bus!r}"
     if looked.oldest is None or looked.newest is None:
@@ -353,7 +357,7 @@ def rule_results(
             unmatched += 1
             if most_unmatched is not None and unmatched > most_unmatched:
                 continue
-        conditions = tuple(_seen(each) for each in check_each(pattern, document))
+        conditions = tuple(_seen_condition(each) for each in check_each(pattern, document))
         found.append(
             RuleResult(
                 rule=rule.name,
@@ -370,7 +374,7 @@ def rule_results(
     return sorted(found, key=lambda each: (each.today == "added", not each.matched, each.rule))
 
 
-def _seen(checked: CheckedCondition) -> SeenCondition:
+def _seen_condition(checked: CheckedCondition) -> SeenCondition:
     said = checked.finding
     return SeenCondition(checked.met, said.path, said.condition, said.values, said.message)
 

@@ -47,7 +47,7 @@ _DELIVERY_VERSION = 8
 
 
 @dataclass(frozen=True)
-class Wanted:
+class IdQuery:
     """The subject of a search: an id, in batches planned from `since` to `until`, of one bus ("": of all)."""
 
     event_id: str
@@ -61,7 +61,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundMessage:
     """A message that has, or claims, the id: its batch and file, and its columns of schema BUFFER."""
 
     batch: Batch
@@ -71,16 +71,16 @@ class Found:
 
 
 @dataclass
-class Search:
+class ArchiveSearch:
     """Searches index and archive; afterwards it reports what it searched, and what it could not read."""
 
     runtime: Runtime
-    wanted: Wanted
+    wanted: IdQuery
     files: int = 0
     notes: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
-    def run(self) -> list[Found]:
+    def run(self) -> list[FoundMessage]:
         """Return the messages in the archive, in the order in which their batches were planned."""
         # First: a batch that is indexed meanwhile is then in both, never in neither.
         unindexed = self.runtime.ledger.unindexed_batches(self.wanted.since, self.wanted.until)
@@ -96,10 +96,10 @@ class Search:
         of_time = self.runtime.ledger.archived_batches(self.wanted.since, self.wanted.until, self.wanted.bus)
         return Looked(of_time.batches, of_time.pruned, self.files, of_time.oldest, of_time.newest)
 
-    def of_batch(self, batch: Batch, paths: set[str] | None = None) -> Iterator[Found]:
+    def of_batch(self, batch: Batch, paths: set[str] | None = None) -> Iterator[FoundMessage]:
         """Yield the messages of one batch with the id, in some of its files or in all."""
         if not is_kept(batch.kept, "archive"):
-            self._tell_pruned(batch)
+            self._note_pruned(batch)
             return
         for file in self.runtime.ledger.files(batch.batch_id, "buffer"):
             if file.path is None or (paths is not None and file.path not in paths):
@@ -107,7 +107,7 @@ class Search:
             try:
                 yield from self._of_file(batch, file, file.path)
             except StoreFileMissing as error:
-                self._tell_missing(batch, error)
+                self._note_missing(batch, error)
             except StoreError as error:
                 self.unreadable.append(f"batch {batch.batch_id}: {error}")
 
@@ -133,7 +133,7 @@ class Search:
         return batches, paths
 
     def _without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
-        """Search a day whose index cannot be read; maintenance has just joined it, or it is lost."""
+        """ArchiveSearch a day whose index cannot be read; maintenance has just joined it, or it is lost."""
         found = self.runtime.ledger.batches_between(day, day + _DAY)
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
@@ -141,7 +141,7 @@ class Search:
             f"`eventbridge maintain` makes it again. {error}"
         )
 
-    def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[Found]:
+    def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[FoundMessage]:
         self.files += 1
         table = read_table(self.runtime.store, path, ["event_id"])
         found = pc.indices_nonzero(pc.is_in(table["event_id"], value_set=one_text(self.wanted.event_id))).to_pylist()
@@ -151,15 +151,15 @@ class Search:
         if found:
             records = plain_rows(read_rows(self.runtime.store, path, rowset.encode(found), BUFFER.names))
             for row, record in zip(found, records, strict=True):
-                yield Found(batch, path, row, record)
+                yield FoundMessage(batch, path, row, record)
 
-    def _tell_pruned(self, batch: Batch) -> None:
+    def _note_pruned(self, batch: Batch) -> None:
         self.notes.append(
             f"batch {batch.batch_id} of bus {batch.bus}, planned at {batch.planned_at:%Y-%m-%d %H:%M:%S} (UTC), landed "
             "a message with this id; its archive is past its retention and was removed"
         )
 
-    def _tell_missing(self, batch: Batch, error: StoreFileMissing) -> None:
+    def _note_missing(self, batch: Batch, error: StoreFileMissing) -> None:
         """Record that a file is missing, unless retention removed it meanwhile."""
         try:
             gone = not is_kept(self.runtime.ledger.batch(batch.batch_id).kept, "archive")
@@ -257,7 +257,7 @@ def delivery_bytes(text: str) -> bytes | None:
 
 
 def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: datetime) -> DeliverySearch:
-    """Search the delivery files of batches planned from `since` to before `until`, the newest first."""
+    """ArchiveSearch the delivery files of batches planned from `since` to before `until`, the newest first."""
     wanted = pa.scalar(delivery, pa.binary(16))
     oldest: datetime | None = None
     unreadable: list[str] = []
