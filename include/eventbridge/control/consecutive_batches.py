@@ -16,12 +16,12 @@ from eventbridge.routing.job import Router
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 
-#: How long to wait at most until it is asked again what is to be done.
+#: How long to wait at most until the next batch is planned again.
 _RECHECK_SECONDS = 1.0
 
 
 class Plan(Protocol):
-    """The next batch; without one, when to plan again; with neither it is over."""
+    """The next batch; without one, when to plan again; without both, the end."""
 
     @property
     def batch_id(self) -> str | None:

@@ -1,4 +1,8 @@
-"""Sets and clears overrides of rules and targets: pause, disable, priority, rate; takes a target back into service."""
+"""Sets and clears overrides of rules and targets: pause, disable, priority, rate; takes a target back into service.
+
+Each is written to the ledger at once and holds from the start of the next task; pushes under way apply a pause or
+another rate within about a second. The command line and the DAG `eventbridge_operate_rules` call the same function.
+"""
 
 from __future__ import annotations
 
@@ -147,14 +151,21 @@ def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
     reason = _ON_HOLD_FOR.get(action)
     if reason is None:
         return 0
-    held = [
-        row for row in runtime.ledger.pending(state="on_hold", rule=rule) if row.held == reason and row.taken_by is None
-    ]
-    again = runtime.ledger.overrides()
+    return release_held(runtime, rule, reason, target)
+
+
+def release_held(runtime: Runtime, rule: str, reason: str, target: str = "") -> int:
+    """Make deliveries due that are on hold for one reason, of one target or all; return how many.
+
+    Those that an override holds, for example a paused target of a resumed rule, stay on hold for that.
+    """
+    rows = runtime.ledger.pending(state="on_hold", rule=rule)
+    held = [row for row in rows if row.held == reason and row.taken_by is None and target in ("", row.target)]
+    overrides = runtime.ledger.overrides()
     released = 0
-    for name in sorted({row.target for row in held if not target or row.target == target}):
-        instead = again.hold_reason(rule, name)  # the rule is resumed, and this target is still paused
-        runtime.ledger.release_pending(rule, name, aged=False, held=reason, instead=instead)
+    for name in sorted({row.target for row in held}):
+        instead = overrides.hold_reason(rule, name)
+        runtime.ledger.release_pending(rule, name, held=reason, instead=instead)
         released += 0 if instead else sum(row.count for row in held if row.target == name)
     return released
 

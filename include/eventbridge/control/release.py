@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from eventbridge.control.overrides import release_held
 from eventbridge.errors import NotFoundError
 from eventbridge.model.pending import EXPECTATION_FAILED
 from eventbridge.model.rule_state import ExpectationHold, RuleOnHold
@@ -22,10 +23,8 @@ class Released:
     """The result of releasing a rule: its hold (None: it had none), deferred matches that are due now, their events.
 
     `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
-
-    `waits_for` says why deferred matches that wait go on waiting: something else holds them. `retried`, `skipped` and
-    `unsendable` are deliveries that the rule was on hold at, as none of its target may be dead-lettered; the last stay
-    so.
+    `waits_for` says what else holds deferred matches that still wait. `retried`, `skipped` and `unsendable` are
+    deliveries that the rule was on hold at, as none of its target may be dead-lettered; `unsendable` ones stay on hold.
     `disabled` are its targets whose deliveries are on hold until the target is enabled.
     """
 
@@ -95,15 +94,7 @@ def release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | 
     hold = runtime.ledger.expectation_holds().get(rule)
     if hold is not None:
         runtime.ledger.drop_expectation_hold(rule)
-    rows = runtime.ledger.pending(state="on_hold", rule=rule)
-    held = [row for row in rows if row.held == EXPECTATION_FAILED and row.taken_by is None]
-    overrides = runtime.ledger.overrides() if held else None
-    due = 0
-    for target in sorted({row.target for row in held}):
-        instead = overrides.hold_reason(rule, target) if overrides else ""
-        runtime.ledger.release_pending(rule, target, held=EXPECTATION_FAILED, instead=instead)
-        due += 0 if instead else sum(row.count for row in held if row.target == target)
-    return hold, due
+    return hold, release_held(runtime, rule, EXPECTATION_FAILED)
 
 
 @dataclass(frozen=True)

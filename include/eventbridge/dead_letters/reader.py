@@ -275,7 +275,7 @@ def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None)
     """
     try:
         rules = runtime.rule_set().rules
-    except RuleFileError:  # dead letters can be delivered while somebody edits the rule files
+    except RuleFileError:  # dead letters can be delivered while rule files are being edited
         rules = {}
     targets = {name for each in rules.values() for name in each.destinations}
     if rule is not None and rule not in rules and not _has_dead_letters(runtime, Selection(rule=rule)):

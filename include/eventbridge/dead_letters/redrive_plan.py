@@ -16,8 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-import pyarrow as pa
-
 from eventbridge.dead_letters.reader import ChosenRows, DeadLetter
 from eventbridge.dead_letters.redrive_inputs import DeadLetterFile, newest, write_deliveries, write_events
 from eventbridge.dead_letters.selection import Selection
@@ -85,9 +83,8 @@ def begin_redrive(
     refuse_rate(rate)
     check_seen(runtime, (selection.rule,))
     now = runtime.ledger.now()
-    ChosenRows(
-        runtime, selection, dead_letter_files(runtime), {}
-    )  # SQL that is not a condition is reported before anything is recorded
+    # SQL that is not a condition is reported before anything is recorded
+    ChosenRows(runtime, selection, dead_letter_files(runtime), {})
     request = Redrive(
         redrive_id=str(uuid.uuid4()),
         run=run,
@@ -240,7 +237,7 @@ class RedriveSearch:
         while True:
             before = len(self.damaged)
             kept = self._first_readable()
-            if kept or len(self.damaged) == before:  # else what was to go first cannot be read, and something else may
+            if kept or len(self.damaged) == before:  # else the first ones cannot be read, and the next ones may
                 return kept
 
     def _first_readable(self) -> list[DeadLetter]:
@@ -305,12 +302,9 @@ class RedriveSearch:
 
     def _read_whole(self, dead_letters: Sequence[DeadLetter]) -> Iterator[DeadLetter]:
         file, rows = dead_letters[0].file, [dead_letter.row for dead_letter in dead_letters]
-        table = self._read(file, rows)
+        table = read_unless_damaged(self._runtime.store, file, rowset.encode(rows), damaged=self.damaged)
         if table is not None:
             yield from (DeadLetter(file, *each) for each in zip(rows, table.to_pylist(), strict=True))
-
-    def _read(self, file: str, rows: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table | None:
-        return read_unless_damaged(self._runtime.store, file, rowset.encode(rows), columns, damaged=self.damaged)
 
     def _taken_of(self, file: str) -> tuple[set[int], set[int]]:
         mine: set[int] = set()

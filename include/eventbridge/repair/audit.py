@@ -1,6 +1,4 @@
-"""Recomputes the reconciliation of committed batches from the store, and follows every pending delivery to its present
-status.
-"""
+"""Recomputes the reconciliation of committed batches from the store, and follows every pending delivery until today."""
 
 from __future__ import annotations
 
@@ -85,7 +83,6 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
     if batch_id is None:
         found += _offset_differences(runtime, committed)
         found += _pending_differences(runtime)
-        found += _reference_differences(runtime)
         found += coverage_differences(runtime)
         found += _unknown_manifests(runtime)
     return Audit(
@@ -180,12 +177,15 @@ def _committed_since(runtime: Runtime, committed: list[Batch]) -> list[Batch]:
 
 
 def _pending_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield pending rows that are neither closed by a committed batch nor have a file."""
-    rows = runtime.ledger.pending()
+    """Yield pending rows, and deferred matches, that are neither closed by a committed batch nor have a file."""
+    rows: dict[str, PendingDeliveries | DeferredMatch] = {}
+    for pending in runtime.ledger.pending():
+        rows[f"pending row {pending.pending_id} of {pending.rule}/{pending.target}"] = pending
+    for deferred in runtime.ledger.deferred_matches():
+        rows[f"deferred match {deferred.deferred_match_id} of {deferred.rule}"] = deferred
     states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
-    for row in rows:
-        name = f"pending row {row.pending_id} of {row.rule}/{row.target}"
+    for name, row in rows.items():
         if row.state == "closed":
             yield from _closing_differences(row, name, states)
         else:
@@ -195,19 +195,6 @@ def _pending_differences(runtime: Runtime) -> Iterator[str]:
 def _closing_differences(row: PendingDeliveries | DeferredMatch, name: str, states: Mapping[str, str]) -> Iterator[str]:
     if row.closed_by is None or row.closed_by != row.taken_by or states.get(row.closed_by) != "committed":
         yield f"{name}: closed by {row.closed_by}, which did not commit it"
-
-
-def _reference_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield deferred matches that are neither closed by a committed batch nor have a file."""
-    rows = runtime.ledger.deferred_matches()
-    states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
-    rows_in: dict[str, int | None] = {}
-    for row in rows:
-        name = f"deferred match {row.deferred_match_id} of {row.rule}"
-        if row.state == "closed":
-            yield from _closing_differences(row, name, states)
-        else:
-            yield from _file_differences(runtime, row, name, rows_in)
 
 
 def _file_differences(

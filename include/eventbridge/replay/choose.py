@@ -31,7 +31,7 @@ from eventbridge.store.queries import COLUMNS, rows_where
 
 Mask = npt.NDArray[np.bool_]
 
-#: Files that are listed at a time for one runner: a year of them is never listed at once.
+#: Files that are listed at a time for one runner, so that a year of them is never listed at once.
 _AT_A_TIME = 1_000
 
 #: An archive file and the offsets that may be taken of it; None: all.

@@ -1,6 +1,8 @@
 """Claims on chunks: a push renews its claim while it works, and other pushes wait until the claim ends.
 
-A claim names its process, `host:number`; a process on another host counts as alive.
+A claim ends early only if its process, `host:number`, is dead; a process on another host counts as alive. A push that
+stood still until its claim ran out loses the chunk. When it continues, it records what it had in flight, unless the
+batch has been settled.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ log = logging.getLogger(__name__)
 _CLAIM: Final = timedelta(seconds=6)
 _RENEW_SECONDS: Final = 2.0
 
-#: How often a process that waits for a claim looks at it.
+#: How often a process that waits for a claim reads it.
 _LOOK_SECONDS: Final = 0.2
 
 #: A push renews its claim for this long beyond its budget: it reads the chunk before the budget begins, and waits for
@@ -157,6 +159,6 @@ def _is_there(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it belongs to another user
+        pass
     return True

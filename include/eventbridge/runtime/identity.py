@@ -1,6 +1,7 @@
 """Guards against a lost ledger or bus: an empty or restored one must never look like a first start.
 
-A committed offset counts only on the log that it was committed on.
+A committed offset counts only on the log that it was committed on. A log is recognised by its identity or, if its bus
+has none, by the last message taken from it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
     path = layout.runner(runner)
     content = {"runner": runner, "ledger": runtime.ledger.ledger_id, "since": runtime.ledger.now().isoformat()}
     # Read offsets before the store: a process claims the runner there before it registers offsets. In the other order,
-    # a process that starts the runner at the same moment looks like a store that was lost.
+    # a process that starts the runner at the same moment would look like a lost store.
     offsets = runtime.ledger.committed_offsets(runner)
     try:
         written = runtime.store.get(path)

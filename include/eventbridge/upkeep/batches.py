@@ -1,4 +1,9 @@
-"""Prunes committed batches that are past their retention, and removes lost files, which no ledger row names."""
+"""Prunes committed batches that are past their retention, and removes lost files, which no ledger row names.
+
+A file is lost if its attempt died, was overtaken, or came too late. A day of the store is listed twice: two days later,
+when all its writers must have ended, and when retention has removed all files with rows. Files of an uncommitted batch
+stay; so do those of a repaired batch, whose record names the files that were set aside.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Read models: what people ask about an installation, from ledger, store and buses; nothing is changed."""
+"""Read models of an installation, from ledger, store and buses; nothing is changed."""

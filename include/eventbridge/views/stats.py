@@ -13,7 +13,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 
 _MINUTES = 26 * 60
-#: More rules than anybody has.
+#: More rules than any installation has.
 _ALL = 10**9
 
 

@@ -118,7 +118,7 @@ class Status:
     deferred_matches: tuple[DeferredMatchStatus, ...]
     rules_on_hold: tuple[RuleOnHold, ...]  # in the version that today's file has, or on hold at a delivery
     targets: tuple[TargetStanding, ...]  # those that are not ok
-    overrides: tuple[OperatorOverride, ...]  # overrides that nobody cleared
+    overrides: tuple[OperatorOverride, ...]  # overrides that are set
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
     owners: tuple[OwnerStatus, ...]  # those that have quotas
     errors: tuple[RuleError, ...]  # in today's rule files: batches go on with `rules_since`

@@ -79,7 +79,7 @@ def target_standings(runtime: Runtime) -> list[TargetStanding]:
 
 
 def target_list(runtime: Runtime) -> list[TargetLine]:
-    """Return a line for each target of today's rules, and for each of rules gone that is not well."""
+    """Return a line for each target of today's rules, and for each one of removed rules that is not ok."""
     lines = _Lines(runtime)
     today = {(rule.name, target) for rule in runtime.rule_set().rules.values() for target in rule.targets}
     return [lines.of(*key) for key in sorted(today | lines.not_ok())]
@@ -123,7 +123,7 @@ class _Lines:
         return {key for key, status in self._statuses.items() if shown_state(status, self._now) != "ok"}
 
     def unhealthy(self) -> tuple[TargetLine, ...]:
-        """Return those that somebody is to look at."""
+        """Return the lines of targets that are not ok, at most PAGE_TARGETS."""
         return tuple(self.of(*key) for key in sorted(self.not_ok())[:PAGE_TARGETS])
 
     def of(self, rule: str, target: str) -> TargetLine:

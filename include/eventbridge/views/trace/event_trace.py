@@ -54,9 +54,8 @@ class EventTrace:
         self._runtime = runtime
         self._name = name
         self._replay_of: dict[bytes, str] = {}  # the possible ids of its deliveries, and the replay of each
-        self._rows: dict[str, set[int]] = defaultdict(
-            set
-        )  # files and rows of the event, its deliveries and its dead letters
+        #: Files, and rows there, of the event, its deliveries and its dead letters.
+        self._rows: dict[str, set[int]] = defaultdict(set)
         self._seen: set[str] = set()
         self._waiting: list[str] = []
         self.steps: list[Step] = []
@@ -303,9 +302,7 @@ def attempt_step(batch: Batch, row: _Row) -> Step:
         at=row["started_at"],
         what="attempt",
         batch_id=batch.batch_id,
-        rule=row["rule"],
-        target=row["target"],
-        delivery_id=delivery_id_text(row["delivery_id"]),
+        **_delivery(row),
         attempt=row["attempt"] if row["sent"] else None,
         outcome=row["outcome"],
         code=row["code"],
@@ -322,9 +319,7 @@ def settled_step(batch: Batch, row: _Row) -> Step:
         at=row["settled_at"] or batch.committed_at,
         what="settled",
         batch_id=batch.batch_id,
-        rule=row["rule"],
-        target=row["target"],
-        delivery_id=delivery_id_text(row["delivery_id"]),
+        **_delivery(row),
         outcome=row["verdict"],
         reason=row["reason"],
         detail=row["detail"] or (_NO_RESPONSE if row["verdict"] == "unknown" else None),
@@ -337,9 +332,7 @@ def dead_letter_step(batch: Batch, dead_letter: _Row) -> Step:
         at=dead_letter["last_attempt_at"] or batch.committed_at or dead_letter["arrived_at"],
         what="dead-lettered",
         batch_id=batch.batch_id,
-        rule=dead_letter["rule"],
-        target=dead_letter["target"],
-        delivery_id=_name(dead_letter),
+        **_delivery(dead_letter),
         reason=dead_letter["reason"],
         detail=dead_letter["detail"],
     )
@@ -351,9 +344,7 @@ def dead_letter_attempt_step(batch: Batch, dead_letter: _Row, attempt: _Row) -> 
         at=attempt["started_at"],
         what="attempt",
         batch_id=batch.batch_id,
-        rule=dead_letter["rule"],
-        target=dead_letter["target"],
-        delivery_id=_name(dead_letter),
+        **_delivery(dead_letter),
         attempt=attempt["number"],
         outcome=attempt["outcome"],
         code=attempt["code"],
@@ -369,9 +360,7 @@ def redrive_step(taken: Redriven, at: datetime | None, dead_letter: _Row) -> Ste
         at=at,
         what="redriven",
         batch_id=taken.batch_id,
-        rule=dead_letter["rule"],
-        target=dead_letter["target"],
-        delivery_id=_name(dead_letter),
+        **_delivery(dead_letter),
         detail=f"redrive {taken.redrive_id}",
     )
 
@@ -423,8 +412,10 @@ def replay_step(replay: Replay, taken: Replayed, at: datetime | None) -> Step:
     )
 
 
-def _name(dead_letter: _Row) -> str | None:
-    return None if dead_letter["delivery_id"] is None else delivery_id_text(dead_letter["delivery_id"])
+def _delivery(row: _Row) -> dict[str, Any]:
+    """Return the rule, the target and the id of a row's delivery; a malformed event has none of them."""
+    name = row["delivery_id"]
+    return {"rule": row["rule"], "target": row["target"], "delivery_id": name and delivery_id_text(name)}
 
 
 def _error(row: _Row) -> str | None:

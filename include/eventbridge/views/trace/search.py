@@ -1,7 +1,8 @@
-"""Finds the messages with an id in the archive: valid events, duplicates, and malformed messages with the id.
+"""Finds messages: those with an id in the archive and on the buses, and the event of a delivery id.
 
-The index of event ids says which files of a day may have it. Batches that are not indexed, those of the last hour and
-of days whose index is lost, are searched completely.
+The archive has valid events, duplicates, and malformed messages with the id. The index of event ids says
+which files of a day may have it. Batches that are not indexed, those of the last hour and of days whose index is lost,
+are searched completely. A delivery id is a hash without an index: the newest delivery files are searched.
 """
 
 from __future__ import annotations
