@@ -16,7 +16,7 @@ from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.watcher import Watcher
 from eventbridge.config.settings import Settings
 from eventbridge.errors import LedgerError, RuleFileError
-from eventbridge.policy.streaming_slots import short_of_slots
+from eventbridge.policy.streaming import short_of_slots
 
 if TYPE_CHECKING:
     from airflow.sdk.api.datamodels._generated import DagRunType

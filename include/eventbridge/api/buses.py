@@ -18,8 +18,7 @@ from eventbridge.api.refusal import CallRefused
 from eventbridge.control.publish import BusWatch
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.policy.bus_pressure import Refusal, refusal
-from eventbridge.policy.watermarks import Watermarks
+from eventbridge.policy.capacity import Refusal, Watermarks, refusal
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.find import find_bus, find_topic
 from eventbridge.rules.operations_bus import OPERATIONS_BUS

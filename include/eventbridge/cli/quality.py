@@ -77,7 +77,7 @@ def _show(found: QualityRecord, *, as_json: bool) -> None:
     if as_json:
         show_json(found)
         return
-    from eventbridge.policy.expectation import number_text
+    from eventbridge.policy.quality import number_text
 
     verdict = counted(len(found.failures), "failure", "failures") if found.failures else "passed"
     batches = counted(found.batches, "batch", "batches")
@@ -105,7 +105,7 @@ def _show(found: QualityRecord, *, as_json: bool) -> None:
 
 
 def _bounds(measure: Measure) -> str:
-    from eventbridge.policy.expectation import number_text
+    from eventbridge.policy.quality import number_text
 
     ends = (("at least", measure.at_least), ("at most", measure.at_most))
     return ", ".join(f"{word} {number_text(end)}" for word, end in ends if end is not None)

@@ -29,7 +29,7 @@ from eventbridge.cli.output import (
 from eventbridge.cli.runtime import open_runtime, settings
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import EventError, RuleFileError, UserError
-from eventbridge.policy.streaming_slots import short_of_slots
+from eventbridge.policy.streaming import short_of_slots
 
 if TYPE_CHECKING:
     from eventbridge.control.check_rules import RulesChecked

@@ -19,7 +19,7 @@ from eventbridge.control.submissions import (
 )
 from eventbridge.errors import BusError, UserError, named_lines
 from eventbridge.model.partition import Partition
-from eventbridge.policy.bus_pressure import BusLook
+from eventbridge.policy.capacity import BusLoad
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.find import find_bus, find_topic
 from eventbridge.runtime.quotas import storage_refusal, store_quota
@@ -209,7 +209,7 @@ class BusWatch:
         self._bus = bus
         self._source: LogSource | None = None
 
-    def look(self, runners: list[str], rules: RuleSet) -> BusLook:
+    def look(self, runners: list[str], rules: RuleSet) -> BusLoad:
         """Return the pressure of the bus for these runners, with the quotas that today's rules give its owner.
 
         Raises BusError or LedgerError if it cannot be determined.
@@ -218,9 +218,9 @@ class BusWatch:
         try:
             source = self._source = self._source or self._runtime.open_source(self._bus)
             free = source.free_bytes() if isinstance(source, DiskBackedBus) else None
-            return BusLook(free, self._backlog(source, runners), store_quota(self._runtime), full)
+            return BusLoad(free, self._backlog(source, runners), store_quota(self._runtime), full)
         except UserError:  # a queue source does not report how much waits
-            return BusLook(None, None, store_quota(self._runtime), full)
+            return BusLoad(None, None, store_quota(self._runtime), full)
         except BaseException:
             self.close()
             raise

@@ -24,8 +24,8 @@ from eventbridge.policy.breaker import (
     total,
     trips,
 )
+from eventbridge.policy.rate_limit import Lease, per_second, second_of
 from eventbridge.policy.response_to_outcome import while_paused
-from eventbridge.policy.token_bucket import Lease, per_second, second_of
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.runtime import Runtime
 

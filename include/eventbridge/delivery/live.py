@@ -15,7 +15,7 @@ from eventbridge.delivery.outstanding import Item, ReadPiece, items_of
 from eventbridge.delivery.per_delivery import Rounds
 from eventbridge.delivery.run import Send, TargetRun
 from eventbridge.delivery.steps import Steps, must_flush
-from eventbridge.policy.deadline import missed
+from eventbridge.policy.delivery_times import missed
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.types import TARGET_TYPES

@@ -17,9 +17,8 @@ from eventbridge.delivery.rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.delivery.steps import OWN_THREAD, Sleep, Steps, run_to_completion
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.policy.breaker import Ended, Tally
-from eventbridge.policy.deadline import in_time
-from eventbridge.policy.response_time import last_start, slow_after
-from eventbridge.policy.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide
+from eventbridge.policy.delivery_times import in_time
+from eventbridge.policy.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide, last_start, slow_after
 from eventbridge.rules.model import DeliverBetween, RetryPolicy
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.engine import TransferSlot

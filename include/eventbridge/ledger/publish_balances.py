@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import publish_balances as statements
-from eventbridge.policy.publish_quota import Balance, Grant, grant
+from eventbridge.policy.rate_limit import Balance, QuotaResult, grant
 
 
 class PublishBalances(Database):
     """The part of the ledger about publish balances."""
 
-    def grant_publishing(self, owner: str, per_second: float, events: int) -> Grant:
+    def grant_publishing(self, owner: str, per_second: float, events: int) -> QuotaResult:
         """Grant a call of so many events, and some in advance, to a server that publishes for an owner at this rate."""
         now = self.now()
         of = {"of_owner": owner}

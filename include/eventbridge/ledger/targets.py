@@ -14,7 +14,7 @@ from eventbridge.ledger.statements import targets as statements
 from eventbridge.model.rule_state import TargetState, TargetStatus
 from eventbridge.policy.breaker import Count, Tally, after, disabled, first_second, recovered
 from eventbridge.policy.operational_event import of_target
-from eventbridge.policy.token_bucket import Bucket, Lease, lease
+from eventbridge.policy.rate_limit import Bucket, Lease, lease
 
 
 def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:

@@ -6,11 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import datetime
+from typing import NamedTuple, TypeVar
 
 from eventbridge.model.chunk import ChunkTotal
 from eventbridge.model.partition import Partition
-from eventbridge.policy.fair_turns import fair_shares
 from eventbridge.rules.types import ChunkSize
 
 
@@ -164,3 +164,34 @@ def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int,
     shares += [(room[pool], chunks) for pool, chunks in fan_out.chunks.items() if pool in room]
     most = [limit * fan_out.events / came_to for limit, came_to in shares if came_to]
     return max(1, math.floor(min(most))) if most and fan_out.events else None
+
+
+Each = TypeVar("Each")
+
+
+def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:
+    """Return waiting work in the order in which to serve it: a backlog gets one turn a round.
+
+    Work that was never served comes first, the most recently served comes last (`served`: by which batch; their ids
+    sort by time). If two were served together, the one that has waited longer comes first.
+    """
+    return sorted(waiting, key=lambda each: (served.get(each, ""), waiting[each]))
+
+
+def fair_shares(room: int, wants: Sequence[int], weights: Sequence[int] | None = None) -> list[int]:
+    """Return the share of `room` for each: never more than it wants, and equal shares for equal wants.
+
+    With `weights`, whole numbers from 1 on, twice the weight gets twice the share. The remainder goes to the first
+    ones, one each.
+    """
+    shares = [0] * len(wants)
+    hungry = [index for index, want in enumerate(wants) if want > 0]
+    while room > 0 and hungry:
+        at_once = room // (len(hungry) if weights is None else sum(weights[index] for index in hungry))
+        for index in hungry[:room]:
+            each = max(1, at_once * (1 if weights is None else weights[index]))
+            given = min(each, wants[index] - shares[index], room)
+            shares[index] += given
+            room -= given
+        hungry = [index for index in hungry if shares[index] < wants[index]]
+    return shares

@@ -10,7 +10,7 @@ from eventbridge.matching.compiled import acceptance
 from eventbridge.matching.pattern.nodes import And, Clause, Field, Pattern
 from eventbridge.matching.pattern.parse import parse_pattern
 from eventbridge.model.event_schema import SchemaChange
-from eventbridge.policy.schema_sample import path_of
+from eventbridge.policy.schema import path_of
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.model import Target, Transform
 from eventbridge.transform.jsonpath import parse_path

@@ -1,13 +1,21 @@
-"""Merges a sample into the schema of a type, and decides which changes to report. Pure."""
+"""Samples the events of a type, merges a sample into its schema, and decides which changes to report. Pure.
+
+Spark's workers take samples, so everything is bounded: rows of a file, fields of a type, depth, elements of an array,
+bytes of an example.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from eventbridge.model.event_schema import EventSchema, FieldSample, KnownField, SchemaChange, TypeSample
-from eventbridge.policy.schema_sample import MOST_FIELDS
 
 #: A field is lost if it was always present in at least so many sampled events, and in none of the last so many.
 LOST_AFTER: Final = 100
@@ -84,3 +92,156 @@ def _outermost(changes: list[SchemaChange]) -> tuple[SchemaChange, ...]:
         for each in changes
         if each.kind != "field_lost" or not any(each.path.startswith(f"{outer}.") for outer in gone)
     )
+
+
+#: The most fields that are kept of a type; those found first stay.
+MOST_FIELDS: Final = 200
+#: The longest name of a type, and the longest path of a field, that is learned.
+LONGEST_NAME: Final = 255
+_DEEPEST = 16
+_ELEMENTS = 10
+
+#: Members that every event has, so that no rule can lose them.
+_TOLD_OTHERWISE = frozenset(("specversion", "type"))
+#: Null, and the value that a number beyond a float's range is read as.
+_UNSHOWN = (None, math.inf, -math.inf)
+_DECODER: Final = msgspec.json.Decoder()
+
+
+def rows_to_sample(types: Sequence[str | None], most: int) -> list[int]:
+    """Return at most `most` rows: the first of each type, and others evenly over the file; None is not an event."""
+    if most <= 0 or not types:
+        return []
+    count = len(types)
+    first = dict(zip(reversed(types), range(count - 1, -1, -1), strict=True))
+    rows = sorted(row for name, row in first.items() if name is not None)[:most]
+    left = most - len(rows)
+    if left:
+        step = max(1, -(-count // left))
+        rows += [row for row in range(0, count, step) if types[row] is not None]
+    return sorted(set(rows))
+
+
+def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, TypeSample]:
+    """Return the sample of events in structured JSON, by type; a body that cannot be decoded here is skipped."""
+    found: dict[str, _Tally] = {}
+    for body in bodies:
+        try:
+            event = _decoded(body)
+        except (ValueError, RecursionError):
+            continue
+        name = event.get("type") if isinstance(event, dict) else None
+        if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and _is_text(name):
+            found.setdefault(name, _Tally(example_bytes)).add(event)
+    return {name: tally.sample() for name, tally in found.items()}
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # JSON allows half of a surrogate pair, msgspec not
+        return json.loads(body)
+
+
+def merged(one: TypeSample, other: TypeSample) -> TypeSample:
+    """Return two samples of a type as one."""
+    fields = dict(one.fields)
+    for path, seen in other.fields.items():
+        if (before := fields.get(path)) is not None:
+            types = tuple(dict.fromkeys((*before.types, *seen.types)))
+            fields[path] = FieldSample(
+                before.seen + seen.seen, before.null + seen.null, types, before.example or seen.example
+            )
+        elif len(fields) < MOST_FIELDS:
+            fields[path] = seen
+    return TypeSample(one.events + other.events, fields)
+
+
+def path_of(steps: Iterable[str | int]) -> str:
+    """Return the path of a field: names joined by dots, quoted if a name has a dot or is unusual; arrays add nothing.
+
+    The path is the same for a pattern and a transform; the transform's element numbers are left out.
+    """
+    names = [step for step in steps if isinstance(step, str)]
+    return ".".join(name if _is_plain(name) else _quoted(name) for name in names)
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=not _is_text(name))
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a ledger accepts a name as text: half of a surrogate pair is rejected."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_plain(name: str) -> bool:
+    return name.replace("-", "_").replace("$", "_").isidentifier()
+
+
+@dataclass
+class _Tally:
+    """The counts of the fields of a type."""
+
+    example_bytes: int
+    events: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+    null: dict[str, int] = field(default_factory=dict)
+    types: dict[str, dict[str, None]] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        self.events += 1
+        found: dict[str, list[str]] = {}
+        for name, value in event.items():
+            if name not in _TOLD_OTHERWISE:
+                self._walk(value, path_of((name,)), "", found, 1)
+        for path, types in found.items():
+            if path not in self.seen and len(self.seen) >= MOST_FIELDS:
+                continue
+            self.seen[path] = self.seen.get(path, 0) + 1
+            if types == ["null"]:
+                self.null[path] = self.null.get(path, 0) + 1
+            self.types.setdefault(path, {}).update(dict.fromkeys(each for each in types if each != "null"))
+
+    def _walk(self, value: Any, path: str, suffix: str, found: dict[str, list[str]], depth: int) -> None:
+        if isinstance(value, list):
+            found.setdefault(path, [])
+            for each in value[:_ELEMENTS]:
+                self._walk(each, path, "[]", found, depth + 1)
+            return
+        found.setdefault(path, []).append("null" if value is None else type_of(value) + suffix)
+        if isinstance(value, dict):
+            if depth < _DEEPEST:
+                for name, below in value.items():
+                    inner = f"{path}.{path_of((name,))}"
+                    if len(inner) <= LONGEST_NAME:
+                        self._walk(below, inner, "", found, depth + 1)
+        elif value not in _UNSHOWN and self.example_bytes and path not in self.examples and len(found) <= MOST_FIELDS:
+            self.examples[path] = _shown(value, self.example_bytes)
+
+    def sample(self) -> TypeSample:
+        fields = {
+            path: FieldSample(seen, self.null.get(path, 0), tuple(self.types[path]), self.examples.get(path, ""))
+            for path, seen in self.seen.items()
+        }
+        return TypeSample(self.events, fields)
+
+
+def type_of(value: Any) -> str:
+    """Return the JSON type of a value that is neither null nor an array; numbers are `integer` or `number`."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    return {float: "number", str: "string", dict: "object"}[type(value)]
+
+
+def _shown(value: object, most: int) -> str:
+    text = json.dumps(value if not isinstance(value, str) else value[:most], ensure_ascii=False)
+    kept = text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+    return kept.replace("\x00", "\ufffd")

@@ -14,7 +14,7 @@ from typing import Final
 from eventbridge.config.quantities import parse_duration
 from eventbridge.errors import TransformFailed
 from eventbridge.event.json_document import JsonValue
-from eventbridge.policy.delivery_window import next_opening
+from eventbridge.policy.delivery_times import next_opening
 from eventbridge.rules import Target
 from eventbridge.rules.model import DeliverBetween
 from eventbridge.transform.jsonpath import MISSING, Path, parse_path

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.storage import BatchSize, StoreQuota
-from eventbridge.policy.watermarks import Room, quota_room
+from eventbridge.policy.capacity import FreeSpace, quota_space
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.model import Owner
 from eventbridge.runtime.runtime import Runtime
@@ -142,10 +142,10 @@ def store_quota(runtime: Runtime) -> StoreQuota | None:
     return StoreQuota(found.total, quota, resume, found.counted_at)
 
 
-def room_in_quota(runtime: Runtime) -> Room | None:
+def room_in_quota(runtime: Runtime) -> FreeSpace | None:
     """Return the free part of the quota; None without a quota. A store that was never measured is measured now."""
     found = store_quota(runtime)
     if found is not None and found.counted_at is None:
         count_store(runtime)
         found = store_quota(runtime)
-    return None if found is None else quota_room(found.held, found.quota, found.resume)
+    return None if found is None else quota_space(found.held, found.quota, found.resume)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from eventbridge.model.partition import Partition
-from eventbridge.policy.streaming_pace import UNANNOUNCED_SECONDS, look_seconds
+from eventbridge.policy.streaming import UNANNOUNCED_SECONDS, poll_seconds
 from eventbridge.rules import Bus
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import AnnouncingLog, FollowableLog, LogSource
@@ -81,10 +81,10 @@ class BusPolls:
             self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
         self._waited = False
         if self._announcements is None or self._unannounced >= _MOST_UNANNOUNCED or self._targets.has_waiting:
-            self._targets.run_for(look_seconds(found, since))
+            self._targets.run_for(poll_seconds(found, since))
             return
         # One poll should find events that come shortly after each other.
-        if found and self._targets.run_for(look_seconds(found, 0.0)):
+        if found and self._targets.run_for(poll_seconds(found, 0.0)):
             return
         if not left:
             began = time.monotonic()

@@ -17,7 +17,7 @@ from eventbridge.model.partition import FreshEvent, Partition
 from eventbridge.pipeline.ingest.buffer import Landing
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.policy.streaming_pace import batch_is_over, segment_is_due
+from eventbridge.policy.streaming import batch_is_over, segment_is_due
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 from eventbridge.streaming.bus import BusPolls, StreamingBus

@@ -29,7 +29,7 @@ from eventbridge.model.rule_state import OperatorOverrides
 from eventbridge.pipeline.route.stage import overridden_lanes
 from eventbridge.policy.breaker import pause_of
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.policy.pool_turns import Waits, bounding_slots, closed_pools, may_begin
+from eventbridge.policy.streaming import QueuedTarget, bounding_slots, closed_pools, may_begin
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
@@ -314,8 +314,8 @@ class PoolTurns:
     """
 
     def __init__(self, rules: RuleSet, pools: Mapping[str, PoolSlots] | None, overrides: OperatorOverrides) -> None:
-        of_file = {name: Waits(rule.pool_name, rule.weight) for name, rule in rules.rules.items()}
-        self._lanes = of_file | {name: Waits(*lane) for name, lane in overridden_lanes(rules, overrides).items()}
+        of_file = {name: QueuedTarget(rule.pool_name, rule.weight) for name, rule in rules.rules.items()}
+        self._lanes = of_file | {name: QueuedTarget(*lane) for name, lane in overridden_lanes(rules, overrides).items()}
         closed = closed_pools(pools)
         self.held = {name for name, lane in self._lanes.items() if lane.pool in closed}
         named = {lane.pool for lane in self._lanes.values()}

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from eventbridge.model.stat import AGAIN, BUCKETS, EVENT_OUTCOMES, Stat, StatsStep
-from eventbridge.policy.latency import quantile_seconds
+from eventbridge.policy.flow import quantile_seconds
 from eventbridge.rules import Rule
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime

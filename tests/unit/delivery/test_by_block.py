@@ -18,7 +18,7 @@ from eventbridge.delivery.rows import OutcomeRows, outcome_table
 from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import Response
-from eventbridge.policy.token_bucket import Lease
+from eventbridge.policy.rate_limit import Lease
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.stop import Stop
 from eventbridge.store import schemas

@@ -16,7 +16,7 @@ from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.delivery.threads import Threads
 from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
-from eventbridge.policy.token_bucket import Lease
+from eventbridge.policy.rate_limit import Lease
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.access import Access

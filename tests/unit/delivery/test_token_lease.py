@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from eventbridge.delivery.admission import Pace
-from eventbridge.policy.token_bucket import Bucket, Lease, lease
+from eventbridge.policy.rate_limit import Bucket, Lease, lease
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.model.outcome import Response
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.policy.breaker import Count, Ended, Tally, after
-from eventbridge.policy.token_bucket import Lease
+from eventbridge.policy.rate_limit import Lease
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.protocol import Request

@@ -15,7 +15,7 @@ from eventbridge.delivery.per_delivery import SingleDeliveries
 from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.model.outcome import Response
-from eventbridge.policy.token_bucket import Bucket, Lease
+from eventbridge.policy.rate_limit import Bucket, Lease
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.protocol import Request

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, Response, RetryAt
-from eventbridge.policy.batch_request_response import INDEX, RESULTS, ResponseContent, read_response
+from eventbridge.policy.batch_request import INDEX, RESULTS, ResponseContent, read_response
 from eventbridge.policy.response_to_outcome import RetryTerms, decide
 from eventbridge.rules.model import RetryPolicy
 

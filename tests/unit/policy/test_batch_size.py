@@ -18,8 +18,8 @@ from eventbridge.policy.batch_size import (
     paced_events,
     part_of_chunks,
     plan_ranges,
+    round_robin,
 )
-from eventbridge.policy.fair_turns import round_robin
 from eventbridge.rules.types import ChunkSize
 
 Q0, Q1, Q2 = (Partition("orders", "", number) for number in range(3))

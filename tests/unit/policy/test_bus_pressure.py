@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventbridge.model.storage import StoreQuota
-from eventbridge.policy.bus_pressure import BusLook, refusal
-from eventbridge.policy.watermarks import Watermarks
+from eventbridge.policy.capacity import BusLoad, Watermarks, refusal
 
 LINES = Watermarks(low=100, high=200)
 
@@ -26,32 +25,32 @@ def test_a_bus_is_full_below_its_watermark_or_beyond_its_backlog(
     free: int | None, backlog: int | None, most: int | None, refused: bool
 ) -> None:
     """What cannot be told, or has no limit, refuses nothing."""
-    assert (refusal(BusLook(free, backlog), LINES, most, None) is not None) == refused
+    assert (refusal(BusLoad(free, backlog), LINES, most, None) is not None) == refused
 
 
 def test_a_disk_that_was_full_takes_events_from_the_high_line_on() -> None:
     """Between the watermarks it stays as it was."""
-    full = refusal(BusLook(50, None), LINES, None, None)
+    full = refusal(BusLoad(50, None), LINES, None, None)
 
-    assert refusal(BusLook(150, None), LINES, None, full) is not None
-    assert refusal(BusLook(150, None), LINES, None, None) is None
-    assert refusal(BusLook(200, None), LINES, None, full) is None
+    assert refusal(BusLoad(150, None), LINES, None, full) is not None
+    assert refusal(BusLoad(150, None), LINES, None, None) is None
+    assert refusal(BusLoad(200, None), LINES, None, full) is None
 
 
 def test_a_backlog_says_nothing_of_the_disk() -> None:
     """After a refusal for the backlog the low line counts."""
-    behind = refusal(BusLook(150, 11), LINES, 10, None)
+    behind = refusal(BusLoad(150, 11), LINES, 10, None)
 
     assert behind is not None
-    assert refusal(BusLook(150, 0), LINES, 10, behind) is None
+    assert refusal(BusLoad(150, 0), LINES, 10, behind) is None
 
 
 def test_a_store_at_its_quota_is_a_full_bus() -> None:
     """No runner takes events off it; it takes some again once the store holds what the quota resumes at."""
-    full = refusal(BusLook(None, None, StoreQuota(100, 100, 90, None)), LINES, None, None)
+    full = refusal(BusLoad(None, None, StoreQuota(100, 100, 90, None)), LINES, None, None)
 
     assert full is not None
     assert full.reason == "the store holds 100 bytes, its quota is 100; events are taken again once it holds 90 or less"
-    assert refusal(BusLook(None, None, StoreQuota(91, 100, 90, None)), LINES, None, full) is not None
-    assert refusal(BusLook(None, None, StoreQuota(90, 100, 90, None)), LINES, None, full) is None
-    assert refusal(BusLook(None, None, StoreQuota(99, 100, 90, None)), LINES, None, None) is None
+    assert refusal(BusLoad(None, None, StoreQuota(91, 100, 90, None)), LINES, None, full) is not None
+    assert refusal(BusLoad(None, None, StoreQuota(90, 100, 90, None)), LINES, None, full) is None
+    assert refusal(BusLoad(None, None, StoreQuota(99, 100, 90, None)), LINES, None, None) is None

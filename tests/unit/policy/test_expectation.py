@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventbridge.event.ids import Fingerprint
-from eventbridge.policy.expectation import failed_expectations
+from eventbridge.policy.quality import failed_expectations
 from eventbridge.policy.reconciliation import Reconciliation
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.model import Bounds, Expect

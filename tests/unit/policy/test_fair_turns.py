@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.policy.fair_turns import fair_shares
+from eventbridge.policy.batch_size import fair_shares
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.model.stat import BOUNDS_MS, BUCKETS
-from eventbridge.policy.latency import quantile_seconds
+from eventbridge.policy.flow import quantile_seconds
 
 times_ms = st.lists(st.integers(1, BOUNDS_MS[-1]), min_size=1, max_size=200)
 

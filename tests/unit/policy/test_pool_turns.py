@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.policy.pool_turns import Waits, bounding_slots, closed_pools, may_begin
+from eventbridge.policy.streaming import QueuedTarget, bounding_slots, closed_pools, may_begin
 
 POOLS = {
     "eventbridge.medium": PoolSlots(slots=16, free=16),
@@ -19,7 +19,7 @@ def test_pools_of_their_own_bound_a_streaming_task_and_shared_ones_do_not() -> N
 
 def test_as_many_targets_begin_as_there_are_slots_left() -> None:
     """Who waits longest comes first, and a pool that is not known bounds nothing."""
-    waiting = {name: Waits("crm", 500) for name in "abc"} | {"free": Waits("eventbridge.low", 250)}
+    waiting = {name: QueuedTarget("crm", 500) for name in "abc"} | {"free": QueuedTarget("eventbridge.low", 250)}
 
     assert may_begin(waiting, {}, {"crm": 2}) == (["a", "b", "free"], {"crm"})
     assert may_begin(waiting, {"crm": 2}, {"crm": 2}) == (["free"], {"crm"})
@@ -28,11 +28,11 @@ def test_as_many_targets_begin_as_there_are_slots_left() -> None:
 
 def test_what_is_heavier_has_its_turn_first() -> None:
     """As in Airflow; among equals who waits longest."""
-    waiting = {"low": Waits("crm", 250), "high": Waits("crm", 750), "later": Waits("crm", 750)}
+    waiting = {"low": QueuedTarget("crm", 250), "high": QueuedTarget("crm", 750), "later": QueuedTarget("crm", 750)}
 
     assert may_begin(waiting, {}, {"crm": 1}) == (["high"], {"crm"})
 
 
 def test_fewer_slots_than_are_at_work_let_nobody_begin() -> None:
     """Slots that were taken away: who is at work ends, and nobody comes after it until there are few enough."""
-    assert may_begin({"a": Waits("crm", 500)}, {"crm": 5}, {"crm": 2}) == ([], {"crm"})
+    assert may_begin({"a": QueuedTarget("crm", 500)}, {"crm": 5}, {"crm": 2}) == ([], {"crm"})

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.policy.publish_quota import AHEAD_SECONDS, Balance, grant
+from eventbridge.policy.rate_limit import AHEAD_SECONDS, Balance, grant
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.policy.response_time import last_start, slow_after
+from eventbridge.policy.response_to_outcome import last_start, slow_after
 
 UNTIL = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.policy.streaming_pace import batch_is_over, look_seconds, segment_is_due
+from eventbridge.policy.streaming import batch_is_over, poll_seconds, segment_is_due
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_responses_are_recorded_less_often_if_few_arrive(age: float, responses: 
 )
 def test_the_bus_is_polled_less_often_if_many_events_or_none_arrive(found: int, since: float, seconds: float) -> None:
     """A poll costs about the same for ten events as for one; after a hundred events, more are already waiting."""
-    assert look_seconds(found, since) == seconds
+    assert poll_seconds(found, since) == seconds

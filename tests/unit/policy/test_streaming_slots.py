@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from eventbridge.policy.streaming_slots import short_of_slots
+from eventbridge.policy.streaming import short_of_slots
 
 
 def test_streaming_tasks_that_take_every_slot_are_told() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.config.quantities import parse_rate
-from eventbridge.policy.token_bucket import Bucket, lease, per_second, second_of, tokens_within
+from eventbridge.policy.rate_limit import Bucket, lease, per_second, second_of, tokens_within
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.policy.watermarks import Room, Watermarks, is_ingestion_stopped, quota_room, short_of
+from eventbridge.policy.capacity import FreeSpace, Watermarks, is_ingestion_stopped, quota_space, short_of
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def test_ingestion_stops_below_and_resumes_above(was_stopped: bool, free: int | 
 )
 def test_a_quota_is_a_room_with_lines(was_stopped: bool, held: int, stopped: bool) -> None:
     """It is taken up by as many bytes as it has, and free again with no more than those to resume at."""
-    room = quota_room(held, 100, 90)
+    room = quota_space(held, 100, 90)
 
     assert (short_of([room], "quota" if was_stopped else None) is not None) is stopped
 
 
 def test_each_room_resumes_at_its_own_line() -> None:
     """What stopped for want of disk does not wait for the lower line of the quota, nor the other way round."""
-    disk, quota = Room("disk", 150, Watermarks(100, 200)), quota_room(95, 100, 90)
+    disk, quota = FreeSpace("disk", 150, Watermarks(100, 200)), quota_space(95, 100, 90)
 
     assert short_of([disk, quota], None) is None
     assert short_of([disk, quota], "disk") == disk

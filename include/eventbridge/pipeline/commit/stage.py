@@ -24,7 +24,7 @@ from eventbridge.pipeline.commit.traces import report_traces
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import batch_deliveries, first_settlement, publish_settlement, settlements
 from eventbridge.pipeline.settle.verdicts import MATCHED_COLUMNS, Judge
-from eventbridge.policy.expectation import failed_expectations
+from eventbridge.policy.quality import failed_expectations
 from eventbridge.policy.reconciliation import Fingerprints, Reconciliation, differences, settles_all
 from eventbridge.runtime.batch_files import naming_the_repair
 from eventbridge.runtime.identity import refuse_other_log

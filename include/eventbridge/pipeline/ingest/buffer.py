@@ -36,8 +36,7 @@ from eventbridge.pipeline.ingest.sharing import LandedFile, Lander, LandingResul
 from eventbridge.pipeline.ingest.taken_messages import Row, TakenMessages
 from eventbridge.policy.field_use import rules_using
 from eventbridge.policy.operational_event import of_schema
-from eventbridge.policy.schema import learn
-from eventbridge.policy.schema_sample import merged
+from eventbridge.policy.schema import learn, merged
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.model import EventMapping
 from eventbridge.rules.operations_bus import OPERATIONS_BUS

@@ -27,7 +27,7 @@ from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import LastMessage, Partition
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
-from eventbridge.policy.schema_sample import rows_to_sample, sample_bodies
+from eventbridge.policy.schema import rows_to_sample, sample_bodies
 from eventbridge.rules.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource

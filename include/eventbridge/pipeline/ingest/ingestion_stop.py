@@ -6,7 +6,7 @@ import logging
 
 from eventbridge.config.quantities import write_size
 from eventbridge.model.storage import IngestionStop
-from eventbridge.policy.watermarks import Room, Watermarks, short_of
+from eventbridge.policy.capacity import FreeSpace, Watermarks, short_of
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.quotas import room_in_quota
 from eventbridge.runtime.runtime import Runtime
@@ -38,20 +38,20 @@ def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool
     return short is not None
 
 
-def _rooms(runtime: Runtime) -> list[Room]:
+def _rooms(runtime: Runtime) -> list[FreeSpace]:
     watermarks = Watermarks(runtime.settings.disk_min_free_size, runtime.settings.disk_resume_free_size)
-    disk = Room("disk", runtime.store.free_bytes(), watermarks)
+    disk = FreeSpace("disk", runtime.store.free_bytes(), watermarks)
     quota = room_in_quota(runtime)
     return [disk] if quota is None else [disk, quota]
 
 
-def _stopped(runtime: Runtime, stop: IngestionStop | None, short: Room, again: int) -> bool:
+def _stopped(runtime: Runtime, stop: IngestionStop | None, short: FreeSpace, again: int) -> bool:
     reason = stop.reason if stop is not None else _reason(runtime, short)
     log.log(again if stop is not None else logging.WARNING, "no new batch is planned: %s", reason)
     return stop is None and runtime.ledger.stop_ingestion(reason, short.cause)
 
 
-def _reason(runtime: Runtime, short: Room) -> str:
+def _reason(runtime: Runtime, short: FreeSpace) -> str:
     settings, free = runtime.settings, short.free or 0
     if short.cause == "disk":
         return (

@@ -13,11 +13,11 @@ from functools import cached_property
 
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
+from eventbridge.policy.batch_size import fair_shares, round_robin
 from eventbridge.policy.breaker import GOOD_PROBES, admits
 from eventbridge.policy.chunking import PoolSlots, chunks_for
-from eventbridge.policy.fair_turns import fair_shares, round_robin
 from eventbridge.policy.ordering import BEHIND_ITS_KEY, is_marked, waits_for_order
-from eventbridge.policy.token_bucket import second_of, tokens_within
+from eventbridge.policy.rate_limit import second_of, tokens_within
 from eventbridge.rules import RuleSet, Target
 from eventbridge.rules.types import SMALL_CHUNK, ChunkSize
 from eventbridge.runtime.runtime import Runtime

@@ -11,8 +11,7 @@ from datetime import datetime
 from eventbridge.model.outcome import Response
 from eventbridge.model.redelivery import REPLAY_ID_HEADER
 from eventbridge.policy import batch_request
-from eventbridge.policy.batch_request import Candidate, Kind, Limits
-from eventbridge.policy.batch_request_response import ResponseContent, read_response
+from eventbridge.policy.batch_request import Candidate, Kind, Limits, ResponseContent, read_response
 from eventbridge.targets.http.access import Access
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.engine import TransferSlot

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pycurl
 
 from eventbridge.model.outcome import Response
-from eventbridge.policy.batch_request_response import ResponseContent
+from eventbridge.policy.batch_request import ResponseContent
 from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.http.endpoint import Endpoint, SocketGuard, easy_handle, send_to
 from eventbridge.targets.http.redaction import SecretForm, masked, veiled

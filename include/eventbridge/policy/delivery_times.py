@@ -1,8 +1,11 @@
-"""Decides when deliveries to a target may be sent, by the wall clock of its time zone. Pure; the time is passed in.
+"""Decides when a delivery may be sent: inside its target's window, and before its deadline. Pure; the time is passed in.
 
 A moment is inside a window if the wall clock of its zone shows an hour of the window, on one of its weekdays and not on
 a blackout date. So when clocks are set back, an hour occurs twice; when they are set forward, a window within the
 skipped hour does not open that day.
+
+The time of `deliver_within` counts from when the bus accepted the event, including time on hold, paused or outside the
+window. A redrive or replay publishes its events again, so their time counts from its batch.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from eventbridge.model.outcome import DeadLettered, Outcome, RetryAt
 from eventbridge.rules.model import WEEKDAYS, DeliverBetween
 from eventbridge.rules.rule_set import RuleSet
 
@@ -110,3 +114,46 @@ def _hours(window: DeliverBetween) -> _Hours:
 def _minute(text: str) -> int:
     hour, minute = text.split(":")
     return int(hour) * 60 + int(minute)
+
+
+#: The reason of a dead letter that was not delivered in time.
+DEADLINE_MISSED = "deadline_missed"
+#: The share of its time after which a waiting delivery is reported as running late.
+REPORTED_AT = 0.8
+
+
+def deadline_of(published_at: datetime, within_seconds: float | None) -> datetime | None:
+    """Return the time from which a delivery is too late to be sent; None: never."""
+    return None if within_seconds is None else published_at + timedelta(seconds=within_seconds)
+
+
+def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
+    """Return the end of a delivery whose time is over at `now`; None: it may be sent, or has no deadline."""
+    if deadline_at is None or now < deadline_at:
+        return None
+    return DeadLettered(DEADLINE_MISSED, f"it was to be delivered by {_text(deadline_at)}")
+
+
+def in_time(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
+    """Return an outcome, or the end of a delivery whose next attempt would come too late.
+
+    It ends at once and not at its deadline: it can no longer succeed, and its owner is notified earlier.
+    """
+    if deadline_at is None or not isinstance(outcome, RetryAt) or outcome.due_at < deadline_at:
+        return outcome
+    detail = f"{outcome.reason}, and it was to be delivered by {_text(deadline_at)}, before the next attempt is due"
+    return DeadLettered(DEADLINE_MISSED, detail)
+
+
+def missed_before(within_seconds: float, now: datetime) -> datetime:
+    """Return the publish time before which an event's deliveries are too late at `now`."""
+    return now - timedelta(seconds=within_seconds)
+
+
+def late_reported_before(within_seconds: float, now: datetime) -> datetime:
+    """Return the publish time before which an event's deliveries must be reported as running late at `now`."""
+    return now - timedelta(seconds=within_seconds * REPORTED_AT)
+
+
+def _text(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds")

@@ -1,12 +1,13 @@
-"""Decides whether a bus accepts more events now, by free space on its disk and in the store, and by backlog. Pure."""
+"""Decides by free space, quotas and backlog whether a bus accepts events and whether ingestion runs. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from eventbridge.config.quantities import write_size
 from eventbridge.model.storage import StopCause, StoreQuota
-from eventbridge.policy.watermarks import Room, Watermarks, quota_room, short_of
 
 #: When a publisher may retry; a backlog shrinks sooner than disk space is freed.
 DISK_RETRY_SECONDS = 60
@@ -14,7 +15,7 @@ BACKLOG_RETRY_SECONDS = 10
 
 
 @dataclass(frozen=True)
-class BusLook:
+class BusLoad:
     """The observed state of a bus: `free_bytes` of its disk and `backlog` in events, None if it has no such thing.
 
     `store`: the store's use of its quota; while it is full, no runner takes events from the bus. `owner_full`: why no
@@ -36,11 +37,11 @@ class Refusal:
     cause: StopCause | None  # None: its backlog
 
 
-def refusal(look: BusLook, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
+def refusal(look: BusLoad, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
     """Return why a bus accepts nothing now, None if it accepts events; `before`: the result of the previous check."""
-    rooms = [Room("disk", look.free_bytes, watermarks)]
+    rooms = [FreeSpace("disk", look.free_bytes, watermarks)]
     if look.store is not None:
-        rooms.append(quota_room(look.store.held, look.store.quota, look.store.resume))
+        rooms.append(quota_space(look.store.held, look.store.quota, look.store.resume))
     short = short_of(rooms, before.cause if before is not None else None)
     if short is not None:
         return Refusal(_reason(look, watermarks, short), DISK_RETRY_SECONDS, short.cause)
@@ -52,10 +53,44 @@ def refusal(look: BusLook, watermarks: Watermarks, max_backlog: int | None, befo
     return None
 
 
-def _reason(look: BusLook, watermarks: Watermarks, short: Room) -> str:
+def _reason(look: BusLoad, watermarks: Watermarks, short: FreeSpace) -> str:
     if short.cause == "quota" and look.store is not None:
         return (
             f"the store holds {look.store.held:,} bytes, its quota is {write_size(look.store.quota)}; "
             f"events are taken again once it holds {write_size(look.store.resume)} or less"
         )
     return f"its disk has {look.free_bytes:,} bytes free; it takes events again from {write_size(watermarks.high)}"
+
+
+class Watermarks(NamedTuple):
+    """Free bytes below which ingestion stops, and from which it resumes; they differ so that it does not flap."""
+
+    low: int
+    high: int
+
+
+class FreeSpace(NamedTuple):
+    """Free bytes of a place, None if unknown, and its watermarks."""
+
+    cause: StopCause
+    free: int | None
+    watermarks: Watermarks
+
+
+def is_ingestion_stopped(was_stopped: bool, free: int | None, watermarks: Watermarks) -> bool:
+    """Return whether ingestion is stopped now; it never is if the free bytes are unknown (None)."""
+    if free is None:
+        return False
+    return free < (watermarks.high if was_stopped else watermarks.low)
+
+
+def quota_space(held: int, quota: int, resume: int) -> FreeSpace:
+    """Return the room in a quota of bytes: full with `quota` bytes held, free again with `resume` held or less."""
+    return FreeSpace("quota", quota - held, Watermarks(1, quota - resume))
+
+
+def short_of(rooms: Sequence[FreeSpace], stopped_by: StopCause | None) -> FreeSpace | None:
+    """Return the first room whose shortage stops ingestion now; each resumes at its own watermark."""
+    return next(
+        (each for each in rooms if is_ingestion_stopped(each.cause == stopped_by, each.free, each.watermarks)), None
+    )

@@ -1,0 +1,120 @@
+"""Decides how a streaming task works: how long a batch stays open, how often it polls the bus and records
+responses, and which targets may send. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from eventbridge.policy.chunking import PoolSlots
+from eventbridge.rules.model import PRIORITY_POOLS
+
+#: Traffic is low with fewer events or responses a second than this.
+LITTLE: Final = 10.0
+#: With low traffic, a batch stays open and a segment grows so many times as long; a batch at most so many seconds.
+_BATCHES, _MOST_BATCH_SECONDS = 6.0, 60.0
+#: The longest time of a segment, even if its usual time is longer, as in a bucket: a crash repeats a segment.
+_SEGMENTS, _MOST_SEGMENT_SECONDS = 5.0, 5.0
+#: The write begins after this share of the time, because detecting that it is due and writing take the rest.
+_BEGUN: Final = 0.8
+#: How long to wait between two polls of the bus: a poll costs about as much for one event as for ten.
+_LOOK_SECONDS: Final = 0.003
+#: After a poll with so many events, a later poll may return more at once; after one with so many, more already wait.
+_SOME, _SOME_LOOK_SECONDS, _MANY = 16, 0.008, 100
+#: The bus counts as idle after this time without events.
+_QUIET_SECONDS, _QUIET_LOOK_SECONDS = 5.0, 0.008
+
+#: How long after the last poll the next one is made if the bus notifies of new events.
+UNANNOUNCED_SECONDS: Final = 0.05
+
+
+def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
+    """Return whether to close a batch of `events` events, `age` seconds after the first.
+
+    `waits`: some of them are sent only when it closes.
+    """
+    if age < usual:
+        return False
+    return waits or events >= LITTLE * age or age >= max(usual, min(_BATCHES * usual, _MOST_BATCH_SECONDS))
+
+
+def segment_is_due(age: float, responses: int, usual: float, most: int) -> bool:
+    """Return whether to record the responses, `age` seconds after the last record was begun."""
+    if not responses:
+        return False
+    if responses >= most:
+        return True
+    seconds = usual if responses >= LITTLE * age else _SEGMENTS * usual
+    return age >= _BEGUN * min(seconds, _MOST_SEGMENT_SECONDS)
+
+
+def poll_seconds(found: int, since: float) -> float:
+    """Return how many seconds to wait before the next poll of the bus.
+
+    `found`: the events of the last poll; `since`: the seconds since a poll last found any.
+    """
+    if found >= _MANY:
+        return 0.0
+    if found >= _SOME:
+        return _SOME_LOOK_SECONDS
+    return _LOOK_SECONDS if since < _QUIET_SECONDS else _QUIET_LOOK_SECONDS
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class QueuedTarget(NamedTuple):
+    """A target that waits for its turn, with the pool and the weight of its rule."""
+
+    pool: str
+    weight: int
+
+
+def closed_pools(pools: Mapping[str, PoolSlots] | None) -> frozenset[str]:
+    """Return the pools whose rules' deliveries are on hold; `pools` None: no pools are known."""
+    return frozenset(name for name, pool in (pools or {}).items() if pool.slots == 0)
+
+
+def bounding_slots(pools: Mapping[str, PoolSlots] | None) -> dict[str, int]:
+    """Return the slots of the pools that bound a streaming task: those that rules name, or their own pools.
+
+    Shared pools distribute Airflow's workers, of which a streaming task uses one.
+    """
+    return {name: pool.slots for name, pool in (pools or {}).items() if name not in PRIORITY_POOLS}
+
+
+def may_begin(
+    waiting: Mapping[Key, QueuedTarget], at_work: Mapping[str, int], slots: Mapping[str, int]
+) -> tuple[Sequence[Key], frozenset[str]]:
+    """Return which of the waiting targets may begin, and the pools for which others wait.
+
+    The highest weight comes first, then the longest wait, which is the order of `waiting`. `at_work`: how many targets
+    of each pool are active. A pool that is not in `slots` is unbounded.
+    """
+    free = {pool: count - at_work.get(pool, 0) for pool, count in slots.items()}
+    begun: list[Key] = []
+    short: set[str] = set()
+    for key, (pool, _) in sorted(waiting.items(), key=lambda each: -each[1].weight):
+        if free.get(pool, 1) < 1:
+            short.add(pool)
+            continue
+        begun.append(key)
+        if pool in free:
+            free[pool] -= 1
+    return begun, frozenset(short)
+
+
+def short_of_slots(streaming_runners: int, slots: int) -> str | None:
+    """Return a warning if streaming tasks of all runners would leave no slot; None: enough slots are left.
+
+    `slots`: the tasks that run at a time, 0: any number.
+    """
+    if not 0 < slots <= streaming_runners:
+        return None
+    runners = "runner is in" if streaming_runners == 1 else "runners are in"
+    return (
+        f"{streaming_runners} {runners} streaming mode, and core.parallelism of Airflow is {slots}: "
+        "with a streaming task of each there can be no standby, and nothing else runs, the retries neither. "
+        f"Set it to {2 * streaming_runners} or more, or leave some of them in batch mode"
+    )
