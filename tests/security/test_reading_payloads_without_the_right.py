@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from eventbridge.api.app import create_app
 from eventbridge.api.page.forms import operator_form, submitted_form
 from eventbridge.api.payloads import HIDDEN, visible_quality, visible_rule_on_hold
-from eventbridge.event.plain import plain
+from eventbridge.event.json_text import plain
 from eventbridge.model.quality import Measure, QualityRecord, Subject
 from eventbridge.model.rule_state import RuleOnHold
 

@@ -17,8 +17,7 @@ from starlette.datastructures import Headers
 
 from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import EventError
-from eventbridge.event.bindings import of_binary
-from eventbridge.event.media_type import kind_of
+from eventbridge.event.bindings import kind_of, of_binary
 
 BATCHED: Final = "application/cloudevents-batch+json"
 STRUCTURED: Final = "application/cloudevents+json"

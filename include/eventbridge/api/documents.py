@@ -40,7 +40,7 @@ from eventbridge.errors import (
 )
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
-from eventbridge.event.plain import plain
+from eventbridge.event.json_text import plain
 from eventbridge.repair.audit import audit as audited
 from eventbridge.repair.audit import find_batch
 from eventbridge.rules.find import find_rule

@@ -18,8 +18,7 @@ from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.errors import ConnectionUnusable, EventError
-from eventbridge.event.bindings import Place, of_plain
-from eventbridge.event.media_type import kind_of
+from eventbridge.event.bindings import MessageOrigin, kind_of, of_plain
 from eventbridge.policy.webhook_signature import keys_of, signature_problem
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.model import Webhook
@@ -142,7 +141,7 @@ def event_of_call(name: str, webhook: Webhook, headers: Mapping[str, str], conte
             "application/json where it is sent from: at GitHub among the webhook's settings"
         )
     return of_plain(
-        {"source": f"/hooks/{name}", **_known(webhook, headers), **webhook.mapping}, content, Place("", now)
+        {"source": f"/hooks/{name}", **_known(webhook, headers), **webhook.mapping}, content, MessageOrigin("", now)
     )
 
 

@@ -16,7 +16,7 @@ from eventbridge.control.actions import action_page
 from eventbridge.dead_letters.redrives import Marks, redrive_document, seen_redrives
 from eventbridge.errors import UserError
 from eventbridge.event.json_document import parse_document
-from eventbridge.event.plain import plain
+from eventbridge.event.json_text import plain
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.replay.account import replay_document, replay_line, seen_replays
 from eventbridge.rules.find import find_bus

@@ -30,7 +30,7 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import EventError, InfrastructureError, NotFoundError, UserError
 from eventbridge.event.json_document import write_document
-from eventbridge.event.plain import plain, text
+from eventbridge.event.json_text import bytes_as_text, plain
 from eventbridge.private_files import open_private
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
     )
     response = attempts[-1]["response_head"] if attempts else None
     if response:
-        lines = text(response).rstrip("\n").split("\n")
+        lines = bytes_as_text(response).rstrip("\n").split("\n")
         cut = [f"... {len(lines) - _RESPONSE_LINES} more lines: --json"] if len(lines) > _RESPONSE_LINES else []
         print_line()
         show_text("Last response", "\n".join([*lines[:_RESPONSE_LINES], *cut]))
@@ -211,7 +211,7 @@ def _readable(body: bytes) -> str:
     try:
         return json_text(parse_document(body))
     except EventError:
-        return text(body)
+        return bytes_as_text(body)
 
 
 def _code(attempt: dict[str, Any]) -> str | None:

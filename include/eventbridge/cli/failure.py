@@ -10,7 +10,7 @@ import typer
 
 from eventbridge import errors
 from eventbridge.event.json_document import write_document
-from eventbridge.event.plain import plain
+from eventbridge.event.json_text import plain
 
 #: Typer raises this for a command line that it cannot parse, and exports only the subclass.
 UsageError: Final[Any] = typer.BadParameter.__base__

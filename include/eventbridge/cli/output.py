@@ -19,7 +19,7 @@ import typer
 
 from eventbridge.errors import UserError
 from eventbridge.event.json_document import write_document
-from eventbridge.event.plain import plain
+from eventbridge.event.json_text import plain
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eventbridge.errors import EventError
-from eventbridge.event.canonical_json import canonical_text
-from eventbridge.event.cloudevent import errors_in, parse_event
+from eventbridge.event.cloudevent import errors_in, parse_event, recognised
 from eventbridge.event.json_document import parse_document
-from eventbridge.event.recognise import recognised
+from eventbridge.event.json_text import canonical_text
 from eventbridge.model.partition import Partition
 
 #: Errors of one event that are reported; each member of an event may have one.

@@ -1,14 +1,19 @@
-"""Identifiers: batches (UUIDv7), deliveries (UUIDv8 of a hash), and fingerprints of sets of deliveries."""
+"""Identifiers: batches (UUIDv7), deliveries (UUIDv8 of a hash), fingerprints of sets of deliveries, ids of messages."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import secrets
 import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from msgspec import Struct
+
+from eventbridge.errors import EventError
+from eventbridge.event.json_document import parse_document
 
 _MASK64 = (1 << 64) - 1
 
@@ -86,3 +91,34 @@ def _hash64(raw: bytes) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
     return value ^ (value >> 31)
+
+
+_ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+def claimed_id(body: bytes) -> str | None:
+    """Return the text of `id` in a message; if the message is not a JSON object, the text after its first `"id":`.
+
+    None if there is none.
+    """
+    try:
+        found = parse_document(body).get("id")
+    except EventError:
+        return _first_written(body)
+    return found if isinstance(found, str) else None
+
+
+def _first_written(body: bytes) -> str | None:
+    found = _ID.search(body)
+    if found is None:
+        return None
+    try:
+        return str(json.loads(found[1]))
+    except ValueError:  # not UTF-8, or an unknown escape
+        return None
+
+
+def event_id_hash(event_id: str) -> int:
+    """Return the 64-bit hash, as a signed number, by which the index of event ids finds an id."""
+    encoded = event_id.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little", signed=True)

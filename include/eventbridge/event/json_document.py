@@ -13,7 +13,6 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final, NoReturn, TypeAlias
 
 from eventbridge.errors import EventError
-from eventbridge.event.json_fault import json_fault
 
 MAXIMUM_DEPTH: Final = 128
 
@@ -299,3 +298,23 @@ def write_pieces(value: object, put: Callable[[str], None]) -> None:
         put("]" if value else "[]")
     else:
         put(str(as_json_value(value)))
+
+
+_CLOSERS = {"}": "an object", "]": "an array"}
+
+
+def json_fault(error: json.JSONDecodeError) -> tuple[str, int]:
+    """Return a message that begins in lower case, and the position of the error in the text, from 0.
+
+    Python 3.13 has a separate message and position for a comma before a closing bracket; earlier versions name the
+    token that they expect.
+    """
+    text, at = error.doc, error.pos
+    if text[at : at + 1] == ",":
+        at += 1 + len(text[at + 1 :]) - len(text[at + 1 :].lstrip())
+    before = text[:at].rstrip()
+    closed = _CLOSERS.get(text[at : at + 1])
+    if closed is not None and before.endswith(","):
+        return f"a comma before the end of {closed}", len(before) - 1
+    message = "something follows the document" if error.msg == "Extra data" else error.msg.removesuffix(" at")
+    return message[0].lower() + message[1:], error.pos

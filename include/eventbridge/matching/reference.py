@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from eventbridge.cancelling import check_cancelled
 from eventbridge.event.json_document import Document, as_document, parse_document, write_document
-from eventbridge.event.json_head import write_head
+from eventbridge.event.json_text import write_head
 from eventbridge.matching.compiled import CompiledAnd, compile_and, compile_clause, compile_pattern
 from eventbridge.matching.consistency import (
     Demand,

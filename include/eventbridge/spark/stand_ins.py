@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from eventbridge.event.canonical_json import canonical_number
 from eventbridge.event.json_document import JsonValue, Number, write_document
+from eventbridge.event.json_text import canonical_number
 
 HALF: Final = re.compile("[\ud800-\udfff]")
 #: The characters used as stand-ins: the private-use characters of planes 15 and 16.

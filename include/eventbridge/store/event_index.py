@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.event.claimed_id import claimed_id, hash_of
+from eventbridge.event.ids import claimed_id, event_id_hash
 from eventbridge.model import row_vectors
 from eventbridge.model.storage import IndexedFile
 from eventbridge.store.columns import column_of, one_text
@@ -52,7 +52,7 @@ def index_of(store: Store, files: Iterable[tuple[IndexedFile, bool]]) -> Index:
         ids = set(read_table(store, file.path, ["event_id"])["event_id"].to_pylist()) - {None}
         if malformed:
             ids |= {claimed for _, claimed in claimed_ids(store, file.path)}
-        hashes.append(np.array([hash_of(each) for each in ids], np.int64))
+        hashes.append(np.array([event_id_hash(each) for each in ids], np.int64))
         names.append(file)
     numbers = np.repeat(np.arange(len(names)), [len(each) for each in hashes])
     return _sorted(np.concatenate([np.empty(0, np.int64), *hashes]), numbers, names)
@@ -80,7 +80,7 @@ def read_index(store: Store, path: str) -> Index:
 
 def look_up(store: Store, path: str, event_id: str) -> list[IndexedFile]:
     """Return the archive files that may have messages with an id; raises StoreFileMissing, StoreFileDamaged."""
-    numbers = np.unique(read_equal(store, path, "hash", hash_of(event_id), ["file"])["file"].to_numpy())
+    numbers = np.unique(read_equal(store, path, "hash", event_id_hash(event_id), ["file"])["file"].to_numpy())
     if not len(numbers):
         return []
     found = read_rows(store, indexed_files(path), row_vectors.encode(numbers.astype(np.int64)))

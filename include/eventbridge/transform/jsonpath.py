@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 from eventbridge.errors import EventError, TransformError
-from eventbridge.event.canonical_json import canonical_text
 from eventbridge.event.json_document import JsonValue, as_json_value
+from eventbridge.event.json_text import canonical_text
 from eventbridge.similar_names import similar
 from eventbridge.transform.error import NAME, error_at, member
 

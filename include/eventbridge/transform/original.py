@@ -7,9 +7,9 @@ import re
 from typing import Final
 
 from eventbridge.errors import TransformFailed
+from eventbridge.event.bindings import charset_of, codec_of, is_json
 from eventbridge.event.cloudevent import Event
 from eventbridge.event.json_document import JsonValue, type_name, write_document
-from eventbridge.event.media_type import charset_of, codec_of, is_json
 from eventbridge.transform.rendered import Rendered, Scope
 
 JSON: Final = "application/json"

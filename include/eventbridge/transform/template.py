@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from eventbridge.errors import TransformError
-from eventbridge.event.json_document import write_document
-from eventbridge.event.json_fault import json_fault
+from eventbridge.event.json_document import json_fault, write_document
 from eventbridge.transform.error import NAME
 
 #: Where a placeholder stands: as a value of JSON, inside a JSON string, or in text that is not JSON.

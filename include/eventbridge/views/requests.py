@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from eventbridge.errors import StoreError
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.event.plain import text
+from eventbridge.event.json_text import bytes_as_text
 from eventbridge.model import rowset
 from eventbridge.model.why import DeliveryResult
 from eventbridge.runtime.batch_files import newest_files
@@ -47,7 +47,9 @@ def sent_request(runtime: Runtime, deliveries: Iterable[DeliveryResult], deliver
             except StoreError:
                 return None
             if row["payload"] is not None:
-                return SentRequest(_headers(delivery_id, row["content_type"], row["headers"]), text(row["payload"]))
+                return SentRequest(
+                    _headers(delivery_id, row["content_type"], row["headers"]), bytes_as_text(row["payload"])
+                )
     return None
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from eventbridge.errors import BusError, RuleError, RuleFileError, RuleMovedError
-from eventbridge.event.plain import plain
+from eventbridge.event.json_text import plain
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import AppliedSlots
 from eventbridge.model.pending import DeferredMatch, PendingState

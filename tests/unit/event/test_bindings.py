@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from eventbridge.errors import EventError
-from eventbridge.event.bindings import Headers, Place, form_of, of_binary, of_plain
+from eventbridge.event.bindings import Headers, MessageOrigin, form_of, of_binary, of_plain
 from eventbridge.event.cloudevent import parse_event
 
 ATTRIBUTES: Headers = [
@@ -20,7 +20,7 @@ ATTRIBUTES: Headers = [
     ("ce_traceid", 'ü"'.encode()),
     ("app", b"\xff"),
 ]
-PLACE = Place("orders-3-17", datetime(2026, 3, 1, 12, 0, 0, 5_000, tzinfo=UTC))
+PLACE = MessageOrigin("orders-3-17", datetime(2026, 3, 1, 12, 0, 0, 5_000, tzinfo=UTC))
 
 
 def typed(media_type: str) -> Headers:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.event.canonical_json import canonical_number, canonical_text
 from eventbridge.event.json_document import Number, parse_value
+from eventbridge.event.json_text import canonical_number, canonical_text
 
 _DIGITS = st.text("0123456789", min_size=1, max_size=25)
 NUMBERS = st.builds(

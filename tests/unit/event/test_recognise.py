@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.errors import EventError
-from eventbridge.event.cloudevent import parse_event
+from eventbridge.event.cloudevent import has_each_once, parse_event, recognise, repeated_member
 from eventbridge.event.json_document import parse_document
-from eventbridge.event.recognise import recognise
-from eventbridge.event.repeated import has_each_once, repeated_member
 
 EVENT = {"specversion": "1.0", "id": "a1", "source": "/shop", "type": "order.placed", "data": {"amount": 1.5, "to": []}}
 MAXIMUM = 2_000

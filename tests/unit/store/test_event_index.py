@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from eventbridge.event.claimed_id import claimed_id
+from eventbridge.event.ids import claimed_id
 from eventbridge.model.storage import IndexedFile
 from eventbridge.store.event_index import Index, index_of, look_up, merged, write_index
 from eventbridge.store.open import open_store

@@ -27,7 +27,7 @@ from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import REASONS, Selection
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
-from eventbridge.event.plain import plain
+from eventbridge.event.json_text import plain
 from eventbridge.model.why import EventResult
 from eventbridge.rules.find import find_target
 from eventbridge.runtime.runtime import Runtime

@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.errors import EventError
-from eventbridge.event.bindings import Place, form_of, of_binary, of_plain
-from eventbridge.event.cloudevent import parse_event
-from eventbridge.event.recognise import recognise
+from eventbridge.event.bindings import MessageOrigin, form_of, of_binary, of_plain
+from eventbridge.event.cloudevent import parse_event, recognise
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import LastMessage, Partition
@@ -346,7 +345,9 @@ def as_events(
             if form == "binary":
                 bodies[row] = of_binary(headers, bodies[row])
             elif form == "plain" and attributes is not None and (body := bodies[row]) is not None:
-                place = Place("-".join(str(part) for part in (*partition, offsets[row]) if part != ""), times[row])
+                place = MessageOrigin(
+                    "-".join(str(part) for part in (*partition, offsets[row]) if part != ""), times[row]
+                )
                 bodies[row] = of_plain(attributes, body, place, headers)
         except EventError as error:
             refused[row] = str(error)

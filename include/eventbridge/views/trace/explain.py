@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from eventbridge.errors import EventBridgeError, NotFoundError, PartlySearched, StoreError, UserError
 from eventbridge.event.json_document import Document, parse_document
-from eventbridge.event.plain import text
+from eventbridge.event.json_text import bytes_as_text
 from eventbridge.matching.consistency import Leaves, flatten
 from eventbridge.matching.pattern.nodes import Pattern
 from eventbridge.matching.pattern.parse import parse_pattern
@@ -127,7 +127,7 @@ def landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
     search = ArchiveSearch(runtime, IdQuery(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
     visibility = visibility_of(runtime)
     messages = _by_place(search.run())
-    return [text(found[0].record["body"]) for place, found in messages.items() if visibility.bus(place.bus)]
+    return [bytes_as_text(found[0].record["body"]) for place, found in messages.items() if visibility.bus(place.bus)]
 
 
 def _only_visible(result: EventResult, visibility: Visibility) -> EventResult:
@@ -332,7 +332,7 @@ def archived_body(runtime: Runtime, event: EventResult) -> str | None:
                 table = read_rows(runtime.store, landing.file, rowset.encode([landing.row]), ["body"])
             except StoreError:  # `why` reported the file
                 continue
-            return text(table["body"][0].as_py())
+            return bytes_as_text(table["body"][0].as_py())
     return None
 
 

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.errors import EventBridgeError, NotFoundError, StoreError, StoreFileMissing
-from eventbridge.event.claimed_id import claimed_id
-from eventbridge.event.ids import delivery_id_text
+from eventbridge.event.ids import claimed_id, delivery_id_text
 from eventbridge.event.json_document import write_document
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
