@@ -16,7 +16,8 @@ from eventbridge.airflow.provider import get_provider_info
 from eventbridge.airflow.publish import EventBridgeHook
 from eventbridge.airflow.settings import configured_settings
 from eventbridge.clients.s3 import access
-from eventbridge.config.settings import PREFIX, Settings
+from eventbridge.config.setting_types import PREFIX
+from eventbridge.config.settings import Settings
 from eventbridge.errors import SettingsError
 from eventbridge.targets.http.target import credentials
 

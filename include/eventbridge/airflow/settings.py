@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from configparser import RawConfigParser
 
 from eventbridge.config.indirect import LEDGER_URL_NAMES
-from eventbridge.config.settings import PREFIX, Settings
+from eventbridge.config.setting_types import PREFIX
+from eventbridge.config.settings import Settings
 from eventbridge.errors import SettingsError
 
 #: The section of Airflow's configuration that may contain every setting, in lower case.

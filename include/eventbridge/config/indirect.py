@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from eventbridge.config.setting_errors import PREFIX
+from eventbridge.config.setting_types import PREFIX
 from eventbridge.errors import UserError
 
 LEDGER_URL = f"{PREFIX}LEDGER_URL"

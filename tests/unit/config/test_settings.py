@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from eventbridge.config.quantities import write_duration
-from eventbridge.config.settings import PREFIX, Settings
+from eventbridge.config.setting_types import PREFIX
+from eventbridge.config.settings import Settings
 from eventbridge.errors import SettingsError
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
