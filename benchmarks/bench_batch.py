@@ -21,7 +21,7 @@ from rich.table import Table
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.stage import route
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 
 #: From settlement to commit a delivery may cost so many microseconds of CPU.
 SETTLE_GOAL = 2.0

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from eventbridge.model.batch import BatchKind
 from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.stop import Stop
 
 #: A backlog drains at this share of the live rate at least.

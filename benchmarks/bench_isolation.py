@@ -37,7 +37,7 @@ from eventbridge.airflow.watch import Watch
 from eventbridge.niceness import NICENESS
 from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
 from eventbridge.pipeline.settle.settlement import settled_as
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eventbridge.pipeline.deliver import deliver_until_idle
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 
 #: CPU time of a command, as a multiple of the libraries' import.
 GOAL: Final = 3.0

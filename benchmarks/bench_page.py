@@ -44,7 +44,7 @@ from eventbridge.dead_letters.selection import Selection
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.upkeep.event_index import index_events

@@ -37,8 +37,8 @@ from eventbridge.pipeline.settle.settlement import settled_as
 from eventbridge.replay.account import account_of
 from eventbridge.replay.plan import begin_replay, plan_replay
 from eventbridge.replay.request import WrittenReplayRequest
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Router
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter

@@ -33,7 +33,7 @@ from rich.table import Table
 from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle
 from eventbridge.pipeline.settle.settlement import settled_as
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus

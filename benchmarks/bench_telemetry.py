@@ -27,7 +27,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.route.stage import route
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.telemetry.selection import telemetry_from_environment
 

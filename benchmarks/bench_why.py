@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eventbridge.pipeline.deliver import deliver_until_idle
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.store.schemas import BUFFER
 from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.run import RetentionRun

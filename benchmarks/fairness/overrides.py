@@ -18,7 +18,7 @@ from eventbridge.control.overrides import operate
 from eventbridge.delivery.segments import segments
 from eventbridge.model.chunk import Chunk
 from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.store.parquet import read_table

@@ -14,7 +14,7 @@ from benchmarks.compiled_receiver import CompiledReceiver
 
 from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.pipeline.settle.settlement import settled_as
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 

@@ -20,7 +20,7 @@ from eventbridge.control.api_tokens import create_token
 from eventbridge.control.backtest import BacktestRequest, backtest_rules, keep_report
 from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
 from eventbridge.pipeline.deliver import deliver_until_idle
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.sources import messages_of

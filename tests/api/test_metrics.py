@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_until_idle
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 
 OUR_OWN = "eventbridge_"

@@ -22,7 +22,7 @@ from eventbridge.cli.deliver import SOON_SECONDS
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import Idle, deliver_until_idle
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 
 RULES = """

@@ -11,8 +11,8 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SparkError
 from eventbridge.pipeline.deliver import deliver_until_idle
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 
 COSTLY = """

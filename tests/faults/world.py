@@ -22,8 +22,8 @@ from faults.queue_file import QueueFile
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Router
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules import Bus, RuleSet, load_rules
 from eventbridge.runtime.inbox import Inbox
 from eventbridge.runtime.runtime import Runtime

@@ -17,7 +17,7 @@ from services.prometheus import prometheus, query
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_until_idle
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"

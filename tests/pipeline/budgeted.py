@@ -14,8 +14,8 @@ from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules import RuleSet, Transform
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop

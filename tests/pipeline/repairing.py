@@ -6,7 +6,7 @@ from pipeline.delivering import REFUSED, Sending
 
 from eventbridge.model.batch import Batch
 from eventbridge.repair.repair import Repair, repair_batch
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 
 
 def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:

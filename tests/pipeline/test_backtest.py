@@ -17,8 +17,8 @@ from eventbridge.backtest.report import BacktestReport, DiffReport, Hour, Peak
 from eventbridge.control.backtest import BacktestRequest, backtest_rules, diff_rules, keep_report
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.model.backtested import Failure
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import BacktestSlice, RouteJob, SliceResult, Task
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 
 Order = Callable[..., bytes]

@@ -17,7 +17,7 @@ from eventbridge.pipeline.ingest import checking
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.repair.audit import audit, reconciliation_of_manifest
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.store.parquet import read_table

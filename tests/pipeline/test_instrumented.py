@@ -16,7 +16,7 @@ from eventbridge.airflow.watch import Watch
 from eventbridge.errors import NotFoundError
 from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
 from eventbridge.pipeline.ingest.listen import listen
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded, PushEnded, StageEnded, TargetPushed

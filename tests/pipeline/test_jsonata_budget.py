@@ -9,7 +9,7 @@ from typing import Any
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.stop import Stop
 
 RULES = """

@@ -17,7 +17,7 @@ from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import OffsetGapError
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 
 Order = Callable[..., bytes]
 

@@ -23,8 +23,8 @@ from eventbridge.model.file_detail import RoutedSlice
 from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.pipeline.route.stage import slices_of
 from eventbridge.repair.audit import audit
-from eventbridge.routing import delivery_file, program
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing import program, slice
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
@@ -122,7 +122,7 @@ def publish_all_sorts(site: Any, order: Order) -> None:
 @pytest.mark.parametrize("run", [1, 100_000])
 def test_every_row_is_as_by_hand(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch, run: int) -> None:
     """Every column of every delivery, also where targets are taken one at a time."""
-    monkeypatch.setattr(delivery_file, "_RUN", run)
+    monkeypatch.setattr(slice, "_RUN", run)
     site.write_rules(RULES)
     publish_all_sorts(site, order)
     runtime, batch_id = buffered(site)

@@ -13,8 +13,8 @@ from eventbridge.model import rowset
 from eventbridge.model.file_detail import Routed, RoutedPiece
 from eventbridge.pipeline.route.stage import route
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, Slice, SliceResult
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.store.parquet import read_rows
 
 Order = Callable[..., bytes]

@@ -19,9 +19,8 @@ from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
-from eventbridge.routing.task import route_task
+from eventbridge.routing.task import InProcessRouter, route_task
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table

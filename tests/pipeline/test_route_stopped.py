@@ -16,8 +16,8 @@ from eventbridge.pipeline.route.stage import route, slices_of
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, Slice, SliceResult, Task
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules
 

@@ -17,9 +17,9 @@ from eventbridge.pipeline.retry.deferred import due_deferred_matches
 from eventbridge.pipeline.route.stage import job_of, route
 from eventbridge.repair.audit import audit
 from eventbridge.routing.budgeted_share import route_share
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult, Task
-from eventbridge.routing.share_turns import by_lot
+from eventbridge.routing.share_budget import by_lot
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules import RuleSet, Transform
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop

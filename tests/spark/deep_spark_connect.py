@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from eventbridge.errors import SparkError
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 

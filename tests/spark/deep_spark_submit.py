@@ -14,7 +14,7 @@ from spark.sql_place import SUBJECT, Place, waiting
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.submit import SubmitRouter
 

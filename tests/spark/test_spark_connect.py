@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from eventbridge.errors import SparkError
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect, forget, session_id

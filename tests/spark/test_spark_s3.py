@@ -16,8 +16,8 @@ from spark.own_server import own_server
 
 from eventbridge.errors import SparkError
 from eventbridge.model.file_detail import RoutedShare
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer

@@ -11,8 +11,8 @@ from msgspec import structs
 from spark.local_submit import LocalSubmit
 
 from eventbridge.errors import SparkError
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Slice, SliceResult
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.spark.submit import SubmitRouter
 
 APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")

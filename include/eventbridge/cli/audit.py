@@ -113,7 +113,7 @@ def repair(
     """
     from eventbridge.repair.audit import find_batch
     from eventbridge.repair.repair import repair_batch
-    from eventbridge.routing.in_process import InProcessRouter
+    from eventbridge.routing.task import InProcessRouter
 
     with open_runtime(expects_ledger=True, is_action=not dry_run) as runtime:
         found = repair_batch(runtime, find_batch(runtime, batch), InProcessRouter(runtime.store), dry_run=dry_run)

@@ -161,7 +161,7 @@ def _exclusive(runtime: Runtime, request: Redrive) -> AbstractContextManager[Non
 
 def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitStack, interrupts: Interrupts) -> Router:
     if not request.retransform:
-        from eventbridge.routing.in_process import InProcessRouter
+        from eventbridge.routing.task import InProcessRouter
 
         return InProcessRouter(runtime.store)  # has nothing to route
     from eventbridge.cli.deliver import spark_url

@@ -16,7 +16,7 @@ from typing import Any
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.outcome import Response
-from eventbridge.routing.trace_headers import delivery_headers
+from eventbridge.routing.headers import delivery_headers
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.rules.model import Rule, Target
 from eventbridge.runtime.runtime import Runtime

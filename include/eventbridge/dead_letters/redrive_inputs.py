@@ -16,7 +16,7 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT, Chunk, Piece
 from eventbridge.policy.ordering import shard_of
-from eventbridge.routing.order_keys import UNORDERED, order_key
+from eventbridge.routing.pieces import UNORDERED, order_key
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.batch_files import dead_letter_files, read_dead_letters
 from eventbridge.runtime.runtime import Runtime

@@ -1,4 +1,10 @@
-"""CloudEvents 1.0 in structured JSON: strict parsing, and a check that accepts definite events at a quarter of its cost."""
+"""CloudEvents 1.0 in structured JSON: a strict parser, and a recogniser of most events at a quarter of its cost.
+
+Called once per event by the buffer stage; a refused body becomes a dead letter `malformed` with the reason given here.
+`parse_event` accepts every body that `recognise` accepts, with the same identity; tests compare the two. A body that is
+not recognised may still be an event: with numbers that a float cannot hold, halves of surrogate pairs, many brackets,
+or extensions that are numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides when a delivery may be sent: inside its target's window, and before its deadline. Pure; the time is passed in.
+"""Decides when a delivery may be sent: inside its target's window, and before its deadline. Pure.
 
 A moment is inside a window if the wall clock of its zone shows an hour of the window, on one of its weekdays and not on
 a blackout date. So when clocks are set back, an hour occurs twice; when they are set forward, a window within the

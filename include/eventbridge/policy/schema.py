@@ -38,16 +38,16 @@ def learn(known: EventSchema | None, bus: str, name: str, sample: TypeSample, at
         schema = EventSchema(bus, name, 0, sample.events, at, at, fields)
         return Learned(schema, (SchemaChange("discovered", bus, name, at),))
     fields, changes = {}, []
-    for path, field in known.fields.items():
+    for path, before in known.fields.items():
         seen = sample.fields.get(path)
         if seen is None:
-            fields[path] = now = _without(field, sample.events)
-            if now.lost and not field.lost:
-                changes.append(SchemaChange("field_lost", bus, name, at, path, field.types))
+            fields[path] = now = _without(before, sample.events)
+            if now.lost and not before.lost:
+                changes.append(SchemaChange("field_lost", bus, name, at, path, before.types))
             continue
-        fields[path] = now = _with(field, seen, sample.events)
-        if _is_changed(field.types, seen.types):
-            changes.append(SchemaChange("field_changed", bus, name, at, path, field.types, now.types))
+        fields[path] = now = _with(before, seen, sample.events)
+        if _is_changed(before.types, seen.types):
+            changes.append(SchemaChange("field_changed", bus, name, at, path, before.types, now.types))
     for path, seen in sample.fields.items():
         if path not in fields and len(fields) < MOST_FIELDS:
             fields[path] = _first(seen, sample.events)

@@ -18,12 +18,9 @@ from eventbridge.errors import TransformFailed
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import JsonValue
 from eventbridge.routing.events import SliceEvents
-from eventbridge.routing.not_before import WaitingTimes
-from eventbridge.routing.order_keys import order_keys, shards_of
-from eventbridge.routing.pieces import AT_ONCE
-from eventbridge.routing.program import Route, RouteProgram
-from eventbridge.routing.replay_header import with_replay_id
-from eventbridge.routing.trace_headers import with_headers
+from eventbridge.routing.headers import with_headers, with_replay_id
+from eventbridge.routing.pieces import AT_ONCE, order_keys, shards_of
+from eventbridge.routing.program import Route, RouteProgram, WaitingTimes
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Scope
 from eventbridge.transform.kernel.operate import HANDED_BACK

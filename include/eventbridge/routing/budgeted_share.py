@@ -21,15 +21,12 @@ from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.ids import Fingerprint, delivery_id, delivery_id_text
 from eventbridge.model import rowset
 from eventbridge.model.file_detail import RoutedPiece, RoutedShare
-from eventbridge.routing.cpu_budget import OutOfTime, ShareBudget, interruptible
+from eventbridge.routing.headers import delivery_headers, with_headers, with_replay_id
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
-from eventbridge.routing.not_before import WaitingTimes
-from eventbridge.routing.order_keys import by_shard, order_key
-from eventbridge.routing.pieces import AT_ONCE, PieceLimits, pieces_of
-from eventbridge.routing.replay_header import with_replay_id
-from eventbridge.routing.share_turns import CROWDED, TotalBudget, deferred
+from eventbridge.routing.pieces import AT_ONCE, PieceLimits, by_shard, order_key, pieces_of
+from eventbridge.routing.program import WaitingTimes
+from eventbridge.routing.share_budget import CROWDED, OutOfTime, ShareBudget, TotalBudget, deferred, interruptible
 from eventbridge.routing.sql_results import EventRow, SqlResult, files_with_result, read_sql_results
-from eventbridge.routing.trace_headers import delivery_headers, with_headers
 from eventbridge.rules import Rule, RuleSet, Target
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, write_table

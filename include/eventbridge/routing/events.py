@@ -16,8 +16,8 @@ from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.matching.consistency import flatten
 from eventbridge.matching.reference import matches_leaves
 from eventbridge.matching.scan.texts import Texts, padded_texts
+from eventbridge.routing.headers import traces_of
 from eventbridge.routing.program import RouteProgram
-from eventbridge.routing.trace_headers import traces_of
 from eventbridge.store.parquet import read_span
 from eventbridge.store.protocol import Store
 

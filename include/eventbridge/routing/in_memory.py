@@ -15,10 +15,10 @@ from eventbridge.matching.scan.memory import PADDING
 from eventbridge.matching.scan.texts import Texts
 from eventbridge.model.partition import FreshEvent
 from eventbridge.routing.block import SliceOrigin, outputs_of
-from eventbridge.routing.delivery_file import deliveries_of
 from eventbridge.routing.events import SliceEvents, match_rows
+from eventbridge.routing.headers import has_traceparent
 from eventbridge.routing.program import Route, RouteProgram
-from eventbridge.routing.trace_headers import has_traceparent
+from eventbridge.routing.slice import deliveries_of
 from eventbridge.store.schemas import BUFFER
 from eventbridge.transform.kernel.render import Deliveries, Events, Payloads
 

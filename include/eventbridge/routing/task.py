@@ -1,18 +1,21 @@
-"""Routes one task of any kind; the default function of all routers."""
+"""Routes one task of any kind; the default function of all routers, and a router in the calling process."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
+from eventbridge.errors import EventBridgeError, SparkError
 from eventbridge.model.file_detail import Routed
 from eventbridge.routing.backtest import backtest_slice
 from eventbridge.routing.budgeted_share import route_share
-from eventbridge.routing.job import BacktestSlice, RouteJob, Slice, SliceResult, Task
+from eventbridge.routing.job import BacktestSlice, RouteJob, RouteTask, Slice, SliceResult, Task
 from eventbridge.routing.slice import route_slice
 from eventbridge.rules import RuleSet
 from eventbridge.store.protocol import Store
+from eventbridge.store.rule_sets import frozen_rules
 
 
 def route_task(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
@@ -32,3 +35,25 @@ def _with_cpu(result: SliceResult, seconds: float) -> SliceResult:
     if isinstance(detail, Routed):
         detail = structs.replace(detail, cpu=detail.cpu + round(seconds * 1e6))
     return structs.replace(result, detail=detail)
+
+
+class InProcessRouter:
+    """A router without Spark: one task after the other; `route` routes one."""
+
+    def __init__(self, store: Store, route: RouteTask = route_task) -> None:
+        self._store = store
+        self._route = route
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        """Route each task when its result is requested; raises SparkError for any error, as Spark does."""
+        rules = frozen_rules(self._store, job.rule_set)
+        for task in tasks:
+            yield self._result(rules, job, task)
+
+    def _result(self, rules: RuleSet, job: RouteJob, task: Task) -> SliceResult:
+        try:
+            return self._route(self._store, rules, job, task)
+        except EventBridgeError:
+            raise
+        except Exception as error:
+            raise SparkError(f"{task.slice_id} failed: {type(error).__name__}: {error}") from error

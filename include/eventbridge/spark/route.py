@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from eventbridge.errors import SparkError
 from eventbridge.routing.job import RouteJob, RouteTask, RuleShare, SliceResult, Task
-from eventbridge.routing.share_turns import CROWDED, TotalBudget, deferred
+from eventbridge.routing.share_budget import CROWDED, TotalBudget, deferred
 from eventbridge.routing.task import route_task
 from eventbridge.rules import Rule
 from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results

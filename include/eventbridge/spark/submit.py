@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from eventbridge.errors import SparkError, StoreFileMissing
 from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult, Task
-from eventbridge.routing.share_turns import CROWDED, TotalBudget, deferred
+from eventbridge.routing.share_budget import CROWDED, TotalBudget, deferred
 from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
 from eventbridge.spark.failure import first_error
 from eventbridge.spark.frame import beside, keep_response, response_path, routed_frame, worker_connection

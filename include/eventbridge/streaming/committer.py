@@ -31,7 +31,7 @@ from eventbridge.pipeline.ingest.compiled_check import check_compiled
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.pipeline.route.stage import route
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop

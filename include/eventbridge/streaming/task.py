@@ -26,7 +26,7 @@ from eventbridge.pipeline.ingest.listen import listen, repeat_bus_commits
 from eventbridge.pipeline.ingest.open_batch import end_open, open_following
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop

@@ -15,7 +15,7 @@ from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 
 #: Where what is late is not ended, it is due over and over and delivering never ends: that fails, and soon.

@@ -13,7 +13,7 @@ from pipeline.streaming_tasks import until
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.stop import Stop
 from eventbridge.streaming.task import deliver_streaming
 

@@ -28,7 +28,7 @@ from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.server import DatabaseBus
 

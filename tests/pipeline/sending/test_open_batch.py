@@ -22,7 +22,7 @@ from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.stage import route
 from eventbridge.repair.audit import audit
 from eventbridge.repair.repair import repair_batch
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.stop import Stop
 from eventbridge.store.rule_sets import freeze_rules
 

@@ -21,7 +21,7 @@ from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.settle.settlement import batch_deliveries
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 
 ALERTS = """

@@ -27,8 +27,8 @@ from eventbridge.policy.ordering import shard_of
 from eventbridge.repair.audit import audit
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.protocol import Request

@@ -14,7 +14,7 @@ from eventbridge.pipeline.deliver import deliver_deferred_matches, deliver_retri
 from eventbridge.pipeline.retry.deferred import plan_deferred_matches
 from eventbridge.pipeline.route.budgeted_rules import BEHIND, PENDING_MAX
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.stop import Stop
 from eventbridge.views.status import status
 

@@ -22,7 +22,7 @@ from eventbridge.model.redelivery import Redrive
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.batch_files import dead_letter_files
 from eventbridge.store.protocol import Store
 

@@ -14,7 +14,7 @@ from eventbridge.dead_letters.selection import Selection
 from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 
 NO_RETRY = "{policy: custom, max_retries: 0}"
 

@@ -26,7 +26,7 @@ from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.settlement import publish_settlement, read_verdicts
 from eventbridge.repair.audit import audit
 from eventbridge.repair.repair import repair_batch
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, read_table, write_table
 

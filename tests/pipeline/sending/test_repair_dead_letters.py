@@ -13,7 +13,7 @@ from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import ReconciliationError
 from eventbridge.model.batch import FileKind
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.batch_files import dead_letter_files
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, read_table, write_table

@@ -18,7 +18,7 @@ from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import read_verdicts
 from eventbridge.repair.audit import audit
 from eventbridge.repair.repair import repair_batch
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 
 
 class _Died(BaseException):

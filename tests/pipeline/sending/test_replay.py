@@ -23,7 +23,7 @@ from eventbridge.replay.account import account_of
 from eventbridge.replay.plan import begin_replay, plan_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import survey
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.store import CountingStore
 

@@ -22,7 +22,7 @@ from eventbridge.repair.repair import repair_batch
 from eventbridge.replay.account import account_of
 from eventbridge.replay.plan import begin_replay, made_of, plan_replay, record_replay
 from eventbridge.replay.request import WrittenReplayRequest
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.identity import refuse_lost_ledger
 from eventbridge.store import layout
 from eventbridge.upkeep.maintain import maintain

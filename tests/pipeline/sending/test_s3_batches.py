@@ -27,7 +27,7 @@ from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules.types import SMALL_CHUNK
 
 #: What the product promises of 50,000 events and 12 rules.

@@ -19,7 +19,7 @@ from eventbridge.model.file_detail import Spent
 from eventbridge.model.stat import BOUNDS_MS, Scope
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.upkeep import maintain as upkeep
 from eventbridge.upkeep.maintain import maintain

@@ -19,7 +19,7 @@ from eventbridge.policy.chunking import PoolSlots
 from eventbridge.repair.audit import audit
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.stop import Stop
 from eventbridge.streaming import task as streaming
 from eventbridge.streaming.lease import Bounds

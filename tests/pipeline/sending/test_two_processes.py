@@ -23,7 +23,7 @@ import logging, os
 from datetime import UTC, datetime
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.runtime.runtime import Runtime
 

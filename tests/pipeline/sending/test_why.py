@@ -18,7 +18,7 @@ from eventbridge.errors import NotFoundError, PartlySearched
 from eventbridge.model.why import EventResult
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
-from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.batch_files import read_dead_letters
 from eventbridge.upkeep.maintain import maintain
 from eventbridge.views.requests import sent_request

@@ -23,7 +23,7 @@ from eventbridge.pipeline.route.tries import ALL_SHARES, Canary, result_file, tr
 from eventbridge.policy.ordering import PLACE_COLUMNS, place_of, spans_of
 from eventbridge.routing.budgeted_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
-from eventbridge.routing.share_turns import CROWDED, TotalBudget, by_lot, deferred
+from eventbridge.routing.share_budget import CROWDED, TotalBudget, by_lot, deferred
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.runtime.quotas import full_owners
 from eventbridge.runtime.runtime import Runtime

@@ -18,7 +18,7 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.file_detail import RoutedShare, RoutedSlice, SplitSlice, UnroutableEvent
 from eventbridge.routing.job import BatchTask, RouteJob, Router, Slice, SliceResult
-from eventbridge.routing.own_event import own_event, own_rules
+from eventbridge.routing.warm_up import own_event, own_rules
 from eventbridge.rules import Transform
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout

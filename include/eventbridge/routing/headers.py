@@ -1,4 +1,7 @@
-"""The headers that pass the trace context of an event on to its targets."""
+"""Headers of deliveries that routing adds: the trace context of the event, and the mark of a replay.
+
+This module must not import the ledger or Spark: Spark workers import it and must start fast.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from eventbridge.errors import EventError
 from eventbridge.event.cloudevent import Event
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.trace_context import TRACEPARENT, trace_headers
+from eventbridge.model.redelivery import REPLAY_ID_HEADER
 from eventbridge.transform import Rendered
 
 _NAME = f'"{TRACEPARENT}"'.encode()
@@ -71,3 +75,10 @@ def with_headers(headers: str | None, more: Mapping[str, str]) -> str | None:
 def delivery_headers(rendered: Rendered, event: Event) -> dict[str, str]:
     """Return the further headers of a delivery: those of its transform, and the trace context of its event."""
     return {**(rendered.headers or {}), **trace_headers(event.document)}
+
+
+def with_replay_id(headers: str | None, replay_id: str) -> str | None:
+    """Return a delivery's further headers, a JSON object or None, with its replay id, if any."""
+    if not replay_id:
+        return headers
+    return json.dumps({**(json.loads(headers) if headers else {}), REPLAY_ID_HEADER: replay_id})
