@@ -34,9 +34,9 @@ from rich.table import Table
 
 from eventbridge.airflow.names import RETRIES
 from eventbridge.airflow.watch import Watch
-from eventbridge.niceness import NICENESS
 from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
 from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.processes import NICENESS
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop

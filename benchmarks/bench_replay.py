@@ -27,13 +27,13 @@ from rich.console import Console
 from rich.table import Table
 
 from eventbridge.control.consecutive_batches import deliver_replay
-from eventbridge.niceness import OLD_NICENESS
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle
 from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.processes import OLD_NICENESS
 from eventbridge.replay.account import account_of
 from eventbridge.replay.plan import begin_replay, plan_replay
 from eventbridge.replay.request import WrittenReplayRequest

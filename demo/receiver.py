@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from demo.receiver_http import Connection, RequestLog
 from demo.receiver_paths import Paths
-from eventbridge.child_environment import child_environment
+from eventbridge.processes import child_environment
 
 #: The address block of receivers, required in EVENTBRIDGE_ALLOW_ADDRESSES.
 ADDRESSES = "127.0.0.0/8"

@@ -23,7 +23,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger
-from eventbridge.niceness import OLD_NICENESS
+from eventbridge.processes import OLD_NICENESS
 from eventbridge.rules import load_rules
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.server import SparkConnectServer, warm_up

@@ -22,7 +22,7 @@ from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.niceness import NICENESS
+from eventbridge.processes import NICENESS
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.testing.sources import messages_of
 

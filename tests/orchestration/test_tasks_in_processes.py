@@ -42,7 +42,7 @@ from eventbridge.delivery.push import PushReport
 from eventbridge.errors import ConnectionUnusable, LedgerError, ReconciliationError, UserError
 from eventbridge.model import chunk
 from eventbridge.model.chunk import Chunk, Piece
-from eventbridge.niceness import NICENESS
+from eventbridge.processes import NICENESS
 from eventbridge.runtime.stop import Stop
 
 ROOT = Path(__file__).parents[2]

@@ -17,11 +17,11 @@ from api.pages import OWN
 from api.server import Installation, Server, order
 
 from eventbridge.api.expensive_calls import MOST_RUNNING
-from eventbridge.cancelling import TimeSpent, time_limit
 from eventbridge.control.try_pattern import MOST_TOLD
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.matching.reference import check_each, explain
+from eventbridge.processes import TimeSpent, time_limit
 from eventbridge.rules.bounds import MOST_BYTES, MOST_VALUES
 
 #: Long enough for a busy machine, and far less than the endless pattern takes.

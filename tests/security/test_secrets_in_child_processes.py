@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from demo.receiver import Receiver
 
-from eventbridge.child_environment import child_environment
+from eventbridge.processes import child_environment
 from eventbridge.spark.java import require_java
 from eventbridge.store import sql_sandbox
 from eventbridge.transform.jsonata.process import Evaluator

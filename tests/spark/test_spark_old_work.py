@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
-from eventbridge.niceness import OLD_NICENESS
+from eventbridge.processes import OLD_NICENESS
 from eventbridge.routing.job import RouteJob
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer

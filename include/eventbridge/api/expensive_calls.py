@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from fastapi import Request
 
 from eventbridge.api.refusal import CallRefused
-from eventbridge.cancelling import Cancelled, cancelled
+from eventbridge.processes import Cancelled, cancelled
 
 _T = TypeVar("_T")
 

@@ -31,7 +31,7 @@ from eventbridge.cli.suggestion import Group
 from eventbridge.errors import EventError, InfrastructureError, NotFoundError, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.json_text import bytes_as_text, plain
-from eventbridge.private_files import open_private
+from eventbridge.files import open_private
 
 if TYPE_CHECKING:
     from eventbridge.dead_letters.reader import DeadLetter, DeadLetterName

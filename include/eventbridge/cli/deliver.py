@@ -16,7 +16,7 @@ from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, cell_text, counted, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import InfrastructureError, OperatorError, UserError
-from eventbridge.private_files import open_private
+from eventbridge.files import open_private
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from eventbridge.cancelling import time_limit
 from eventbridge.errors import EventBridgeError, EventError, PatternError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.matching.reference import CheckedCondition, check_each
+from eventbridge.processes import time_limit
 from eventbridge.rules.bounds import MOST_SECONDS, parse_sent_pattern
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime

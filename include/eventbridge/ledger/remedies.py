@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from eventbridge.disk_space import full_disk
 from eventbridge.errors import LedgerError
+from eventbridge.files import full_disk_message
 from eventbridge.ledger.engines.protocol import LedgerEngine
 
 _NO_REMEDY = "Run this again; if it stays, look at the database itself"
@@ -51,7 +51,7 @@ def explain(cause: str, engine: LedgerEngine) -> str:
     shown = engine.url.render_as_string(hide_password=True)
     file = engine.url.database or ""
     if engine.is_full(cause):
-        return f"Ledger {shown}: {full_disk(Path(file))}."
+        return f"Ledger {shown}: {full_disk_message(Path(file))}."
     host, port = engine.url.host or "localhost", str(engine.url.port or "")
     places = {"file": file, "folder": file.rpartition("/")[0] or "/", "url": shown, "host": host, "port": port}
     remedy = next((text for words, text in engine.remedies if words.lower() in cause.lower()), _NO_REMEDY)

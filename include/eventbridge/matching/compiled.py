@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from eventbridge.cancelling import check_cancelled
 from eventbridge.event.json_document import Number
 from eventbridge.matching.consistency import Demand, Leaf, every, lack, some, want
 from eventbridge.matching.pattern.address import parse_address, parse_block
@@ -35,6 +34,7 @@ from eventbridge.matching.pattern.nodes import (
     Suffix,
     Wildcard,
 )
+from eventbridge.processes import check_cancelled
 
 ByPath: TypeAlias = dict[Path, list[Leaf]]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
-from eventbridge.cancelling import check_cancelled
 from eventbridge.event.json_document import Document, JsonValue
 from eventbridge.matching.pattern.nodes import Path, Scalar
+from eventbridge.processes import check_cancelled
 
 ArrayPlace: TypeAlias = tuple[tuple[int, int], ...]
 """The (array, element) pairs a leaf lies in, outermost first. An array is one occurrence in the event, numbered.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from eventbridge.cancelling import check_cancelled
 from eventbridge.event.json_document import Document, as_document, parse_document, write_document
 from eventbridge.event.json_text import write_head
 from eventbridge.matching.compiled import CompiledAnd, compile_and, compile_clause, compile_pattern
@@ -27,6 +26,7 @@ from eventbridge.matching.pattern.location import json_path
 from eventbridge.matching.pattern.nodes import And, Clause, Field, Path, Pattern
 from eventbridge.matching.pattern.parse import parse_pattern
 from eventbridge.matching.pattern.write import join_clauses, write_clauses, write_condition
+from eventbridge.processes import check_cancelled
 
 __all__ = [
     "CheckedCondition",

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError, RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
+from eventbridge.files import close_to_others, make_private_folder
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
-from eventbridge.private_files import close_to_others, make_private_folder
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.operations_bus import OPERATIONS_BUS

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.niceness import OLD_NICENESS, give_way_once
+from eventbridge.processes import OLD_NICENESS, lower_priority_once
 from eventbridge.routing.job import JobTasks, RouteJob, RouteTask, RuleShare, SliceResult, Task
 from eventbridge.routing.program import KEPT_PROGRAMS
 from eventbridge.routing.task import route_task
@@ -62,7 +62,7 @@ def route_numbers(
     asked = JobTasks.from_json(text)
     job, tasks = asked.job, asked.tasks
     if job.old:  # before Arrow creates threads; the worker belongs to the session of old work for good
-        give_way_once(OLD_NICENESS)
+        lower_priority_once(OLD_NICENESS)
     # Not within a slice's time limit: pyarrow imports pandas with its first array, and code is loaded or compiled.
     import pandas  # noqa: F401
 

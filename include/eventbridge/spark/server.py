@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from eventbridge.errors import SparkError
-from eventbridge.private_files import make_private_folder, open_private
+from eventbridge.files import make_private_folder, open_private
 from eventbridge.spark.channel import without_token
 from eventbridge.spark.child_guard import start_tethered, start_untethered
 from eventbridge.spark.environment import SECRETS_FILE, TOKEN, write_secrets

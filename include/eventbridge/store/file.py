@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from eventbridge.errors import StoreError, StoreFileUnreadable
 from eventbridge.fault_points import reach
-from eventbridge.private_files import make_private_folder, open_private
+from eventbridge.files import make_private_folder, open_private
 from eventbridge.store.protocol import checked_path, checked_prefix, gone, missing
 
 #: The folder of drafts; no path of the store can begin with a dot, so drafts are invisible.

@@ -20,9 +20,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from eventbridge.cancelling import check_cancelled
-from eventbridge.child_environment import child_environment
 from eventbridge.errors import InfrastructureError
+from eventbridge.processes import check_cancelled, child_environment
 from eventbridge.store.sql_messages import (
     ASK,
     BEGIN,

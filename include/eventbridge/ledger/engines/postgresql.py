@@ -14,11 +14,11 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from eventbridge.clients.postgresql import NOTICES_DEATH, may_come_back
 from eventbridge.errors import LedgerError, PackageMissing
 from eventbridge.ledger.engines.compiled import CompiledStatements
 from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock
 from eventbridge.ledger.engines.postgresql_remedies import REMEDIES
-from eventbridge.server_away import NOTICES_DEATH, may_come_back
 
 #: The driver, whatever driver the URL names.
 _DRIVER = "postgresql+psycopg"

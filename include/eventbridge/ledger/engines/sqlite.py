@@ -14,11 +14,10 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 
-from eventbridge.disk_space import is_full
 from eventbridge.errors import SettingsError
+from eventbridge.files import close_to_others, files_of_database, is_disk_full, open_private
 from eventbridge.ledger.engines.compiled import CompiledStatements
 from eventbridge.ledger.engines.sqlite_write_lock import FULL, LOCKED, UNOPENABLE, turn_to_write
-from eventbridge.private_files import close_to_others, files_of_database, open_private
 
 _IO_ERROR = "disk I/O error"
 _COMPILED = {"compiled_cache": CompiledStatements()}
@@ -110,7 +109,7 @@ class SqliteEngine:
 
     def is_full(self, cause: str) -> bool:
         """Return whether the disk is full, which SQLite may also report as an I/O error."""
-        return FULL in cause or (_IO_ERROR in cause and is_full(self._file))
+        return FULL in cause or (_IO_ERROR in cause and is_disk_full(self._file))
 
     def reader(self, limit_seconds: float) -> Engine:
         """Return a factory of read-only connections; SQLite itself limits their waits."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from eventbridge.files import open_private
 from eventbridge.ledger.remedies import DatabaseFailure
-from eventbridge.private_files import open_private
 
 LOCKED = "database is locked"
 FULL = "database or disk is full"

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from eventbridge.cancelling import check_cancelled
 from eventbridge.errors import EventError, PatternError
 from eventbridge.event.json_document import MAXIMUM_DEPTH, Number, parse_document, type_name
 from eventbridge.matching.pattern.expression import Expressions, ExpressionSizes
 from eventbridge.matching.pattern.location import Location, is_scalar, shown
 from eventbridge.matching.pattern.nodes import And, Clause, Condition, Field, Not, Or, Path, Pattern
 from eventbridge.matching.pattern.operators import READERS, read_condition
+from eventbridge.processes import check_cancelled
 
 
 def parse_pattern(source: str | bytes | Mapping[Any, Any]) -> Pattern:

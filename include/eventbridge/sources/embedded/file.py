@@ -16,9 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eventbridge.disk_space import full_disk, is_full
 from eventbridge.errors import BusError
-from eventbridge.private_files import close_to_others, files_of_database, make_private_folder, open_private
+from eventbridge.files import (
+    close_to_others,
+    files_of_database,
+    full_disk_message,
+    is_disk_full,
+    make_private_folder,
+    open_private,
+)
 from eventbridge.sources.embedded import tables
 from eventbridge.sources.embedded.tables import End, Message, offset_of, position
 
@@ -263,12 +269,12 @@ def bus_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         # The low byte is the kind, the rest its detail (https://sqlite.org/rescode.html).
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and is_full(path)):
-            raise BusError(_sentence(path, full_disk(path), "")) from error
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and is_disk_full(path)):
+            raise BusError(_sentence(path, full_disk_message(path), "")) from error
         raise BusError(_sentence(path, str(error), _REMEDIES.get(code, ""))) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BusError(_sentence(path, full_disk(path), "")) from error
+            raise BusError(_sentence(path, full_disk_message(path), "")) from error
         remedy = _SYSTEM_REMEDIES.get(error.errno or 0, "Check the bus folder and try again")
         raise BusError(_sentence(path, error.strerror or str(error), remedy)) from error
 

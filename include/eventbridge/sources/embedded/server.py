@@ -16,9 +16,9 @@ from psycopg import Connection, Error, IsolationLevel, OperationalError, connect
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import make_url
 
+from eventbridge.clients.postgresql import NOTICES_DEATH, may_come_back
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.server_away import NOTICES_DEATH, may_come_back
 from eventbridge.sources.embedded.table_log import TableLog
 from eventbridge.sources.embedded.tables import PAGE_BYTES, PAGE_MESSAGES, End, Message
 

@@ -13,9 +13,9 @@ import threading
 from datetime import UTC
 from typing import Final, NamedTuple
 
-from eventbridge.child_environment import child_environment
 from eventbridge.errors import InfrastructureError, TransformFailed
 from eventbridge.event.cloudevent import Event
+from eventbridge.processes import child_environment
 from eventbridge.transform.fill import JSON
 from eventbridge.transform.jsonata.limits import CPU_SECONDS, EXHAUSTED, REQUEST, RESPONSE, UNDEFINED, VALUE
 from eventbridge.transform.rendered import Rendered, Scope

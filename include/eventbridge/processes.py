@@ -1,15 +1,18 @@
-"""Cancels work in a thread whose caller has left, or that takes too long.
+"""Processes and threads: cancels work whose caller has left or that takes too long, lowers the priority of a process,
+and gives child processes an environment without secrets.
 
 Loops whose length a caller chooses call `check_cancelled` at each step. It does nothing for work without a limit.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Final
 
 from eventbridge.errors import InfrastructureError, UserError
@@ -48,3 +51,24 @@ def check_cancelled() -> None:
     ends_at = _ends_at.get()
     if ends_at is not None and time.thread_time() > ends_at:
         raise TimeSpent("this takes more processor time than one call may have. Send a smaller pattern or event")
+
+
+#: Language, time zone and libraries: an allow-list, because any other variable may hold a secret.
+_NAMES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+
+
+def child_environment() -> dict[str, str]:
+    """Return the variables of this process for a child without secrets."""
+    return {name: os.environ[name] for name in _NAMES if name in os.environ}
+
+
+#: If processors are short, a retry or redrive process gets a third of the time of another one of the same worker.
+NICENESS = 5
+#: A process of old work (replay, backtest) gets a tenth. Not 19: a process that holds the ledger's lock must progress.
+OLD_NICENESS = 10
+
+
+@cache
+def lower_priority_once(niceness: int) -> None:
+    """Lower the priority of this process permanently, once; its existing threads keep theirs."""
+    os.nice(niceness)

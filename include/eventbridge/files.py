@@ -1,4 +1,4 @@
-"""Creates folders and files that only their owner may read, whatever the umask of the process is.
+"""Files and folders that only their owner may read, whatever the umask of the process is; and full disks.
 
 A folder that an operator has created with the set-group-ID bit and group write (mode 2770) is shared: its group may
 also read and write everything created below it, so that several users of one host can work on one installation.
@@ -7,6 +7,7 @@ also read and write everything created below it, so that several users of one ho
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -73,3 +74,32 @@ def close_to_others(place: Path) -> None:
 def files_of_database(file: Path) -> Iterator[Path]:
     """Yield the file of an SQLite database and its companion files."""
     yield from (file.with_name(f"{file.name}{suffix}") for suffix in ("", "-wal", "-shm", ".lock"))
+
+
+#: A disk with less free space than this is full for SQLite.
+_LEAST_BYTES = 1 << 20
+
+
+def is_disk_full(file: Path) -> bool:
+    """Return whether almost no space is free at a file's place; an "I/O error" is then that of a full disk.
+
+    SQLite reports a failed sync, or missing space for the shared memory of its processes, as an I/O error.
+    """
+    return _free(_folder(file)) < _LEAST_BYTES
+
+
+def full_disk_message(file: Path) -> str:
+    """Return the error and its remedy, with the folder of the file and the free space there."""
+    folder = _folder(file)
+    return (
+        f"the disk is full, {folder} has {_free(folder):,} bytes left. "
+        "Free some space there, then run this again; nothing was lost"
+    )
+
+
+def _folder(file: Path) -> Path:
+    return next(above for above in file.absolute().parents if above.exists())
+
+
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
