@@ -23,7 +23,7 @@ from end_to_end.secrets import airflow_logs, written_secrets
 
 from eventbridge.airflow.names import PUSH, REDRIVE_DAG
 from eventbridge.airflow.push import chunk_name
-from eventbridge.airflow.run_limit import run_limit
+from eventbridge.airflow.settings import run_limit
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import RuleFileError

@@ -16,8 +16,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.execution_time.context import set_current_context
 
 from eventbridge.airflow import spark
-from eventbridge.airflow.plain_failure import PlainFailure
 from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.tasks import PlainFailure
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import push_and_settle

@@ -17,8 +17,7 @@ from orchestration.dag_files import ALWAYS_PRESENT, TRIALS, edges, of_batches
 
 from eventbridge.airflow.dags import airflow_dags
 from eventbridge.airflow.schedule import fallback_cron
-from eventbridge.airflow.slow_lane import give_way, give_way_as_old
-from eventbridge.airflow.tasks import end_run
+from eventbridge.airflow.tasks import end_run, give_way, give_way_as_old
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
 

@@ -10,9 +10,9 @@ from typing import get_args
 import pytest
 from airflow.sdk import DAG
 
-from eventbridge.airflow.forms.choices import Choices, choices
-from eventbridge.airflow.forms.operate_rules import REPAIRS
-from eventbridge.airflow.forms.replay_events import replay_params
+from eventbridge.airflow.dags.operate_rules import REPAIRS
+from eventbridge.airflow.dags.replay_events import replay_params
+from eventbridge.airflow.forms import Choices, choices
 from eventbridge.control.overrides import Action
 from eventbridge.dead_letters.selection import REASONS, Selection
 

@@ -12,8 +12,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.execution_time.context import set_current_context
 
-from eventbridge.airflow.plain_failure import PlainFailure
 from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.tasks import PlainFailure
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk import DAG
 
-from eventbridge.airflow.late import report_late_batches
+from eventbridge.airflow.stuck import report_late_batches
 from eventbridge.airflow.watch import Watch
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.airflow.maintain import maintain
-from eventbridge.airflow.plain_failure import PlainFailure
+from eventbridge.airflow.dags.maintain_store import maintain
+from eventbridge.airflow.tasks import PlainFailure
 from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError
 from eventbridge.event.ids import new_batch_id

@@ -9,8 +9,7 @@ import pytest
 from airflow.sdk import DAG, RetryAction
 from airflow.sdk.exceptions import AirflowFailException
 
-from eventbridge.airflow.plain_failure import NO_RETRY_POLICY, PlainFailure, without_traceback
-from eventbridge.airflow.tasks import stage
+from eventbridge.airflow.tasks import NO_RETRY_POLICY, PlainFailure, stage, without_traceback
 from eventbridge.errors import LedgerError, UserError
 
 

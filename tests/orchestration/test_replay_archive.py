@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from eventbridge.airflow.forms.replay_archive import archive_params
-from eventbridge.airflow.orphaned import orphaned_redrive, orphaned_replay
-from eventbridge.airflow.replay_archive import replay_of_hour, report_end
-from eventbridge.airflow.replay_asker import cancel_unwanted, resume_for
+from eventbridge.airflow.dags.replay_archive import archive_params, replay_of_hour, report_end
+from eventbridge.airflow.dags.replay_events import cancel_unwanted, resume_for
 from eventbridge.airflow.replay_end import ReplayEnd
-from eventbridge.airflow.run_limit import run_limit
+from eventbridge.airflow.settings import run_limit
+from eventbridge.airflow.stuck import orphaned_redrive, orphaned_replay
 from eventbridge.airflow.tasks import stage
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.selection import Selection

@@ -16,7 +16,7 @@ from demo.receiver import Receiver
 from orchestration.dag_files import DAGS
 
 from eventbridge.airflow.dags.send_heartbeat import send_heartbeat
-from eventbridge.airflow.plain_failure import PlainFailure
+from eventbridge.airflow.tasks import PlainFailure
 from eventbridge.config.settings import Settings
 from eventbridge.control.heartbeat import standing_still
 from eventbridge.ledger import Ledger

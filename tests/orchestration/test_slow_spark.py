@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from eventbridge.airflow.slow_spark import slow_spark
+from eventbridge.airflow.tasks import slow_spark
 
 
 def test_a_slow_spark_is_logged() -> None:

@@ -21,19 +21,15 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.airflow import names, pools
 from eventbridge.airflow.connections import airflow_connection
-from eventbridge.airflow.form_values import form_values
-from eventbridge.airflow.forms.operate_rules import operate_params
-from eventbridge.airflow.forms.redrive_dead_letters import redrive_params
-from eventbridge.airflow.forms.replay_events import replay_params
+from eventbridge.airflow.dags.operate_rules import operate_params, operated
+from eventbridge.airflow.dags.redrive_dead_letters import redrive_id_of, redrive_params
+from eventbridge.airflow.dags.replay_events import replay_id_of, replay_params
+from eventbridge.airflow.forms import form_values, recorded_form
 from eventbridge.airflow.names import UNPLANNED_POOL
-from eventbridge.airflow.operate import operated
-from eventbridge.airflow.patience import planned_in_time
+from eventbridge.airflow.next_run import planned_in_time
 from eventbridge.airflow.policy import UNPLANNED
 from eventbridge.airflow.preload import TASK_MODULES, _modules, preload
 from eventbridge.airflow.push import PushOperator, chunk_name, pushes
-from eventbridge.airflow.recorded_form import recorded_form
-from eventbridge.airflow.redrive import redrive_id_of
-from eventbridge.airflow.replay import replay_id_of
 from eventbridge.airflow.tasks import stage
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.dead_letters.redrive_plan import RedrivePlan

@@ -1,11 +1,19 @@
-"""How a task triggers the run of the next batch of a redrive or replay."""
+"""The next batch of a redrive or replay: how long a run waits for its plan, and how it triggers the next run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk.exceptions import DagRunTriggerException
+
+from eventbridge.errors import ReconciliationError
+
+if TYPE_CHECKING:
+    from eventbridge.control.consecutive_batches import Plan
+    from eventbridge.runtime.runtime import Runtime
 
 
 def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTriggerException:
@@ -25,3 +33,33 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
         poke_interval=1,
         deferrable=False,
     )
+
+
+_LOOK_AGAIN_SECONDS = 1.0
+#: A run that waited longer would reach its time-out, and no run would continue; so it leaves the batch to the next run.
+PATIENCE_SECONDS = 60.0
+
+Planned = TypeVar("Planned", bound="Plan")
+
+
+def planned_in_time(
+    runtime: Runtime, plan: Callable[[], Planned], patience_seconds: float = PATIENCE_SECONDS
+) -> Planned:
+    """Plan, and repeat while the plan says to wait; after `patience_seconds`, return the plan that says to wait.
+
+    Batches whose runs died are settled meanwhile, as planning may wait for one. If one cannot be settled,
+    `settle_stale` logs it, and a run of `eventbridge_retry_deliveries` fails.
+    """
+    from eventbridge.pipeline.retry.plan import settle_stale
+
+    began = time.monotonic()
+    while True:
+        with suppress(ReconciliationError):
+            settle_stale(runtime)
+        planned = plan()
+        if planned.batch_id is not None or planned.wait_until is None:
+            return planned
+        if time.monotonic() - began >= patience_seconds:
+            return planned
+        wait = (planned.wait_until - runtime.ledger.now()).total_seconds()
+        time.sleep(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))

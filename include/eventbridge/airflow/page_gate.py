@@ -8,6 +8,7 @@ import hmac
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 
@@ -16,13 +17,23 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.configuration import conf
+from airflow.models.xcom import XComModel
 from airflow.sdk.exceptions import AirflowException
+from airflow.utils.session import create_session
 from airflow.utils.types import DagRunTriggeredByType
 from fastapi import HTTPException, Request
 from fastapi.security import HTTPBearer
+from sqlalchemy import select
 
-from eventbridge.airflow.batch_runs import batch_of, runs_of
-from eventbridge.airflow.names import BACKTEST_DAG, DIFF_DAG, REDRIVE_DAG, REPLAY_DAG
+from eventbridge.airflow.names import (
+    BACKTEST_DAG,
+    BATCH_ID,
+    DIFF_DAG,
+    REDRIVE_DAG,
+    REPLAY_DAG,
+    RETRY_DAG,
+    deliver_dag_id,
+)
 from eventbridge.api.page.session import AirflowRun, NotLoggedIn, RequestKind, Viewer
 from eventbridge.api.refusal import CallRefused
 from eventbridge.model.api import OPERATE, OWNER, PAYLOADS, READ, ApiToken
@@ -168,3 +179,38 @@ def _form_key(user: Any) -> str:
     """Return the key of this user's forms. Airflow renews the user's token while a form is open."""
     secret = conf.get("api", "secret_key")
     return hmac.new(secret.encode(), f"eventbridge form of {user.get_id()}".encode(), hashlib.sha256).hexdigest()
+
+
+#: How long before its planning and after its commit a batch may appear in an XCom.
+_AROUND = timedelta(minutes=2)
+_MOST_RUNS = 20
+
+
+def runs_of(batch: Batch) -> list[AirflowRun]:
+    """Return the runs that processed a batch, oldest first: if a run dies, another continues."""
+    dag = {"retry": RETRY_DAG, "redrive": REDRIVE_DAG, "replay": REPLAY_DAG}.get(batch.kind)
+    wanted = select(XComModel.dag_id, XComModel.run_id, XComModel.value).where(
+        XComModel.key == BATCH_ID,
+        XComModel.dag_id == (dag or deliver_dag_id(batch.runner)),
+        XComModel.timestamp >= batch.planned_at - _AROUND,
+    )
+    if batch.committed_at is not None:
+        wanted = wanted.where(XComModel.timestamp <= batch.committed_at + _AROUND)
+    with create_session() as session:
+        found = session.execute(wanted.order_by(XComModel.timestamp)).all()
+    return [AirflowRun(row.dag_id, row.run_id) for row in found if _batch_in(row.value) == batch.batch_id][:_MOST_RUNS]
+
+
+def batch_of(run: AirflowRun) -> str | None:
+    """Return the batch that a run processed; None if there is no such run, or if it had no batch."""
+    wanted = select(XComModel.value).where(
+        XComModel.key == BATCH_ID, XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id
+    )
+    with create_session() as session:
+        found = session.scalars(wanted).first()
+    return _batch_in(found) or None
+
+
+def _batch_in(value: Any) -> str:
+    """Return the batch id in an XCom, whose value is JSON text or the decoded string."""
+    return str(value or "").strip('"')

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from eventbridge.airflow.links import ChunkLink
+from eventbridge.airflow.push import ChunkLink
 
 #: The path of EventBridge's HTTP API in Airflow's api-server.
 URL_PREFIX = "/eventbridge"

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook, BaseOperator, Context, get_current_context, task
 
 from eventbridge.airflow.connections import airflow_connection
-from eventbridge.airflow.plain_failure import without_traceback
-from eventbridge.airflow.recorded_form import recorded_form
+from eventbridge.airflow.forms import recorded_form
 from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.tasks import TASK, stage
+from eventbridge.airflow.tasks import TASK, stage, without_traceback
 from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
 
 if TYPE_CHECKING:

@@ -8,21 +8,24 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import urlencode
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 
 from eventbridge.airflow.names import PUSH
-from eventbridge.airflow.plain_failure import plain_failures
+from eventbridge.airflow.sentences import page_path
 from eventbridge.airflow.settings import configured_settings
-from eventbridge.airflow.task_stop import task_stop
+from eventbridge.airflow.tasks import plain_failures
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.runtime.stop import Stop
 
 if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk
     from eventbridge.runtime.stop import Stop
+
 
 #: For opening the ledger, reading the chunk, and the last responses.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0
@@ -64,7 +67,7 @@ class PushOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Deliver the chunk; fails if a target cannot be opened, or if the ledger or the store cannot be reached."""
-        from eventbridge.airflow import batch_sentences
+        from eventbridge.airflow import sentences
         from eventbridge.airflow.tasks import log_report, stage
         from eventbridge.delivery.push import push
 
@@ -74,7 +77,7 @@ class PushOperator(BaseOperator):
         self._stop = task_stop()
         with plain_failures(), stage() as runtime:
             report = push(runtime, self.batch_id, self.chunk_id, self._stop)
-            log_report(batch_sentences.of_push(runtime, report, self.batch_id, self.chunk_id))
+            log_report(sentences.of_push(runtime, report, self.batch_id, self.chunk_id))
         if self._killed:
             self.log.warning("Airflow asked the push to stop; unsent deliveries are tried again later")
 
@@ -118,3 +121,25 @@ def push_limit(settings: Settings) -> timedelta:
 def slow_lane_pushes(batch_id: str) -> Any:
     """Return the partial mapped push of a retry batch: all in one pool, below new deliveries."""
     return pushes(batch_id, pool=SLOW_LANE_POOL, priority_weight=SLOW_LANE_WEIGHT)
+
+
+#: Airflow sends SIGKILL 5 s after SIGTERM: its Task SDK does not read `killed_task_cleanup_time`. The rest of the 5 s
+#: is for recording the responses.
+_LISTENS_SECONDS: Final = 2.5
+
+
+def task_stop() -> Stop:
+    """Return the stop of a task that sends: after it is set, responses to requests in flight are awaited for 2.5 s."""
+    return Stop(_LISTENS_SECONDS)
+
+
+class ChunkLink(BaseOperatorLink):
+    """*Deliveries of this chunk*, on each push. It is built when it is shown, so it also works before the push runs."""
+
+    name = "Deliveries of this chunk"
+    operators: ClassVar[list[type[BaseOperator]]] = [PushOperator]
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """Return the address within Airflow, which frames the page."""
+        push = {"dag": ti_key.dag_id, "run": ti_key.run_id, "map": ti_key.map_index}
+        return page_path(f"chunk?{urlencode(push)}")

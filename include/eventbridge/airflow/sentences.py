@@ -1,9 +1,238 @@
-"""The sentences that tasks log about deliveries, each of bounded length."""
+"""What the tasks of a batch log about it, read from ledger and store after each stage. A batch without failures costs
+little.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.configuration import conf
+
+from eventbridge.errors import StoreError
+from eventbridge.model.file_detail import LandedRange
+
+if TYPE_CHECKING:
+    from eventbridge.delivery.push import PushReport
+    from eventbridge.model.pending import PendingDeliveries
+    from eventbridge.runtime.runtime import Runtime
+    from eventbridge.streaming.task import StreamingSummary
+
+
+#: How many files of dead letters are read for the reasons and events that a sentence names.
+_MOST_FILES = 3
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """One sentence about what a task did; `is_warning` if somebody should look at it."""
+
+    text: str
+    is_warning: bool = False
+
+
+def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> TaskReport:
+    """Return the result of a push by target, or why nothing was sent."""
+    lines = [each for each in report.targets if each.total]
+    if not report.claimed or not lines:
+        return TaskReport(_why_nothing(runtime, batch_id, chunk_id))
+    failed = {(each.rule, each.target) for each in lines if each.delivered < each.total}
+    why = _attempts(runtime, batch_id, chunk_id) if failed else {}
+    text = sentence_about(
+        TargetLine(
+            f"{each.rule}/{each.target}",
+            each.total,
+            each.delivered,
+            _failures(each.dead_lettered, why.get((each.rule, each.target, "dead_lettered"), ())),
+            _failures(each.retried, why.get((each.rule, each.target, "retry_scheduled"), ())),
+        )
+        for each in lines
+    )
+    if not failed:
+        return TaskReport(text)
+    return TaskReport(f"{text}. {page_address(f'batches/{batch_id}/chunks/{chunk_id}')}", is_warning=True)
+
+
+def of_landing(runtime: Runtime, batch_id: str) -> TaskReport:
+    """Return how many events a batch landed, by kind."""
+    details = [file.detail for file in runtime.ledger.files(batch_id, "buffer")]
+    landed = [each for each in details if isinstance(each, LandedRange)]
+    kinds = {kind: sum(getattr(each, kind) for each in landed) for kind in ("valid", "duplicate", "malformed")}
+    named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    return TaskReport(
+        f"batch {batch_id}: {_counted(sum(kinds.values()), 'event', 'events')} landed: {named}",
+        bool(kinds["malformed"]),
+    )
+
+
+def of_routing(runtime: Runtime, batch_id: str, pushes: int) -> TaskReport:
+    """Return how many deliveries a batch has, and how many pushes deliver them."""
+    chunks = runtime.ledger.chunks(batch_id)
+    deliveries = sum(piece.count for chunk in chunks for piece in chunk.pieces)
+    if not deliveries:
+        return TaskReport(f"batch {batch_id}: no rule matches its events")
+    waits = len(chunks) - pushes
+    rest = (
+        f"; {_counted(waits, 'chunk', 'chunks')} not handed out: there is no free slot, or the target is on hold"
+        if waits > 0
+        else ""
+    )
+    sizes = f"{_counted(deliveries, 'delivery', 'deliveries')}, {_counted(pushes, 'push', 'pushes')}"
+    return TaskReport(f"batch {batch_id}: {sizes}{rest}")
+
+
+def of_dead_letters(runtime: Runtime, batch_id: str) -> TaskReport:
+    """Return the dead letters of a batch, by target."""
+    lines = _dead(runtime, batch_id)
+    if not lines:
+        return TaskReport(f"batch {batch_id}: no dead letters")
+    return TaskReport(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_warning=True)
+
+
+def of_pending(runtime: Runtime, batch_id: str) -> TaskReport:
+    """Return which deliveries of a batch wait for another attempt, by target, and what they wait for."""
+    lines = _waiting(runtime, batch_id)
+    if not lines:
+        return TaskReport(f"batch {batch_id}: no delivery waits for another attempt")
+    return TaskReport(sentence_about(lines), is_warning=True)
+
+
+def of_commit(runtime: Runtime, batch_id: str) -> TaskReport:
+    """Return the dead letters and pending deliveries of a committed batch: the note of its run."""
+    undelivered = _undelivered(runtime, [batch_id])
+    if not undelivered:
+        return TaskReport(f"batch {batch_id} is committed; no dead letters, nothing pending")
+    return TaskReport(
+        f"batch {batch_id} is committed. {undelivered}. {page_address(f'batches/{batch_id}')}", is_warning=True
+    )
+
+
+def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> TaskReport:
+    """Return what a streaming task did since `since`, and the dead letters and pending deliveries of its batches: the
+    note of its run.
+    """
+    did = f"{_counted(done.batches, 'batch', 'batches')} committed, {_counted(done.events, 'event', 'events')} read"
+    text = f"the streaming task of runner {runner} has ended: {did}"
+    if done.backlog:
+        text += "; the following tasks deliver the backlog"
+    batches = [each for each in runtime.ledger.batches_between(since, runtime.ledger.now()) if each.runner == runner]
+    undelivered = _undelivered(runtime, [each.batch_id for each in batches if each.kind == "normal"])
+    return (
+        TaskReport(f"{text}. {undelivered}. {page_address('batches')}", is_warning=True)
+        if undelivered
+        else TaskReport(text)
+    )
+
+
+def _undelivered(runtime: Runtime, batch_ids: Sequence[str]) -> str:
+    """Return the dead letters and pending deliveries of batches as text; "" if there are none."""
+    dead = _together([line for batch_id in batch_ids for line in _dead(runtime, batch_id)])
+    waiting = _together([line for batch_id in batch_ids for line in _waiting(runtime, batch_id)])
+    parts = []
+    if dead:
+        parts.append(f"{sum(each.dead.count for each in dead):,} dead-lettered: {sentence_about(dead)}")
+    if waiting:
+        count = sum(each.waiting.count for each in waiting)
+        parts.append(f"{count:,} wait for another attempt: {sentence_about(waiting)}")
+    return ". ".join(parts)
+
+
+def _together(lines: Sequence[TargetLine]) -> list[TargetLine]:
+    """Return one line per target, with the reason and the events of its first line."""
+    found: dict[str, TargetLine] = {}
+    for line in lines:
+        if (first := found.get(line.name)) is not None:
+            line = replace(
+                line,
+                total=first.total + line.total,
+                dead=replace(first.dead, count=first.dead.count + line.dead.count),
+                waiting=replace(first.waiting, count=first.waiting.count + line.waiting.count),
+            )
+        found[line.name] = line
+    return list(found.values())
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _why_nothing(runtime: Runtime, batch_id: str, chunk_id: int) -> str:
+    batch = runtime.ledger.batch(batch_id)
+    nothing = f"nothing was sent for chunk {chunk_id} of batch {batch_id}"
+    if batch.state in ("settling", "committed"):
+        return f"{nothing}: another run already sent it, and the batch is settled; redrive to send it again"
+    if batch.deadline_at is not None and runtime.ledger.now() >= batch.deadline_at:
+        return (
+            f"{nothing}: its deadline was {batch.deadline_at:%H:%M:%S} UTC; eventbridge_retry_deliveries sends the rest"
+        )
+    if batch.state != "routed":
+        return f"{nothing}: the batch is not routed yet"
+    return f"{nothing}: another run already sent it; redrive to send it again"
+
+
+def _failures(count: int, rows: Iterable[Mapping[str, Any]]) -> Failures:
+    found = list(rows)
+    whys = Counter(_why(row) for row in found)
+    why = whys.most_common(1)[0][0] if whys else ""
+    return Failures(count, why, tuple(row["event_id"] for row in found))
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    """Return why an attempt failed, without text from the response, which may contain the payload."""
+    if row["code"]:
+        return f"HTTP {row['code']}"
+    return row["error_class"] or ""
+
+
+def _attempts(runtime: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    """Return the failed attempts on the first page of a chunk, by rule, target and outcome."""
+    from eventbridge.views.chunks import chunk_account
+
+    found: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for each in chunk_account(runtime, batch_id, chunk_id).attempts:
+        row = {**each.row, "event_id": each.event_id}
+        found[row["rule"], row["target"], row["outcome"]].append(row)
+    return found
+
+
+def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
+    """Return the dead letters of a batch: all of them counted, with the reasons and events of the first files."""
+    from eventbridge.store.parquet import read_table
+
+    files = [file for file in runtime.ledger.files(batch_id, "dead_letter") if file.path is not None]
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for file in files[:_MOST_FILES]:
+        assert file.path is not None
+        try:
+            table = read_table(runtime.store, file.path, ["rule", "target", "bus", "event_id", "reason", "attempts"])
+        except StoreError:  # `eventbridge audit` reports it; a log line must not fail the task
+            continue
+        for row in table.to_pylist():
+            name = f"{row['rule']}/{row['target']}" if row["rule"] is not None else f"bus {row['bus']}"
+            last = row["attempts"][-1] if row["attempts"] else {"code": None, "error_class": row["reason"]}
+            why = {"code": last["code"], "error_class": last["error_class"]}
+            rows[name].append({"event_id": row["event_id"] or "", **why})
+    lines = [TargetLine(name, len(each), dead=_failures(len(each), each)) for name, each in rows.items()]
+    unread = sum(file.rows for file in files) - sum(each.total for each in lines)
+    return [*lines, TargetLine("other dead letters", unread, dead=Failures(unread))] if unread else lines
+
+
+def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
+    by_target: dict[str, list[PendingDeliveries]] = defaultdict(list)
+    for row in (each for each in runtime.ledger.pending_of(batch_id) if each.state != "closed"):
+        by_target[f"{row.rule}/{row.target}"].append(row)
+    lines = []
+    for name, rows in by_target.items():
+        count = sum(row.count for row in rows)
+        held = next((row.held for row in rows if row.held), "")
+        why = f"on hold: {short(held)}" if held else f"next attempt from {min(row.due_at for row in rows):%H:%M:%S} UTC"
+        lines.append(TargetLine(name, count, waiting=Failures(count, why)))
+    return lines
+
 
 #: The most targets in a sentence, and the most events of each; below: the longest name or reason, in characters.
 MOST_TARGETS, MOST_EVENTS = 5, 3
@@ -64,8 +293,8 @@ def sentence_about(lines: Iterable[TargetLine]) -> str:
     if rest:
         numbers = [
             f"{sum(each.delivered for each in rest):,} of {sum(each.total for each in rest):,} delivered",
-            *_counted("dead-lettered", [each.dead for each in rest]),
-            *_counted("to be tried again", [each.waiting for each in rest]),
+            *_counted_rest("dead-lettered", [each.dead for each in rest]),
+            *_counted_rest("to be tried again", [each.waiting for each in rest]),
         ]
         parts.append(f"{len(rest):,} more targets: {', '.join(numbers)}")
     return ". ".join(parts)
@@ -77,6 +306,18 @@ def short(text: str) -> str:
     return shown if len(text) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
 
 
-def _counted(what: str, groups: Sequence[Failures]) -> list[str]:
+def _counted_rest(what: str, groups: Sequence[Failures]) -> list[str]:
     count = sum(each.count for each in groups)
     return [f"{count:,} {what}"] if count else []
+
+
+def page_path(path: str) -> str:
+    """Return the path within Airflow of a part of the page, such as `batches/ID`."""
+    base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+    return f"{base}/plugin/eventbridge{base}/eventbridge/page/{path}"
+
+
+def page_address(path: str) -> str:
+    """Return the same with scheme and host, if Airflow's `[api] base_url` has them; for log lines."""
+    url = urlsplit(conf.get("api", "base_url", fallback=""))
+    return f"{url.scheme}://{url.netloc}{page_path(path)}" if url.netloc else page_path(path)

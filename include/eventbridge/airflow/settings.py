@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from configparser import RawConfigParser
+from datetime import timedelta
 
 from eventbridge.config.indirect import LEDGER_URL_NAMES
 from eventbridge.config.setting_types import PREFIX
@@ -84,3 +85,12 @@ def refuse_executors(configured: str, ledger_url: str) -> None:
             "own state. Point EVENTBRIDGE_LEDGER_URL at a postgresql:// server, which `eventbridge ledger copy` moves "
             "a ledger to, or set [core] executor (AIRFLOW__CORE__EXECUTOR) to LocalExecutor."
         )
+
+
+def run_limit(settings: Settings) -> timedelta:
+    """Return `dagrun_timeout`: all time-outs of a batch, plus 60 s for everything else.
+
+    200 s with the default settings, also for retry runs, whose batches may start at route.
+    """
+    budgets = settings.prepare_timeout + settings.batch_timeout + settings.push_timeout
+    return timedelta(seconds=budgets + 60.0)

@@ -5,34 +5,74 @@ Stages, Spark and Arrow are imported inside the tasks: DAG files are parsed ofte
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from airflow.sdk import get_current_context, task
+from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from eventbridge.airflow import batch_sentences
-from eventbridge.airflow.batch_sentences import TaskReport
+from eventbridge.airflow import sentences
 from eventbridge.airflow.names import BATCH_ID, LISTEN
-from eventbridge.airflow.plain_failure import NO_RETRY_POLICY, without_traceback
 from eventbridge.airflow.run_note import note_run
+from eventbridge.airflow.sentences import TaskReport
 from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.slow_spark import slow_spark
 from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, UserError
+from eventbridge.processes import NICENESS, OLD_NICENESS, lower_priority_once
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from eventbridge.airflow.pools import AirflowPools
     from eventbridge.config.connection import Connection
     from eventbridge.policy.chunking import PoolSlots
     from eventbridge.runtime.runtime import Runtime
 
+
 log = logging.getLogger(__name__)
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class PlainFailure(SystemExit):
+    """Ends a task that has already logged its error."""
+
+
+#: The retry policy of all tasks but push: no retry after PlainFailure, after other errors as the DAG says.
+NO_RETRY_POLICY = ExceptionRetryPolicy(
+    rules=[RetryRule(exception=PlainFailure, action=RetryAction.FAIL, reason="a person must act first")]
+)
+
+
+@contextmanager
+def plain_failures() -> Iterator[None]:
+    """Log the message of an AirflowFailException as an error, and raise PlainFailure instead."""
+    try:
+        yield
+    except AirflowFailException as error:
+        log.error("%s", error)
+        raise PlainFailure(1) from None
+
+
+def without_traceback(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Wrap the function of a task in `plain_failures`."""
+
+    @functools.wraps(function)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with plain_failures():
+            return function(*args, **kwargs)
+
+    return run
+
 
 #: The options of every task but push. It is short and its run waits for it, so it goes before all pushes. After an
 #: infrastructure error (ledger, store, bus, Spark) it is retried three times.
@@ -93,10 +133,10 @@ def buffer(batch_id: str) -> None:
     from eventbridge.airflow.spark import open_lander
     from eventbridge.pipeline.ingest.buffer import buffer as run
 
-    if _has(batch_id):
+    if _has_batch(batch_id):
         with stage() as runtime:
             run(runtime, batch_id, open_lander)
-            log_report(batch_sentences.of_landing(runtime, batch_id))
+            log_report(sentences.of_landing(runtime, batch_id))
 
 
 @task(**TASK, multiple_outputs=False)
@@ -106,13 +146,13 @@ def route(batch_id: str) -> list[int]:
     from eventbridge.airflow.spark import open_router
     from eventbridge.pipeline.route.stage import route as run
 
-    if not _has(batch_id):
+    if not _has_batch(batch_id):
         return []
     with stage() as runtime:
         router = open_router(runtime)
         with slow_spark(log.info):
             chunk_ids = run(runtime, batch_id, router, existing_pools())
-        log_report(batch_sentences.of_routing(runtime, batch_id, len(chunk_ids)))
+        log_report(sentences.of_routing(runtime, batch_id, len(chunk_ids)))
         return chunk_ids
 
 
@@ -122,10 +162,10 @@ def write_dead_letters(batch_id: str) -> None:
     """Settle the batch, with one verdict per delivery, and write dead letters, even if pushes failed."""
     from eventbridge.pipeline.settle.dead_letters import write_dead_letters as run
 
-    if _has(batch_id):
+    if _has_batch(batch_id):
         with stage() as runtime:
             run(runtime, batch_id)
-            log_report(batch_sentences.of_dead_letters(runtime, batch_id))
+            log_report(sentences.of_dead_letters(runtime, batch_id))
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
@@ -134,10 +174,10 @@ def schedule_retries(batch_id: str) -> None:
     """Make the deliveries to be retried pending."""
     from eventbridge.pipeline.settle.pending import schedule_retries as run
 
-    if _has(batch_id):
+    if _has_batch(batch_id):
         with stage() as runtime:
             run(runtime, batch_id)
-            log_report(batch_sentences.of_pending(runtime, batch_id))
+            log_report(sentences.of_pending(runtime, batch_id))
 
 
 @task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
@@ -146,19 +186,19 @@ def commit(batch_id: str) -> None:
     """Reconcile the batch and commit the offsets. It is not downstream of push, as a push may fail."""
     from eventbridge.pipeline.commit.stage import commit as run
 
-    if not _has(batch_id):
+    if not _has_batch(batch_id):
         return
     with stage() as runtime:
         if not run(runtime, batch_id):
             log.warning("batch %s is not settled yet; nothing committed", batch_id)
             return
-        found = batch_sentences.of_commit(runtime, batch_id)
+        found = sentences.of_commit(runtime, batch_id)
     log_report(found)
     if found.is_warning:
         note_run(get_current_context(), found.text)
 
 
-def _has(batch_id: str) -> bool:
+def _has_batch(batch_id: str) -> bool:
     """Return whether the run has a batch; log if it has none."""
     if not batch_id:
         log.info("this run has no batch: nothing to do")
@@ -235,3 +275,39 @@ def batch_of(*first: str) -> str:
     """
     pulled = " or ".join(f"ti.xcom_pull(task_ids='{name}', key='{BATCH_ID}')" for name in first)
     return f"{{{{ {pulled} or '' }}}}"
+
+
+def give_way(_: Context) -> None:
+    """Lower the priority of this task's process until it ends; a `pre_execute` of Airflow."""
+    lower_priority_once(NICENESS)
+
+
+def give_way_as_old(_: Context) -> None:
+    """Lower the priority of this task's process to that of old work, until it ends; a `pre_execute` of Airflow."""
+    lower_priority_once(OLD_NICENESS)
+
+
+#: A batch on a warm Spark is routed in seconds.
+_EVERY_SECONDS = 30.0
+
+
+@contextmanager
+def slow_spark(log_line: Callable[[str], None], every_seconds: float = _EVERY_SECONDS) -> Iterator[None]:
+    """Log every 30 s, from another thread, that the block waits for Spark."""
+    begun, ended = time.monotonic(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(every_seconds):
+            log_line(
+                f"Spark has been running for {time.monotonic() - begun:.0f} s. Workers that run this version for "
+                "the first time compile the matcher, which takes up to three minutes. To avoid this, run `eventbridge "
+                "compile` where Spark's workers run, as their user, before the first batch"
+            )
+
+    thread = threading.Thread(target=watch, name="slow-spark", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -10,13 +10,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from eventbridge.airflow.connections import airflow_connection
-from eventbridge.airflow.late import report_late_batches
 from eventbridge.airflow.names import RETRIES, runner_subject
-from eventbridge.airflow.orphaned import orphaned_redrive, orphaned_replay
-from eventbridge.airflow.reopened_pools import ReopenedPools
 from eventbridge.airflow.run_start import HANDLED, RunStart, SubjectState, needs_start, started
 from eventbridge.airflow.schedule import ALIVE
 from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.stuck import ReopenedPools, orphaned_redrive, orphaned_replay, report_late_batches
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Partition
 from eventbridge.rules import RuleSet

@@ -13,7 +13,7 @@ import pytest
 from pipeline.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
 from eventbridge import fault_points
-from eventbridge.airflow.task_stop import task_stop
+from eventbridge.airflow.push import task_stop
 from eventbridge.delivery.push import push
 from eventbridge.errors import EventBridgeError, StoreError
 from eventbridge.event.ids import delivery_id_text

@@ -1,21 +1,27 @@
 """The Airflow DAG `eventbridge_backtest_rules`: runs candidate rules over the archive and writes a report.
 
-It delivers nothing.
-
-Its form is in eventbridge.airflow.forms.backtest_rules, its task in eventbridge.airflow.backtest.
-"""
+It delivers nothing."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from eventbridge.airflow.backtest import BACKTEST_LIMIT, backtest
-from eventbridge.airflow.forms.backtest_rules import backtest_params
-from eventbridge.airflow.forms.choices import choices
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, proposing
 from eventbridge.airflow.names import BACKTEST_DAG
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.slow_lane import give_way_as_old
+from eventbridge.airflow.tasks import TASK, give_way_as_old, stage, without_traceback
+
+if TYPE_CHECKING:
+    from eventbridge.backtest.report import BacktestReport, DiffReport
+    from eventbridge.control.backtest import BacktestRequest
+    from eventbridge.runtime.runtime import Runtime
+
 
 GUIDE = """
 Runs a rule over archived events: trigger the DAG, name the rule or paste a rule file, and choose the time range.
@@ -44,3 +50,108 @@ def backtest_rules() -> DAG:
     ) as dag:
         backtest()
     return dag
+
+
+log = logging.getLogger(__name__)
+
+#: Airflow ends a run that takes longer. A year of archive takes many runs.
+BACKTEST_LIMIT = timedelta(hours=6)
+
+
+@task(**TASK, do_xcom_push=False)
+@without_traceback
+def backtest() -> None:
+    """Run the form's candidate over the archive, and log what it would deliver and where the report is."""
+    from eventbridge.airflow.spark import open_router
+    from eventbridge.control.backtest import backtest_rules
+
+    form = get_current_context()["params"]
+    with stage() as runtime:
+        report = backtest_rules(runtime, form["candidate"], _request(form), open_router(runtime))
+        _keep(runtime, report)
+    for rule in report.rules:
+        log.info(
+            "%s matched %s of %s events, %.3f a second; left out: %s %s",
+            *(rule.rule, rule.matched, report.events, rule.rate_per_second, rule.left_out, rule.left_out_why),
+        )
+        for target in rule.targets:
+            log.info("%s/%s: %s fail", rule.rule, target.target, target.failed)
+
+
+@task(**TASK, do_xcom_push=False)
+@without_traceback
+def diff() -> None:
+    """Compare the form's candidates over the archive, and log how they differ and where the report is."""
+    from eventbridge.airflow.spark import open_router
+    from eventbridge.control.backtest import diff_rules
+
+    form = get_current_context()["params"]
+    with stage() as runtime:
+        report = diff_rules(runtime, form["a"], form["b"], _request(form), open_router(runtime))
+        _keep(runtime, report)
+    for pair in report.pairs:
+        changed = ", ".join(f"{each.target} {each.changed}" for each in pair.targets if not each.only_in)
+        log.info(
+            "%s compared with %s: both %s, gained %s, lost %s, changed outputs: %s; left out: %s %s",
+            *(pair.b, pair.a, pair.both, pair.gained, pair.lost, changed or "none", pair.left_out, pair.left_out_why),
+        )
+
+
+def _request(form: Mapping[str, Any]) -> BacktestRequest:
+    from eventbridge.control.backtest import BacktestRequest
+
+    return BacktestRequest(form["from"], form["to"], form["bus"] or None, form["samples"])
+
+
+def _keep(runtime: Runtime, report: BacktestReport | DiffReport) -> None:
+    from eventbridge.control.backtest import keep_report
+
+    for uri in keep_report(runtime, report):
+        log.info("report: %s", uri)
+
+
+_CANDIDATE = "A rule of today's files, RULE@VERSION, or the text of a rule file."
+
+
+def backtest_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
+    """Return the form of `eventbridge_backtest_rules`: the rules and the time range."""
+    return {"candidate": _candidate("Candidate"), **_archive_params(propose)}
+
+
+def diff_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
+    """Return the form of `eventbridge_diff_rules`: the rules to compare and the time range."""
+    return {"a": _candidate("A"), "b": _candidate("B, compared with A"), **_archive_params(propose)}
+
+
+def _candidate(title: str) -> Param:
+    return Param("", type="string", format="multiline", minLength=1, title=title, description=_CANDIDATE)
+
+
+def _archive_params(propose: Choices) -> dict[str, Param]:
+    text = ["null", "string"]
+    return {
+        "from": Param(
+            type="string",
+            format="date-time",
+            title="From",
+            description="Events landed at or after this time. Required.",
+        ),
+        "to": Param(
+            None, type=text, format="date-time", title="To", description="Events landed before this time; empty: now."
+        ),
+        "bus": Param(
+            None,
+            type=text,
+            **proposing(propose.buses),
+            title="Bus",
+            description="Only rules of this bus; required for a file with rules of several buses.",
+        ),
+        "samples": Param(
+            3,
+            type="integer",
+            minimum=0,
+            maximum=100,
+            title="Samples",
+            description="Number of samples of each kind in the report.",
+        ),
+    }

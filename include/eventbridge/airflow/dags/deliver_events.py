@@ -5,26 +5,32 @@ The tasks are in eventbridge.airflow.tasks. The shape of the DAG does not depend
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperator, Context
 
 from eventbridge.airflow.names import LISTEN, STREAMING, deliver_dag_id, runner_subject
-from eventbridge.airflow.push import pushes
-from eventbridge.airflow.run_limit import run_limit
+from eventbridge.airflow.push import pushes, task_stop
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES, asset_of
-from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.streaming import STREAMING_GUIDE, streaming
+from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import (
     STAGE,
     batch_of,
     buffer,
     commit,
     listen,
+    plain_failures,
     route,
     schedule_retries,
     write_dead_letters,
 )
+
+if TYPE_CHECKING:
+    from eventbridge.runtime.runtime import Runtime
+    from eventbridge.streaming.task import StreamingSummary
+
 
 GUIDE = """
 Delivers the events of runner **{runner}**, one batch per run. The ledger owns the batch, not the run: if a run dies,
@@ -83,3 +89,122 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
         # Not downstream of push: a failed push must not keep its batch from being committed.
         [chunk_ids, dead, pending] >> commit(batch_id)
     return dag
+
+
+#: How long an Airflow connection is cached: targets are opened at every read of the bus.
+_CONNECTION_SECONDS: Final = 30.0
+#: How long to wait for the lease: longer than that of a streaming task whose process was killed. And how long to be
+#: the standby of a streaming task that ends soon.
+_PATIENCE_SECONDS: Final = 8.0
+_STANDBY_SECONDS: Final = 60.0
+#: Airflow takes two seconds to start a retry, which spaces retries. After the last one, the watcher starts a run.
+_RETRY_DELAY: Final = timedelta(milliseconds=100)
+
+#: The documentation of the DAG of a runner in this mode.
+STREAMING_GUIDE = """
+Delivers the events of runner **{runner}** as they arrive. The task `streaming` runs for {task_seconds:g} s and
+reconciles its own batches. A streaming task without events ends sooner; the watcher starts the next one.
+
+Near its end a streaming task requests a standby: the watcher starts a second run, which takes over at the end of a
+batch. Events that waited for longer than `streaming.backlog` go as one batch to the tasks after `streaming`, which are
+skipped otherwise; then the next run streams again. If a task dies, nothing is lost: the next one finishes its open
+batch. `eventbridge status` shows lag, batches and pending deliveries.
+"""
+
+
+class StreamingOperator(BaseOperator):
+    """Delivers a runner's events as a streaming task, and hands a backlog to the stages as a batch.
+
+    It is an operator and not a decorated function because only an operator has `on_kill`: Airflow's SIGTERM alone ends
+    nothing, and SIGKILL follows 5 s later.
+    """
+
+    ui_color = "#cfe2f3"
+
+    def __init__(self, *, runner: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.runner = runner
+        self._stop = task_stop()
+
+    def execute(self, context: Context) -> None:
+        """Deliver until the streaming task ends; then hand over a backlog, or skip the rest of the run."""
+        from eventbridge.airflow.connections import CachedConnections
+        from eventbridge.airflow.tasks import confirmed_pools, share_batch_id, stage
+        from eventbridge.errors import StreamingLeaseTakenError
+        from eventbridge.pipeline.ingest.listen import listen
+
+        batch_id = None
+        dag_id, ti = context["dag"].dag_id, context["ti"]
+
+        def has_other_run() -> bool:
+            return ti.get_dr_count(dag_id=dag_id, states=["running"]) > 1
+
+        with plain_failures(), stage(CachedConnections(_CONNECTION_SECONDS)) as runtime:
+            pools = confirmed_pools(runtime)
+            summary = None
+            if self._is_streaming(runtime):
+                from eventbridge.streaming.lease import anything_waits, in_stages
+
+                is_standby = self._is_standby(runtime)
+                waits = anything_waits(runtime, self.runner) and not (
+                    in_stages(runtime, self.runner) and has_other_run()
+                )
+                if not (is_standby or waits):
+                    share_batch_id(None)
+                try:
+                    summary = self._run_streaming_task(context, runtime, has_other_run, is_standby=is_standby)
+                except StreamingLeaseTakenError as error:
+                    self.log.info("%s", error)
+                    share_batch_id(None)
+            elif has_other_run():  # its tasks may be processing the batch
+                share_batch_id(None)
+            if summary is None or summary.backlog:
+                batch_id = listen(runtime, self.runner, pools)
+        share_batch_id(batch_id)
+
+    def on_kill(self) -> None:
+        """Ask the streaming task to end; it records first what it sent."""
+        self._stop.set()
+
+    def _is_streaming(self, runtime: Runtime) -> bool:
+        return runtime.rule_set().mode_of(self.runner).mode == "streaming"
+
+    def _is_standby(self, runtime: Runtime) -> bool:
+        """Return whether a running streaming task ends soon and has no standby yet."""
+        lease = runtime.ledger.streaming_lease(self.runner)
+        return lease is not None and lease.wants_next and lease.standby(runtime.ledger.now()) is None
+
+    def _run_streaming_task(
+        self, context: Context, runtime: Runtime, has_other_run: Callable[[], bool], *, is_standby: bool
+    ) -> StreamingSummary:
+        from eventbridge.airflow.run_note import note_run
+        from eventbridge.airflow.sentences import of_streaming_task
+        from eventbridge.airflow.tasks import existing_pools, log_report
+        from eventbridge.streaming.lease import Bounds
+        from eventbridge.streaming.task import deliver_streaming
+
+        configured = runtime.rule_set().mode_of(self.runner).streaming
+        bounds = Bounds(
+            seconds=configured.task_duration,
+            idle_seconds=configured.idle,
+            backlog_seconds=configured.backlog,
+            patience_seconds=_STANDBY_SECONDS if is_standby else _PATIENCE_SECONDS,
+            makes_retries=False,  # they have their own DAG
+            pools=existing_pools,
+            requests_standby=True,
+            is_standby=is_standby,
+            others_at_work=has_other_run,
+        )
+        began = runtime.ledger.now()
+        summary = deliver_streaming(runtime, self.runner, self._stop, bounds)
+        found = of_streaming_task(runtime, self.runner, began, summary)
+        log_report(found)
+        if found.is_warning:
+            note_run(context, found.text)
+        return summary
+
+
+def streaming(runner: str, **options: Any) -> StreamingOperator:
+    """Return the task. After an infrastructure error or a kill, Airflow retries it at once."""
+    options |= {"retry_delay": _RETRY_DELAY}
+    return StreamingOperator(task_id=STREAMING, runner=runner, **options)

@@ -1,19 +1,18 @@
 """The Airflow DAG `eventbridge_diff_rules`: compares two candidates over the archive and writes a report.
 
-Its form is in eventbridge.airflow.forms.backtest_rules, its task in eventbridge.airflow.backtest.
+Its form is in eventbridge.airflow.dags.backtest_rules, its task in eventbridge.airflow.dags.backtest_rules.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from eventbridge.airflow.backtest import BACKTEST_LIMIT, diff
-from eventbridge.airflow.forms.backtest_rules import diff_params
-from eventbridge.airflow.forms.choices import choices
+from eventbridge.airflow.dags.backtest_rules import BACKTEST_LIMIT, diff, diff_params
+from eventbridge.airflow.forms import choices
 from eventbridge.airflow.names import DIFF_DAG
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.slow_lane import give_way_as_old
+from eventbridge.airflow.tasks import give_way_as_old
 
 GUIDE = """
 Compares rules over archived events: trigger the DAG, name or paste A and B, and choose the time range.

@@ -1,19 +1,17 @@
-"""The Airflow DAG `eventbridge_explain_event`: explains what happened to one event, by a form.
-
-Its form is in eventbridge.airflow.forms.explain_event, its task in eventbridge.airflow.explain.
-"""
+"""The Airflow DAG `eventbridge_explain_event`: explains what happened to one event, by a form."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+import json
+import logging
 
-from eventbridge.airflow.explain import explain
-from eventbridge.airflow.forms.choices import choices
-from eventbridge.airflow.forms.explain_event import explain_params
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, proposing
 from eventbridge.airflow.names import EXPLAIN_DAG
-from eventbridge.airflow.run_limit import run_limit
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
-from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.settings import airflow_settings, run_limit
+from eventbridge.airflow.tasks import TASK, stage, without_traceback
 
 GUIDE = """
 Explains what happened to an event: trigger the DAG with the event's id. The task logs the result as JSON: the event's
@@ -42,3 +40,47 @@ def explain_event() -> DAG:
     ) as dag:
         explain()
     return dag
+
+
+log = logging.getLogger(__name__)
+
+
+@task(**TASK, do_xcom_push=False)
+@without_traceback
+def explain() -> None:
+    """Log, as JSON, everything known about the form's event, and warn about files that could not be read."""
+    import msgspec
+
+    from eventbridge.views.trace.explain import why_between
+
+    form = get_current_context()["params"]
+    with stage() as runtime:
+        found = why_between(runtime, form["event_id"], form["bus"] or None, form["from"] or None, form["to"] or None)
+    log.info("%s", json.dumps(msgspec.to_builtins(found), indent=2))
+    for each in (*found.notes, *found.unreadable):
+        log.warning("%s", each)
+
+
+def explain_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
+    """Return the form of the DAG: the event, and where to look for it."""
+    text = ["null", "string"]
+    return {
+        "event_id": Param("", type="string", minLength=1, title="Event", description="The id of the event."),
+        "bus": Param(
+            None,
+            type=text,
+            **proposing(propose.buses),
+            title="Bus",
+            description="Only on this bus; empty: on all buses.",
+        ),
+        "from": Param(
+            None,
+            type=text,
+            format="date-time",
+            title="From",
+            description="Only in batches planned at or after this time.",
+        ),
+        "to": Param(
+            None, type=text, format="date-time", title="To", description="Only in batches planned before this time."
+        ),
+    }

@@ -1,17 +1,21 @@
-"""The Airflow DAG `eventbridge_maintain_store`: removes what is past its retention, every hour.
-
-Its task is in eventbridge.airflow.maintain.
-"""
+"""The Airflow DAG `eventbridge_maintain_store`: removes what is past its retention, every hour."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, CronTriggerTimetable
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from eventbridge.airflow.maintain import maintain, maintain_limit
+from airflow.sdk import DAG, CronTriggerTimetable, task
+
 from eventbridge.airflow.names import MAINTAIN_DAG
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.slow_lane import give_way
+from eventbridge.airflow.tasks import TASK, give_way, stage, without_traceback
+
+if TYPE_CHECKING:
+    from eventbridge.config.settings import Settings
+
 
 GUIDE = """
 Removes what is past its retention from the store, the ledger and the embedded buses: deliveries, archive, dead letters
@@ -41,3 +45,25 @@ def maintain_store() -> DAG:
     ) as dag:
         maintain()
     return dag
+
+
+log = logging.getLogger(__name__)
+
+#: Below every push of every lane: it waits for a slot until no other task does.
+_LAST: dict[str, Any] = TASK | {"priority_weight": -1_000}
+
+
+def maintain_limit(settings: Settings) -> timedelta:
+    """Return `dagrun_timeout`: the budget, plus five minutes for the last step that was started."""
+    return timedelta(seconds=settings.maintain_timeout + 300.0)
+
+
+@task(**_LAST, do_xcom_push=False)
+@without_traceback
+def maintain() -> None:
+    """Remove what is past its retention, within `maintain_timeout`. The next run continues."""
+    from eventbridge.upkeep.maintain import maintain as run
+
+    with stage() as runtime:
+        done = run(runtime)
+    log.info("removed: %s", done)

@@ -1,19 +1,24 @@
-"""The Airflow DAG `eventbridge_operate_rules`: pauses, disables, reprioritises or slows a rule or a target, by a form.
-
-Its form is in eventbridge.airflow.forms.operate_rules, its task in eventbridge.airflow.operate.
-"""
+"""The Airflow DAG `eventbridge_operate_rules`: pauses, disables, reprioritises or slows a rule or target."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+import logging
+from typing import TYPE_CHECKING, Any
 
-from eventbridge.airflow.forms.choices import choices
-from eventbridge.airflow.forms.operate_rules import operate_params
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, form_values, proposing, recorded_form
 from eventbridge.airflow.names import OPERATE_DAG
-from eventbridge.airflow.operate import operate
-from eventbridge.airflow.run_limit import run_limit
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
-from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.settings import airflow_settings, run_limit
+from eventbridge.airflow.tasks import TASK, stage, without_traceback
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eventbridge.control.release import Released
+    from eventbridge.runtime.runtime import Runtime
+
 
 GUIDE = """
 Sets or clears an override of a rule or a target: trigger the DAG and fill in the form. An override takes effect with
@@ -51,3 +56,122 @@ def operate_rules() -> DAG:
     ) as dag:
         operate()
     return dag
+
+
+log = logging.getLogger(__name__)
+
+
+@task(**TASK, do_xcom_push=False)
+@without_traceback
+def operate() -> None:
+    """Carry out the form's action in the name of the user who triggered the run, and log the result."""
+    context = get_current_context()
+    with stage() as runtime:
+        form = form_values(context, operate_params())
+        with recorded_form(runtime, context, form) as by:
+            log.info("%s", operated(runtime, form, by))
+
+
+def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
+    """Carry out the form's action and return the result; raises UserError."""
+    from eventbridge.control.overrides import enable_target
+    from eventbridge.control.overrides import operate as run
+    from eventbridge.control.release import release_rule
+    from eventbridge.errors import UserError
+    from eventbridge.rules.find import find_rule, find_target
+
+    action, rule, target, value = (str(form[name] or "").strip() for name in ("action", "rule", "target", "value"))
+    if action not in ("enable target", "release rule"):
+        if action == "disable rule" and not form["confirm"]:
+            find_rule(runtime.rule_set(), rule)
+            raise UserError(
+                f"events that arrive while rule {rule} is disabled never reach it. Tick Confirm to disable it"
+            )
+        return str(run(runtime, action, rule, target, value, by=by))
+    if value:
+        raise UserError(f"{action} takes no value. Remove {value!r}")
+    if action == "enable target":
+        if not target:
+            raise UserError("enable target needs a target. Fill in Target")
+        find_target(runtime.rule_set(), rule, target)
+        due = enable_target(runtime, rule, target)
+        return f"Target {rule}/{target} enabled. Deliveries due now: {due}. Requested by {by}."
+    if target:
+        raise UserError("release rule applies to the whole rule. Leave Target empty")
+    find_rule(runtime.rule_set(), rule)
+    return f"{_summary(release_rule(runtime, rule))}. Requested by {by}."
+
+
+def _summary(released: Released) -> str:
+    """Return what was released of a rule, as text."""
+    if released.nothing:
+        return f"{released.rule} is not on hold, and has nothing to release"
+    events = f"{released.events} deferred events" if released.deferred_matches else ""
+    deliveries = released.deliveries + len(released.retried)
+    due = " and ".join(part for part in (events, f"{deliveries} deliveries" if deliveries else "") if part)
+    parts = [f"{released.rule}: released", f"due now: {due or 'nothing'}"]
+    if released.waits_for:
+        parts.append(f"its events still wait: {released.waits_for}")
+    if released.unsendable:
+        names = ", ".join(each.delivery_id for each in released.unsendable[:3])
+        parts.append(f"{len(released.unsendable)} deliveries have nothing to send and stay on hold ({names})")
+    if released.disabled:
+        parts.append(f"disabled targets: {', '.join(released.disabled[:5])}")
+    return "; ".join(parts)
+
+
+#: As `Action` of `eventbridge.control.overrides`, which parsing a DAG file must not import; a test compares
+#: them.
+ACTIONS = (
+    "pause rule",
+    "resume rule",
+    "disable rule",
+    "enable rule",
+    "set priority",
+    "clear priority",
+    "pause target",
+    "resume target",
+    "set rate",
+    "clear rate",
+)
+
+#: The other actions: return a target to service, and release a rule that is on hold.
+REPAIRS = ("enable target", "release rule")
+
+
+def operate_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
+    """Return the form of the DAG: the action, and the rule or target."""
+    text = ["null", "string"]
+    return {
+        "action": Param(
+            "pause rule",
+            type="string",
+            enum=[*ACTIONS, *REPAIRS],
+            title="Action",
+            description="The action to carry out.",
+        ),
+        "rule": Param(
+            "",
+            type="string",
+            minLength=1,
+            **proposing(propose.rules),
+            title="Rule",
+            description="The name of the rule.",
+        ),
+        "target": Param(
+            None,
+            type=text,
+            **proposing(propose.targets),
+            title="Target",
+            description="The name of the target, for actions on a target.",
+        ),
+        "value": Param(
+            None, type=text, title="Value", description="high, medium or low for a priority; 10/s or 300/m for a rate."
+        ),
+        "confirm": Param(
+            False,
+            type="boolean",
+            title="Confirm",
+            description="Required to disable a rule: events that arrive meanwhile never reach it.",
+        ),
+    }

@@ -1,19 +1,14 @@
-"""The Airflow DAG `eventbridge_publish_events`: publishes the events in a form.
-
-Its form is in eventbridge.airflow.forms.publish_events, its task in eventbridge.airflow.publish.
-"""
+"""The Airflow DAG `eventbridge_publish_events`: publishes the events in a form."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 
-from eventbridge.airflow.forms.choices import choices
-from eventbridge.airflow.forms.publish_events import publish_params
+from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, proposing
 from eventbridge.airflow.names import PUBLISH_DAG
 from eventbridge.airflow.publish import publish
-from eventbridge.airflow.run_limit import run_limit
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
-from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.settings import airflow_settings, run_limit
 
 GUIDE = """
 Publishes events to an event bus: trigger the DAG, choose the bus, and paste CloudEvents, one per line or as a JSON
@@ -42,3 +37,25 @@ def publish_events() -> DAG:
     ) as dag:
         publish()
     return dag
+
+
+_EVENTS = (
+    "CloudEvents 1.0 as JSON: one per line, or one array of them. "
+    'The minimum is {"specversion": "1.0", "type": "order.placed", "source": "/shop"}; an event without an id gets one.'
+)
+
+
+def publish_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
+    """Return the form of the DAG: the bus, the topic and the events."""
+    return {
+        "bus": Param(
+            "",
+            type="string",
+            minLength=1,
+            **proposing(propose.buses),
+            title="Bus",
+            description="An event bus of the rule files.",
+        ),
+        "topic": Param(None, type=["null", "string"], title="Topic", description="Empty: the first topic of the bus."),
+        "events": Param("", type="string", format="multiline", minLength=1, title="Events", description=_EVENTS),
+    }

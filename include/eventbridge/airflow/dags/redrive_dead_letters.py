@@ -1,24 +1,39 @@
 """The Airflow DAG `eventbridge_redrive_dead_letters`: delivers dead letters again, one batch per run, until none is
-left.
-
-Its form is in eventbridge.airflow.forms.redrive_dead_letters, its own tasks are in eventbridge.airflow.redrive,
-the others in eventbridge.airflow.tasks.
-"""
+left."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
-from eventbridge.airflow.forms.choices import choices
-from eventbridge.airflow.forms.redrive_dead_letters import redrive_params
-from eventbridge.airflow.names import PLAN_REDRIVE, REDRIVE_DAG
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, form_values, proposing, recorded_form
+from eventbridge.airflow.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID, TRIGGER_NEXT_RUN
+from eventbridge.airflow.next_run import next_run, planned_in_time
 from eventbridge.airflow.push import slow_lane_pushes
-from eventbridge.airflow.redrive import plan_redrive, trigger_next_run
-from eventbridge.airflow.run_limit import run_limit
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
-from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.slow_lane import give_way
-from eventbridge.airflow.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
+from eventbridge.airflow.settings import airflow_settings, run_limit
+from eventbridge.airflow.tasks import (
+    TASK,
+    batch_of,
+    commit,
+    confirmed_pools,
+    end_run,
+    give_way,
+    route,
+    schedule_retries,
+    stage,
+    without_traceback,
+    write_dead_letters,
+)
+
+if TYPE_CHECKING:
+    from eventbridge.dead_letters.redrive_plan import RedrivePlan
+    from eventbridge.runtime.runtime import Runtime
+
 
 GUIDE = """
 Delivers dead letters again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off, logs
@@ -55,3 +70,194 @@ def redrive_dead_letters() -> DAG:
         plan_redrive() >> chunk_ids >> pushed >> dead >> pending
         [chunk_ids, dead, pending] >> commit(batch_id) >> trigger_next_run()
     return dag
+
+
+log = logging.getLogger(__name__)
+
+
+@task(task_id=PLAN_REDRIVE, **TASK, do_xcom_push=False)
+@without_traceback
+def plan_redrive() -> None:
+    """Start or continue the redrive that the run's parameters name, and plan its next batch."""
+    context = get_current_context()
+    with stage() as runtime:
+        form = form_values(context, redrive_params(), resumes="redrive_id")
+        run = f"{context['dag'].dag_id} {context['run_id']}"
+        # A run that another run triggered for the next batch is not an action of a person.
+        noting = nullcontext() if context["run_id"].startswith("redrive__") else recorded_form(runtime, context, form)
+        with noting:
+            redrive_id = redrive_id_of(runtime, form, run)
+        if redrive_id is None:
+            end_run(context)
+            return
+        context["ti"].xcom_push(key=REDRIVE_ID, value=redrive_id)
+        planned = _plan(runtime, redrive_id)
+    if planned.batch_id is not None:
+        log.info("redrive %s: batch %s planned", redrive_id, planned.batch_id)
+        context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
+    elif planned.wait_until is None:
+        log.info("redrive %s has ended", redrive_id)
+        _refuse_damaged(planned.damaged.values())
+        end_run(context)
+    else:
+        log.info("redrive %s waits until %s; the next run continues it", redrive_id, planned.wait_until)
+        end_run(context, but=TRIGGER_NEXT_RUN)
+
+
+def _plan(runtime: Runtime, redrive_id: str) -> RedrivePlan:
+    from eventbridge.dead_letters.redrive_plan import plan_redrive as plan
+
+    pools = confirmed_pools(runtime)
+    return planned_in_time(runtime, lambda: plan(runtime, redrive_id, pools))
+
+
+@task(task_id=TRIGGER_NEXT_RUN, trigger_rule="none_failed", **TASK, do_xcom_push=False)
+@without_traceback
+def trigger_next_run() -> None:
+    """Trigger this DAG again for the redrive's next batch, if the redrive is still running."""
+    context = get_current_context()
+    redrive_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REDRIVE, key=key) for key in (REDRIVE_ID, BATCH_ID))
+    with stage() as runtime:
+        state = runtime.ledger.redrive(redrive_id).state
+    if state != "running":
+        log.info("redrive %s is %s, so no further run is triggered", redrive_id, state)
+        return
+    after = batch_id or f"{context['dag_run'].start_date:%Y%m%dT%H%M%S.%f}"
+    raise next_run(REDRIVE_DAG, f"redrive__{redrive_id}__after_{after}", {"redrive_id": redrive_id})
+
+
+def _refuse_damaged(errors: Iterable[Exception]) -> None:
+    """Raise ReconciliationError, after all other dead letters are taken, if unreadable files were skipped."""
+    from eventbridge.errors import ReconciliationError
+
+    messages = "\n".join(map(str, errors))
+    if messages:
+        raise ReconciliationError(
+            f"some dead letters were skipped. Redrive again once their files can be read:\n{messages}"
+        )
+
+
+def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
+    """Return the redrive that the form names, or start a new one; None for a dry run, whose result is logged."""
+    from eventbridge.dead_letters.reader import refuse_unknown_names
+    from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey
+    from eventbridge.dead_letters.selection import WrittenSelection
+    from eventbridge.errors import UserError
+
+    if params["redrive_id"]:
+        if params["dry_run"]:
+            raise UserError("a redrive continues as it was started. Switch Dry run off to deliver.")
+        others = [name for name in redrive_params() if name != "redrive_id" and params[name]]
+        if others:
+            raise UserError(f"a redrive continues as it was started. Leave these fields empty: {', '.join(others)}.")
+        return runtime.ledger.redrive(params["redrive_id"]).redrive_id
+    chosen = {name: params[name] or None for name in ("rule", "target", "reason", "error", "sql")}
+    times = {"since": params["from"] or None, "until": params["to"] or None}
+    selection = WrittenSelection(**chosen, **times, names=params["names"] or ()).read(runtime.ledger.now())
+    if not selection.chooses and not params["everything"]:
+        raise UserError("no filter given. Fill in a filter, or tick All.")
+    refuse_rate(params["rate"])
+    refuse_unknown_names(runtime, selection.rule, selection.target)
+    how = {"retransform": params["retransform"], "again": params["again"]}
+    if params["dry_run"]:
+        found = survey(runtime, selection, **how)
+        log.info("dry run, nothing is sent: would take %s dead letters", found.taken.total())
+        for of, count in sorted(found.taken.items()):
+            log.info("would take: %s dead letters of %s", count, of)
+        for (of, why), count in sorted(found.left.items()):
+            log.info("would skip: %s dead letters of %s: %s", count, of, why)
+        _refuse_damaged(found.damaged.values())
+        return None
+    return begin_redrive(runtime, selection, run, rate=params["rate"], **how).redrive_id
+
+
+#: As `REASONS` of `eventbridge.dead_letters.selection`, which parsing a DAG file must not import; a test
+#: compares them.
+REASONS = (
+    "maximum_retry_attempts",
+    "maximum_event_age",
+    "non_retryable",
+    "transform_failed",
+    "route_failed",
+    "target_gone",
+    "rule_removed",
+    "deadline_missed",
+)
+
+
+def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
+    """Return the form of the DAG: the filters for dead letters, and how to deliver them again."""
+    text = ["null", "string"]
+    return {
+        "rule": Param(
+            None, type=text, **proposing(propose.rules), title="Rule", description="Only dead letters of this rule."
+        ),
+        "target": Param(
+            None,
+            type=text,
+            **proposing(propose.targets),
+            title="Target",
+            description="Only dead letters of targets with this name.",
+        ),
+        "reason": Param(
+            None,
+            type=text,
+            enum=[None, *REASONS],
+            values_display={"null": "any reason"},
+            title="Reason",
+            description="Only dead letters with this reason.",
+        ),
+        "error": Param(
+            None, type=text, title="Error text", description="Only dead letters whose errors contain this text."
+        ),
+        "from": Param(
+            None,
+            type=text,
+            format="date-time",
+            title="From",
+            description="Only dead letters last tried at or after this time.",
+        ),
+        "to": Param(
+            None,
+            type=text,
+            format="date-time",
+            title="To",
+            description="Only dead letters last tried before this time.",
+        ),
+        "names": Param(
+            [],
+            type=["null", "array"],
+            items={"type": "string"},
+            title="Names",
+            description="Delivery ids, one per line.",
+        ),
+        "sql": Param(
+            None, type=text, title="SQL", description="Only dead letters whose records meet this DuckDB condition."
+        ),
+        "everything": Param(False, type="boolean", title="All", description="Required if no filter above is set."),
+        "rate": Param(
+            None,
+            type=["null", "number"],
+            minimum=0.1,
+            title="Rate",
+            description="At most this many dead letters per second.",
+        ),
+        "retransform": Param(
+            False, type="boolean", title="Retransform", description="Route the events through today's rules."
+        ),
+        "again": Param(
+            False, type="boolean", title="Again", description="Also dead letters that were redriven before."
+        ),
+        "dry_run": Param(
+            True,
+            type="boolean",
+            title="Dry run",
+            description="Only log what would be taken. Switch off to deliver.",
+        ),
+        "redrive_id": Param(
+            None,
+            type=text,
+            title="Redrive id",
+            description="To continue a redrive: its id. Leave the other fields unchanged, and switch Dry run off.",
+        ),
+    }

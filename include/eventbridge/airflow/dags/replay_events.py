@@ -1,22 +1,52 @@
-"""The Airflow DAG `eventbridge_replay_events`: delivers archived events again, one batch per run.
-
-Its form is in eventbridge.airflow.forms.replay_events, its own tasks are in eventbridge.airflow.replay,
-the others in eventbridge.airflow.tasks.
-"""
+"""The Airflow DAG `eventbridge_replay_events`: delivers archived events again, one batch per run."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
-from eventbridge.airflow.forms.choices import choices
-from eventbridge.airflow.forms.replay_events import replay_params
-from eventbridge.airflow.names import PLAN_REPLAY, REPLAY_DAG
-from eventbridge.airflow.replay import plan_replay, replay_pushes, trigger_next_run
-from eventbridge.airflow.run_limit import run_limit
+from airflow.sdk import DAG, Param, get_current_context, task
+from airflow.sdk.exceptions import DagRunTriggerException
+
+from eventbridge.airflow.forms import (
+    ALL,
+    NO_CHOICES,
+    Choices,
+    choices,
+    choosing,
+    form_values,
+    proposing,
+    recorded_form,
+    refuse_empty,
+)
+from eventbridge.airflow.names import ARCHIVE_DAG, BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID, TRIGGER_NEXT_RUN
+from eventbridge.airflow.next_run import next_run, planned_in_time
+from eventbridge.airflow.push import pushes
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
-from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.slow_lane import give_way_as_old
-from eventbridge.airflow.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
+from eventbridge.airflow.settings import airflow_settings, run_limit
+from eventbridge.airflow.tasks import (
+    TASK,
+    batch_of,
+    commit,
+    confirmed_pools,
+    end_run,
+    give_way_as_old,
+    route,
+    schedule_retries,
+    stage,
+    without_traceback,
+    write_dead_letters,
+)
+from eventbridge.model.chunk import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
+
+if TYPE_CHECKING:
+    from eventbridge.model.redelivery import Replay
+    from eventbridge.replay.plan import ReplayPlan
+    from eventbridge.replay.request import ReplayRequest
+    from eventbridge.runtime.runtime import Runtime
+
 
 GUIDE = """
 Delivers archived events again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off,
@@ -54,3 +84,288 @@ def replay_events() -> DAG:
         plan_replay() >> chunk_ids >> pushed >> dead >> pending
         [chunk_ids, dead, pending] >> commit(batch_id) >> trigger_next_run()
     return dag
+
+
+log = logging.getLogger(__name__)
+
+#: The field Rules is required: delivering to all rules needs an explicit value.
+RULES_REQUIRED = {"rules": f"their names, or {ALL} for all rules of the bus"}
+
+
+@task(task_id=PLAN_REPLAY, **TASK, do_xcom_push=False)
+@without_traceback
+def plan_replay() -> None:
+    """Start or continue the replay that the run's parameters name, and plan its next batch."""
+    context = get_current_context()
+    with stage() as runtime:
+        form = form_values(context, replay_params(), resumes="replay_id")
+        run = f"{context['dag'].dag_id} {context['run_id']}"
+        # A run that another run triggered for the next batch is not an action of a person.
+        noting = nullcontext() if context["run_id"].startswith("replay__") else recorded_form(runtime, context, form)
+        with noting:
+            replay_id = replay_id_of(runtime, form, run)
+        if replay_id is None:
+            end_run(context)
+            return
+        context["ti"].xcom_push(key=REPLAY_ID, value=replay_id)
+        cancel_unwanted(runtime, replay_id)
+        planned = _plan(runtime, replay_id)
+    if planned.batch_id is not None:
+        log.info("replay %s: batch %s planned", replay_id, planned.batch_id)
+        context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
+    elif planned.wait_until is None:
+        log.info("replay %s has ended, or is paused or cancelled", replay_id)
+        end_run(context)
+    else:
+        log.info("replay %s waits until %s; the next run continues it", replay_id, planned.wait_until)
+        end_run(context, but=TRIGGER_NEXT_RUN)
+
+
+def replay_pushes(batch_id: str) -> Any:
+    """Return the partial mapped push of a replay batch: all in one pool, below all other pushes."""
+    return pushes(batch_id, pool=REPLAY_LANE_POOL, priority_weight=REPLAY_LANE_WEIGHT)
+
+
+@task(task_id=TRIGGER_NEXT_RUN, trigger_rule="none_failed", **TASK, do_xcom_push=False)
+@without_traceback
+def trigger_next_run() -> None:
+    """Trigger this DAG again for the replay's next batch, if the replay is still running."""
+    context = get_current_context()
+    replay_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REPLAY, key=key) for key in (REPLAY_ID, BATCH_ID))
+    with stage() as runtime:
+        state = runtime.ledger.replay(replay_id).state
+    if state != "running":
+        log.info("replay %s is %s, so no further run is triggered", replay_id, state)
+        return
+    after = batch_id or f"{context['dag_run'].start_date:%Y%m%dT%H%M%S.%f}"
+    raise run_of_replay(replay_id, f"after_{after}")
+
+
+def run_of_replay(replay_id: str, why: str) -> DagRunTriggerException:
+    """Return the exception that triggers a run of `eventbridge_replay_events` for a replay, once for each `why`."""
+    return next_run(REPLAY_DAG, f"replay__{replay_id}__{why}", {"replay_id": replay_id})
+
+
+def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
+    """Return the replay that the form names, or start a new one; None for a dry run, whose result is logged.
+
+    If a person's form names a paused replay, it resumes. A run that another run triggered does not resume it.
+    """
+    from eventbridge.errors import UserError
+    from eventbridge.replay.plan import begin_replay
+
+    if params["replay_id"]:
+        if params["dry_run"]:
+            raise UserError("a replay continues as it was started. Switch Dry run off to deliver.")
+        found = runtime.ledger.replay(params["replay_id"])
+        if params["bus"] not in ("", found.bus):  # Airflow's form requires it
+            raise UserError(
+                f"a replay continues as it was started, and this one is of bus {found.bus!r}. Choose that bus."
+            )
+        defaults = {name: param.value for name, param in replay_params().items()} | {"dry_run": False}
+        others = [name for name in defaults if (params[name] or None) != (defaults[name] or None)]
+        if others := [name for name in others if name not in ("replay_id", "bus")]:
+            raise UserError(f"a replay continues as it was started. Leave these fields unchanged: {', '.join(others)}.")
+        if not run.partition(" ")[2].startswith("replay__"):
+            resume_for(runtime, found, run)
+        return found.replay_id
+    begun = runtime.ledger.replay_of_run(run)
+    if begun is not None:  # a retry of this task
+        return begun.replay_id
+    refuse_empty(
+        params, {"bus": "whose archive is replayed", "from": "when the first event was landed"} | RULES_REQUIRED
+    )
+    request = request_of(runtime, params)
+    if params["dry_run"]:
+        log_survey(runtime, request)
+        return None
+    return begin_replay(runtime, request, run).replay_id
+
+
+def log_survey(runtime: Runtime, request: ReplayRequest) -> None:
+    """Log the events and deliveries that a replay would take, with samples."""
+    from eventbridge.replay.survey import survey
+
+    would = survey(runtime, request)
+    log.info("dry run, nothing is sent: %s archived events read, would take %s", would.events, would.taken)
+    for of, count in sorted(would.deliveries.items()):
+        log.info("would deliver: %s to %s, such as events %s", count, of, ", ".join(would.samples[of]))
+
+
+def request_of(runtime: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
+    """Return the replay request of a form; raises UserError, also if no rule is chosen: all rules need `*`."""
+    from eventbridge.errors import UserError
+    from eventbridge.replay.request import WrittenReplayRequest
+
+    rules = params["rules"] or []
+    refuse_empty(params, RULES_REQUIRED)
+    if ALL in rules and len(rules) > 1:
+        raise UserError(f"rules: {ALL} means all rules of the bus. Choose it alone, or remove it.")
+    written = WrittenReplayRequest(
+        params["bus"] or "",
+        since=params["from"],
+        until=params["to"],
+        rules=() if rules == [ALL] else rules,
+        targets=params["targets"] or (),
+        pattern=params["pattern"],
+        sql=params["sql"],
+        as_of=params["as_of"],
+        new_ids=params["ids"] == "new",
+        skip_delivered=params["skip_delivered"],
+        rate=params["rate"],
+    )
+    return written.read(runtime.ledger.now(), runtime.rule_set())
+
+
+def _plan(runtime: Runtime, replay_id: str) -> ReplayPlan:
+    from eventbridge.replay.plan import plan_replay as plan
+
+    pools = confirmed_pools(runtime)
+    return planned_in_time(runtime, lambda: plan(runtime, replay_id, pools))
+
+
+#: Returns the state of a run of `eventbridge_replay_archive` by its id; None if it is unknown, or if there is no such
+#: run.
+StateOfRun = Callable[[str], str | None]
+
+
+def state_of_archive_run(run_id: str) -> str | None:
+    """Return the state of a run of `eventbridge_replay_archive`, for a running task; None if Airflow does not know
+    it.
+    """
+    from airflow.sdk.exceptions import AirflowRuntimeError
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    try:
+        return RuntimeTaskInstance.get_dagrun_state(ARCHIVE_DAG, run_id)  # a str and an Enum: compare it only
+    except AirflowRuntimeError as error:
+        log.warning("cannot read the state of run %s of %s, which started this replay: %s", run_id, ARCHIVE_DAG, error)
+        return None
+
+
+def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
+    """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it was cancelled."""
+    replay = runtime.ledger.replay(replay_id)
+    if replay.state != "running" or not _asker_failed(replay, state_of_run):
+        return False
+    log.warning("replay %s cancelled: %s has failed", replay_id, replay.run)
+    return runtime.ledger.end_replay(replay_id, "cancelled")
+
+
+def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOfRun = state_of_archive_run) -> None:
+    """Resume a paused replay for a person's run of `eventbridge_replay_events`; leave any other replay as it is.
+
+    If its run of `eventbridge_replay_archive` has failed, for instance because it waited too long, the replay belongs
+    to this run from now on.
+    """
+    if replay.state != "paused":
+        return
+    if _asker_failed(replay, state_of_run):
+        runtime.ledger.hand_over_replay(replay.replay_id, run)
+    else:
+        runtime.ledger.set_replay_state(replay.replay_id, "paused", "running")
+
+
+def _asker_failed(replay: Replay, state_of_run: StateOfRun) -> bool:
+    from eventbridge.replay.plan import asker_of
+
+    dag_id, _, run_id = asker_of(replay.run).partition(" ")
+    return dag_id == ARCHIVE_DAG and state_of_run(run_id) == "failed"
+
+
+def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
+    """Return the form of the DAG: the events, rules and targets, and how to deliver.
+
+    The first task checks required fields, as a replay that continues needs none of them.
+    """
+    text = ["null", "string"]
+    lists: dict[str, Any] = {"items": {"type": "string"}}
+    return {
+        "bus": Param(
+            "",
+            type="string",
+            **proposing(propose.buses),
+            title="Bus",
+            description="The bus whose archive is replayed. Required.",
+        ),
+        "from": Param(
+            None,
+            type=text,
+            format="date-time",
+            title="From",
+            description="Events landed at or after this time. Required, except to continue a replay.",
+        ),
+        "to": Param(
+            None, type=text, format="date-time", title="To", description="Events landed before this time; empty: now."
+        ),
+        "rules": Param(
+            [],
+            type="array",
+            **lists,
+            **choosing(propose.rules, {ALL: "All rules of the bus"}),
+            title="Rules",
+            description=f"Only these rules, or {ALL} for all rules of the bus. Required.",
+        ),
+        "targets": Param(
+            [],
+            type=["null", "array"],
+            **lists,
+            **choosing(propose.targets),
+            title="Targets",
+            description="Only targets with these names; empty: all targets of the rules.",
+        ),
+        "pattern": Param(
+            None,
+            type=text,
+            format="multiline",
+            title="Pattern",
+            description="Only events that match this filter pattern, in JSON.",
+        ),
+        "sql": Param(
+            None,
+            type=text,
+            title="SQL",
+            description="Only events that meet a DuckDB condition, e.g. outcome = 'dead_lettered' AND code = 503.",
+        ),
+        "as_of": Param(
+            "today",
+            type="string",
+            enum=["today", "then"],
+            values_display={"today": "today's rules", "then": "the rules that routed the events"},
+            title="Rules as of",
+            description="The version of the rules that decides which targets get the events.",
+        ),
+        "ids": Param(
+            "new",
+            type="string",
+            enum=["new", "same"],
+            values_display={"new": "new delivery ids", "same": "the original delivery ids"},
+            title="Ids",
+            description="A receiver that drops duplicates drops deliveries with an id that it already has.",
+        ),
+        "skip_delivered": Param(
+            False,
+            type="boolean",
+            title="Skip delivered",
+            description="Skip deliveries that a target has already received.",
+        ),
+        "rate": Param(
+            None,
+            type=["null", "number"],
+            minimum=0.1,
+            title="Rate",
+            description="At most this many deliveries per second.",
+        ),
+        "dry_run": Param(
+            True,
+            type="boolean",
+            title="Dry run",
+            description="Only log what would be taken, with samples. Switch off to deliver.",
+        ),
+        "replay_id": Param(
+            None,
+            type=text,
+            title="Replay id",
+            description="To continue a replay: its id. Also choose its bus, and switch Dry run off; leave the rest.",
+        ),
+    }

@@ -1,18 +1,16 @@
-"""The Airflow DAG `eventbridge_send_heartbeat`: each minute sends the health of the installation to a URL.
-
-Its task is in eventbridge.airflow.heartbeat.
-"""
+"""The Airflow DAG `eventbridge_send_heartbeat`: each minute sends the health of the installation to a URL."""
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import DAG, CronTriggerTimetable, task
 
-from eventbridge.airflow.heartbeat import send_heartbeat as send
 from eventbridge.airflow.names import HEARTBEAT_DAG
 from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.tasks import TASK, stage, without_traceback
 
 GUIDE = """
 Sends one event each minute to the URL of the connection that `EVENTBRIDGE_HEARTBEAT_CONNECTION` names. Without that
@@ -42,3 +40,26 @@ def send_heartbeat() -> DAG:
     ) as dag:
         send()
     return dag
+
+
+log = logging.getLogger(__name__)
+
+
+@task(task_id="send_heartbeat", **TASK, do_xcom_push=False)
+@without_traceback
+def send() -> None:
+    """Send one heartbeat. If something is unhealthy, the heartbeat and the log say so, and the task still succeeds."""
+    from eventbridge.control.heartbeat import beat
+    from eventbridge.errors import UserError
+
+    with stage() as runtime:
+        connection = runtime.settings.heartbeat_connection
+        if connection is None:
+            raise UserError(
+                "There is no connection for heartbeats. Set EVENTBRIDGE_HEARTBEAT_CONNECTION to the id of one."
+            )
+        found = beat(runtime, connection)
+    for each in found.problems:
+        log.error("ALARM: %s", each)
+    if not found.problems:
+        log.info("heartbeat sent: everything is healthy")

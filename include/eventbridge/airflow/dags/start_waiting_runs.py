@@ -1,17 +1,15 @@
-"""The Airflow DAG `eventbridge_start_waiting_runs`: the fallback for runs that the watcher did not start.
-
-Its task is in eventbridge.airflow.fallback.
-"""
+"""The Airflow DAG `eventbridge_start_waiting_runs`: the fallback for runs that the watcher did not start."""
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, AssetAlias, get_current_context, task
 
-from eventbridge.airflow.fallback import start_runs
-from eventbridge.airflow.names import FALLBACK_DAG
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES, fallback_schedule
+from eventbridge.airflow.names import FALLBACK_DAG, WAITING_ALIAS
+from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES, asset_of, fallback_schedule
+from eventbridge.airflow.tasks import STAGE, stage
 
 GUIDE = """
 Starts a run of each `eventbridge_deliver_<runner>` whose bus has waiting events, or whose batch is not finished, and a
@@ -40,3 +38,23 @@ def start_waiting_runs() -> DAG:
     ) as dag:
         start_runs()
     return dag
+
+
+log = logging.getLogger(__name__)
+
+
+@task(task_id="start_runs", **STAGE, do_xcom_push=False, outlets=[AssetAlias(WAITING_ALIAS)])
+def start_runs() -> None:
+    """Start a run of each DAG that has work, by an event of its asset."""
+    from eventbridge.airflow.watch import Watch
+
+    with stage() as runtime:
+        watch = Watch(runtime)
+        try:
+            subjects = watch.subjects_to_start()
+        finally:
+            watch.close_sources()
+    outlet_events = get_current_context()["outlet_events"]
+    for subject in subjects:
+        outlet_events[AssetAlias(WAITING_ALIAS)].add(asset_of(subject))
+    log.info("starting runs for: %s", ", ".join(subjects) or "none, as nothing waits")

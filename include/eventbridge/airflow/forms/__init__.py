@@ -1,1 +1,0 @@
-"""The forms of the DAGs: the parameters in Airflow's trigger dialogue."""

@@ -1,0 +1,143 @@
+"""Finds stuck work for the watcher: late batches, orphaned batches and requests, and pools that were reopened.
+
+Airflow's own deadlines do not fit for late batches: they count from when a run was queued, so they also fire for a run
+that failed at once, and a run that was marked failed within its deadline cannot be cleared (Airflow 3.3 responds with
+500).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from eventbridge.airflow.airflow_api import CONNECTION_ID
+from eventbridge.airflow.pools import AirflowPools
+from eventbridge.airflow.settings import run_limit
+from eventbridge.errors import InfrastructureError, UserError
+from eventbridge.model.pending import POOL_CLOSED
+from eventbridge.model.redelivery import RECORDED
+from eventbridge.policy.operational_event import of_late_batch
+from eventbridge.rules import RuleSet
+from eventbridge.runtime.runtime import Runtime
+
+if TYPE_CHECKING:
+    from eventbridge.model.batch import Batch
+    from eventbridge.model.redelivery import Redrive, Replay
+    from eventbridge.runtime.runtime import Runtime
+
+
+log = logging.getLogger(__name__)
+
+
+def report_late_batches(runtime: Runtime, now: datetime, known: Collection[str]) -> set[str]:
+    """Log each late batch that is not in `known`, queue its event `batch.late`, and return the ids of all late batches.
+
+    The open batch of a streaming task is not late: the streaming task closes it.
+    """
+    seconds = runtime.settings.batch_late_after
+    late = [each for each in runtime.ledger.open_batches() if _is_late(each, now, seconds)]
+    new = [each for each in late if each.batch_id not in known]
+    for batch in new:
+        log.error(
+            "ALARM: the %s batch %s of runner %s is late: planned at %s, now %s; check its last run",
+            *(batch.kind, batch.batch_id, batch.runner or "none", f"{batch.planned_at:%H:%M:%S} UTC", batch.state),
+        )
+    if new:
+        runtime.ledger.queue_operational_events([of_late_batch(each, seconds) for each in new])
+    return {each.batch_id for each in late}
+
+
+def _is_late(batch: Batch, now: datetime, seconds: float) -> bool:
+    return batch.state != "open" and now - batch.planned_at > timedelta(seconds=seconds)
+
+
+#: The prefix of a replay's `run` if `eventbridge replay` processes it, in its own process.
+_COMMAND = "command "
+
+
+def orphaned_replay(runtime: Runtime) -> Replay | None:
+    """Return the replay that has been orphaned for longest, None if there is none; never one of a command.
+
+    A replay is orphaned if no run has updated it for as long as two runs may take: the run that planned its last batch,
+    and the next one, which plans first. Runs that wait for a pool or for capacity update it every few seconds.
+    A replay that a server without Airflow recorded is orphaned until a run starts it.
+    """
+    now = runtime.ledger.now()
+    before = now - 2 * run_limit(runtime.settings)
+    found = (each for each in runtime.ledger.left_replays(now) if not each.run.startswith(_COMMAND))
+    return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
+
+
+def orphaned_redrive(runtime: Runtime) -> Redrive | None:
+    """Return the oldest orphaned redrive that a server without Airflow recorded; None if there is none."""
+    before = runtime.ledger.now() - 2 * run_limit(runtime.settings)
+    found = runtime.ledger.recorded_redrives()
+    return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
+
+
+def _is_unbegun(each: Redrive | Replay) -> bool:
+    """Return whether a server without Airflow recorded it, and no run has updated it since."""
+    return each.run.startswith(RECORDED) and each.next_at == each.started_at
+
+
+def is_anything_stale(runtime: Runtime) -> bool:
+    """Return whether `settle_stale` has work."""
+    from eventbridge.pipeline.retry.plan import stale_batches
+
+    return bool(stale_batches(runtime))
+
+
+#: How long a result is valid: a query costs the ledger a millisecond and, while something is on hold, Airflow a
+#: request and a line in its access log.
+_VALID = timedelta(seconds=2)
+#: How long Airflow is not called after it did not respond.
+_SILENCE = timedelta(seconds=30)
+
+#: How long Airflow may take to respond: the watcher is blocked meanwhile.
+_RESPONSE_SECONDS = 1.0
+
+
+@dataclass
+class ReopenedPools:
+    """Asks the ledger which deliveries wait for a closed pool and, only if there are any, Airflow for the pools'
+    slots.
+    """
+
+    runtime: Runtime
+    _until: datetime | None = None
+    _found: bool = False
+    _airflow: AirflowPools | None = None
+
+    def has_any(self, rules: RuleSet, now: datetime) -> bool:
+        """Return whether a pool has slots while its deliveries are still on hold with `pool closed`."""
+        if self._until is None or now >= self._until:
+            self._until = now + _VALID
+            self._found = self._look(rules, now)
+        return self._found
+
+    def close(self) -> None:
+        """Close the connection to Airflow; the next query opens another."""
+        if self._airflow is not None:
+            self._airflow.close()
+            self._airflow = None
+
+    def _look(self, rules: RuleSet, now: datetime) -> bool:
+        held = {each.rule for each in self.runtime.ledger.waiting_targets() if each.held == POOL_CLOSED}
+        wanted = {rules.rules[name].pool_name for name in held if name in rules.rules}
+        if not wanted:
+            return False
+        try:
+            if self._airflow is None:
+                self._airflow = AirflowPools(self.runtime.connections(CONNECTION_ID), _RESPONSE_SECONDS)
+            pools = self._airflow.pools()
+        except (InfrastructureError, UserError) as error:
+            log.warning(
+                "cannot check whether a closed pool is open again; the next check is in %s: %s", _SILENCE, error
+            )
+            self._until = now + _SILENCE
+            self.close()
+            return False
+        return any(name in pools and pools[name].slots > 0 for name in wanted)
