@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
 from eventbridge.spark.sql_frame import CONFS
-from eventbridge.transform.sql.expression import parse_sql
+from eventbridge.transform.sql.parser import parse_sql
 from eventbridge.transform.sql.run_time_limits import EVENT_SIZE, MAXIMUM_COMPARED, MAXIMUM_HASHED, PAIRWISE
 
 _PAIRS = "data:x::array<array<int>>"

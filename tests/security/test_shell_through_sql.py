@@ -21,8 +21,8 @@ from eventbridge.spark.session import connect
 from eventbridge.spark.sql_frame import ATTRIBUTES, CONFS
 from eventbridge.store.open import open_store
 from eventbridge.targets.file.fields import FileFields
-from eventbridge.transform.sql.expression import expression_problem, parse_sql
 from eventbridge.transform.sql.functions import FUNCTIONS
+from eventbridge.transform.sql.parser import expression_problem, parse_sql
 from eventbridge.transform.sql.run_time_limits import EVENT_SIZE
 
 #: Expressions that begin a program, in all the forms that Spark reads as one.

@@ -13,9 +13,8 @@ from pyspark.sql import DataFrame
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
 from eventbridge.spark.sql_frame import CONFS
-from eventbridge.transform.sql.expression import expression_problem, parse_sql
-from eventbridge.transform.sql.pattern_cost import LEAST_TEXT, NO_LIMIT
-from eventbridge.transform.sql.patterns import pattern_limit, pattern_problem
+from eventbridge.transform.sql.parser import expression_problem, parse_sql
+from eventbridge.transform.sql.patterns import LEAST_TEXT, NO_LIMIT, pattern_limit, pattern_problem
 from eventbridge.transform.sql.run_time_limits import like_limit
 
 #: Patterns that people write every day.

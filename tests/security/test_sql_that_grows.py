@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
 from eventbridge.spark.sql_frame import ATTRIBUTES, CONFS
-from eventbridge.transform.sql.expression import expression_problem, parse_sql
 from eventbridge.transform.sql.functions import FUNCTIONS, WITH_UNIT
 from eventbridge.transform.sql.growth import size_of
+from eventbridge.transform.sql.parser import expression_problem, parse_sql
 from eventbridge.transform.sql.run_time_limits import EVENT_SIZE
 from eventbridge.transform.sql.tree import Node
 

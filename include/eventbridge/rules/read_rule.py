@@ -33,7 +33,7 @@ from eventbridge.rules.types import SOURCE_TYPES
 from eventbridge.rules.vocabulary import FIELDS, PRIORITIES, SIGNATURES, SOURCE_TYPES_LATER
 from eventbridge.similar_names import listed, nearest
 from eventbridge.transform.jsonpath import parse_path
-from eventbridge.transform.sql.expression import expression_problem
+from eventbridge.transform.sql.parser import expression_problem
 
 #: The range of a weight.
 _WEIGHTS = frozenset(map(str, range(1, 101)))

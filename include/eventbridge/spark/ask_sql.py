@@ -28,8 +28,8 @@ from eventbridge.spark.sql_frame import CONFS, asked_frame, collected, events_fr
 from eventbridge.spark.stand_ins import HALF
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
-from eventbridge.transform.sql.error import SqlError
-from eventbridge.transform.sql.expression import parse_sql
+from eventbridge.transform.sql.lexer import SqlError
+from eventbridge.transform.sql.parser import parse_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from eventbridge.transform.fill import PREDEFINED, constant_size
 from eventbridge.transform.jsonata.expression import expression_error
 from eventbridge.transform.jsonpath import SEVERAL, Path, constant, parse_path, sources
 from eventbridge.transform.rendered import MAXIMUM_BYTES
-from eventbridge.transform.sql.expression import expression_problem
+from eventbridge.transform.sql.parser import expression_problem
 from eventbridge.transform.template import Placeholder, Template, parse_template, place
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")

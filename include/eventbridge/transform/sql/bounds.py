@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from eventbridge.transform.sql.counts import COUNTS, MAXIMUM_COUNT, items, most, range_of
-from eventbridge.transform.sql.growth import ValueTooLarge, size_of
+from eventbridge.transform.sql.growth import COUNTS, MAXIMUM_COUNT, ValueTooLarge, items, most, range_of, size_of
 from eventbridge.transform.sql.patterns import pattern_problem
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, is_type

@@ -2,14 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from eventbridge.transform.sql.counts import COUNTS, MAXIMUM_COUNT, made, most_of
 from eventbridge.transform.sql.functions import ARITHMETIC, HIGHER_ORDER, OF_ONE_NUMBER
-from eventbridge.transform.sql.size import AROUND, ONE, Growth, Size, text, total
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, OF_TEXT
+
+_ENOUGH: Final = 1 << 62
+#: The most characters of a number, a truth value, a date, a timestamp, or the difference of two timestamps.
+NUMBER: Final = 56
+#: The most characters that stand around a member of an array, map or struct when it is written: quotes, comma, null.
+AROUND: Final = 8
+
+
+class Growth(NamedTuple):
+    """The polynomial `fixed + linear*n + square*n*n`.
+
+    `beyond` is above 0 if the value may grow as the cube of n, or faster.
+    """
+
+    fixed: int = 0
+    linear: int = 0
+    square: int = 0
+    beyond: int = 0
+
+    def plus(self, other: Growth) -> Growth:
+        """Return the sum of two polynomials."""
+        return Growth(*(min(mine + theirs, _ENOUGH) for mine, theirs in zip(self, other, strict=True)))
+
+    def times(self, other: Growth) -> Growth:
+        """Return the product of two polynomials."""
+        found = [0, 0, 0, 0]
+        for power, mine in enumerate(self):
+            for more, theirs in enumerate(other):
+                at = min(power + more, 3)
+                found[at] = min(found[at] + mine * theirs, _ENOUGH)
+        return Growth(*found)
+
+    def at(self, n: int) -> int:
+        """Return the value for an event of the size n; for a polynomial whose `beyond` is 0."""
+        return self.fixed + self.linear * n + self.square * n * n
+
+
+ONE: Final = Growth(1)
+
+
+class Size(NamedTuple):
+    """How large a value may be.
+
+    `text` counts bytes of text in UTF-8 and the names of fields; `numbers` counts values of a fixed size, which take
+    NUMBER characters when they are written; `items` counts the members of arrays, maps and structs at every depth.
+    """
+
+    text: Growth = Growth()
+    numbers: Growth = Growth()
+    items: Growth = Growth()
+
+    def plus(self, other: Size) -> Size:
+        """Return the size of two values side by side."""
+        return Size(*(mine.plus(theirs) for mine, theirs in zip(self, other, strict=True)))
+
+    def times(self, many: Growth) -> Size:
+        """Return the size of several such values."""
+        return Size(*(each.times(many) for each in self))
+
+    def written(self) -> Growth:
+        """Return how many bytes the value takes when it is written as text."""
+        return self.text.plus(self.numbers.times(Growth(NUMBER))).plus(self.items.times(Growth(AROUND)))
+
+
+def total(sizes: Iterable[Size]) -> Size:
+    """Return the size of values side by side."""
+    found = Size()
+    for each in sizes:
+        found = found.plus(each)
+    return found
+
+
+def text(length: Growth | int) -> Size:
+    """Return the size of a text."""
+    return Size(Growth(length) if isinstance(length, int) else length)
+
+
+#: The most that a call may make.
+MAXIMUM_COUNT: Final = 1_000
+#: Which argument says how many are made.
+COUNTS: Final = {"array_insert": 1, "array_repeat": 1, "lpad": 1, "repeat": 1, "rpad": 1, "space": 0}
+
+
+def made(call: Node) -> int:
+    """Return how many a call makes at most that has passed `bounds`."""
+    name = str(call.value)
+    many = items(call.children) if name == "sequence" else most(call.children[COUNTS[name]], name)
+    return max(1, many or 1)
+
+
+def most_of(node: Node) -> int | None:
+    """Return the maximum of a number, None if unknown."""
+    return range_of(node)[1]
+
+
+def range_of(node: Node) -> tuple[int | None, int | None]:
+    """Return minimum and maximum of a number, each None if unknown."""
+    number = node.whole()
+    if number is not None:
+        return number, number
+    if node.kind != "call" or node.value not in ("least", "greatest"):
+        return None, None
+    lows, highs = zip(*(range_of(child) for child in node.children), strict=True)
+    if node.value == "least":
+        return _all(min, lows), _known(min, highs)
+    return _known(max, lows), _all(max, highs)
+
+
+def _known(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return choose(known) if known else None
+
+
+def _all(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> int | None:
+    return None if None in numbers else _known(choose, numbers)
+
+
+def most(count: Node, name: str) -> int | None:
+    """Return the maximum of a count, None if unknown or not allowed."""
+    low, high = range_of(count)
+    if name == "array_insert":  # a position far below zero makes as much as one far above
+        high = None if low is None or high is None else max(abs(low), abs(high))
+    return high if high is not None and high <= MAXIMUM_COUNT else None
+
+
+def items(arguments: Sequence[Node]) -> int | None:
+    """Return the maximum number of items of a sequence, None if unknown."""
+    (low, high), (other_low, other_high) = (range_of(each) for each in arguments[:2])
+    if low is None or high is None or other_low is None or other_high is None:
+        return None
+    return max(other_high - low, high - other_low) + 1
+
 
 #: The most characters that an expression may make out of nothing.
 MAXIMUM_FIXED: Final = 2_000_000

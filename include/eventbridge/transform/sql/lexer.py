@@ -1,7 +1,4 @@
-"""Splits an SQL expression into tokens of an explicit list; any other character is an error.
-
-Comments are dropped here. Text in quotes is decoded, so that what follows never sees how it was escaped.
-"""
+"""Splits an SQL expression into tokens of an explicit list; any other character is an error with its place."""
 
 from __future__ import annotations
 
@@ -9,7 +6,21 @@ import re
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from eventbridge.transform.sql.error import SqlError, place
+
+class SqlError(Exception):
+    """An expression is refused; `problem` names the place, `remedy` says what to write instead."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}. {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+
+
+def place(text: str, position: int) -> str:
+    """Return a position in a text as `line 1, column 5`."""
+    line = text.count("\n", 0, position) + 1
+    return f"line {line}, column {position - text.rfind(chr(10), 0, position)}"
+
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t\r\n]+)

@@ -12,8 +12,7 @@ from typing import Final, NoReturn
 
 from eventbridge.transform.sql.bounds import regex_problem, tree_problem
 from eventbridge.transform.sql.calls import Calls
-from eventbridge.transform.sql.error import SqlError
-from eventbridge.transform.sql.lexer import quoted
+from eventbridge.transform.sql.lexer import SqlError, quoted
 from eventbridge.transform.sql.reader import MAXIMUM_DEPTH
 from eventbridge.transform.sql.run_time_limits import for_decimal, for_like, for_patterns, like_limit
 from eventbridge.transform.sql.tree import Node, between
@@ -253,3 +252,20 @@ class Parser(Calls):
     def _refuse_node(self, problem: tuple[Node, str, str]) -> NoReturn:
         node, what, remedy = problem
         self._refuse_at(node.at, what, remedy)
+
+
+def parse_sql(text: str) -> Node:
+    """Return the tree of an expression; raises SqlError with the place of whatever is not allowed in one."""
+    if len(text) > MAXIMUM_CHARACTERS:
+        problem = f"the expression has {len(text):,} characters, and {MAXIMUM_CHARACTERS:,} are the most"
+        raise SqlError(problem, "Shorten it")
+    return Parser(text).whole()
+
+
+def expression_problem(text: str) -> tuple[str, str] | None:
+    """Return what is wrong with an expression, and the remedy; None if nothing is that can be seen without Spark."""
+    try:
+        parse_sql(text)
+    except SqlError as error:
+        return error.problem, error.remedy
+    return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
-
-from eventbridge.transform.sql.pattern_cost import LEAST_TEXT, Piece, is_lookaround, longest_text
 
 MAXIMUM_PATTERN: Final = 1_000
 #: How many parts without an upper bound a pattern may have, so that the check of a pattern is quick.
@@ -139,3 +140,231 @@ def _ways(repeat: str) -> int:
         return 2
     bounds = re.match(r"\{([0-9]+),([0-9]+)\}", repeat)
     return max(1, int(bounds[2]) - int(bounds[1]) + 1) if bounds else 1
+
+
+#: The tries that one pattern may need for one text. Java 17 takes 1 to 10 ns for each: at most about a second.
+MAXIMUM_TRIES: Final = 100_000_000
+#: A pattern that may be applied to shorter texts only is refused.
+LEAST_TEXT: Final = 500
+#: Texts of more characters are not made: an event has at most a few MiB.
+NO_LIMIT: Final = 16_000_000
+
+#: Characters below 256 by their number; `_OTHER` stands for every other one.
+_OTHER: Final = 256
+_ALL: Final = frozenset(range(_OTHER + 1))
+_DIGITS: Final = frozenset(map(ord, "0123456789"))
+_WORD: Final = _DIGITS | frozenset(map(ord, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"))
+_SPACE: Final = frozenset(map(ord, " \t\n\x0b\f\r"))
+_CLASSES: Final = {
+    "d": _DIGITS,
+    "D": _ALL - _DIGITS,
+    "s": _SPACE,
+    "S": _ALL - _SPACE,
+    "w": _WORD,
+    "W": _ALL - _WORD,
+    **{name: frozenset({ord(sign)}) for name, sign in zip("tnrfae", "\t\n\r\f\a\x1b", strict=True)},
+}
+_ZERO_WIDTH: Final = frozenset({"^", "$", r"\b", r"\B", r"\A", r"\z", r"\Z"})
+_MEMBER: Final = re.compile(r"\\.|.", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a pattern: its kind as `patterns` names it, and its text."""
+
+    kind: str
+    text: str
+
+    @property
+    def can_be_empty(self) -> bool:
+        """Whether this is a repetition that may happen no time."""
+        return self.kind == "repeat" and (self.text[0] in "?*" or re.match(r"\{0+[,}]", self.text) is not None)
+
+    @property
+    def has_no_end(self) -> bool:
+        """Whether this is a repetition without an upper bound."""
+        return self.kind == "repeat" and (self.text[0] in "*+" or ",}" in self.text)
+
+
+@dataclass
+class _GroupCost:
+    start: int
+    end: int = 0
+    choice: bool = False
+
+
+@dataclass
+class _Shape:
+    """The groups of a pattern, by the places of the pieces that open them, close them or stand in them."""
+
+    pieces: Sequence[Piece]
+    flags: str = ""
+    groups: dict[int, _GroupCost] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.flags = "".join(each.text for each in self.pieces if each.kind == "open" and each.text[-1] == ")")
+        around = [_GroupCost(-1, len(self.pieces))]
+        for at, piece in enumerate(self.pieces):
+            if piece.kind == "open" and piece.text[-1] != ")":
+                around.append(_GroupCost(at))
+            elif piece.kind == "either":
+                around[-1].choice = True
+            self.groups[at] = around[-1]
+            if piece.kind == "close":
+                around.pop().end = at
+
+    def repeat(self, at: int) -> Piece | None:
+        """Return the repetition of the piece at a place, if it has one."""
+        after = self.pieces[at + 1] if at + 1 < len(self.pieces) else None
+        return after if after is not None and after.kind == "repeat" else None
+
+    def is_anchored(self) -> bool:
+        """Whether a match can begin at the first character alone."""
+        top = next((group for group in self.groups.values() if group.start < 0), None)
+        first = next((at for at, each in enumerate(self.pieces) if each.text[-1] != ")" or each.kind != "open"), None)
+        if first is None or top is None or top.choice or self.repeat(first):
+            return False
+        return self.pieces[first].text == r"\A" or (self.pieces[first].text == "^" and "m" not in self.flags)
+
+    def look_around(self, at: int) -> int | None:
+        """Return where the outermost look-around begins that a place stands in; None if it stands in none."""
+        opened = {group.start: group for group in self.groups.values() if group.start >= 0}
+        looks = [
+            start for start, group in opened.items() if start < at < group.end and is_lookaround(self.pieces[start])
+        ]
+        return min(looks, default=None)
+
+    def tries(self, at: int) -> tuple[int, int]:
+        """Return how many powers of the text's length the repetition at a place adds, as an open or a fixed end."""
+        repeated = self.pieces[at - 1]
+        signs = _ALL if repeated.kind == "close" else characters(repeated.text, self.flags)
+        following = self._following(at + 1, signs)
+        return (1, 0) if following is None else (0, following)
+
+    def _following(self, at: int, signs: frozenset[int]) -> int | None:
+        """Return None if a repetition of these signs may end in several places, 0 if nothing follows it, or else 1."""
+        found, places, seen = 0, [at], set[int]()
+        while places:
+            at = places.pop()
+            if at in seen or at >= len(self.pieces):
+                continue
+            seen.add(at)
+            behind = self._behind(at, signs)
+            if behind is None:
+                return None
+            found = max(found, int(self._is_character(at)))
+            places += behind
+        return found
+
+    def _is_character(self, at: int) -> bool:
+        """Whether a piece stands for a character, or for a place between two of them."""
+        piece = self.pieces[at]
+        return piece.text in _ZERO_WIDTH or piece.kind in ("plain", "escape", "set")
+
+    def _behind(self, at: int, signs: frozenset[int]) -> list[int] | None:
+        """Return where a match may continue behind a piece; None if a repetition of these signs may end within it."""
+        piece, group, repeat = self.pieces[at], self.groups[at], self.repeat(at)
+        behind = [at + (2 if repeat else 1)]
+        repeats = repeat is not None and repeat.text[0] != "?"
+        if piece.kind == "either":
+            return [group.end]
+        if piece.kind == "close":
+            return None if is_lookaround(self.pieces[group.start]) or repeats else behind
+        if piece.kind == "open" and piece.text[-1] != ")":
+            around = self.repeat(group.end)
+            if is_lookaround(piece) or group.choice or (around and around.text[0] != "?"):
+                return None
+            return [group.end + 2, *behind] if around else behind
+        if piece.text in _ZERO_WIDTH:
+            return None if repeat else behind
+        if not self._is_character(at):
+            return behind
+        if signs & characters(piece.text, self.flags):
+            return None
+        return behind if repeat is not None and repeat.can_be_empty else []
+
+
+def is_lookaround(piece: Piece) -> bool:
+    """Return whether a piece opens a look-ahead or a look-behind."""
+    return re.match(r"\(\?<?[=!]", piece.text) is not None
+
+
+def longest_text(pieces: Sequence[Piece], ways: int) -> int:
+    """Return how many characters a text may have that a pattern is applied to; 0 if the pattern is refused.
+
+    `ways` is the number of ways in which the pattern's bounded repetitions and choices can be combined.
+    """
+    shape = _Shape(pieces)
+    looks: Counter[int] = Counter()  # Java never goes back into a look-around: their tries add up, and do not multiply
+    found = []
+    for at in (at for at, piece in enumerate(pieces) if piece.has_no_end):
+        look = shape.look_around(at)
+        if look is None:
+            found.append(shape.tries(at))
+        else:
+            looks[look] += 1
+    degree = (not shape.is_anchored()) + sum(several for several, _ in found)
+    degree += any(one for _, one in found) + max(looks.values(), default=0)
+    steps = sum(int(each) for piece in pieces if piece.kind == "repeat" for each in re.findall(r"\d+", piece.text)[-1:])
+    return text_limit(degree, ways * max(1, steps))
+
+
+def text_limit(degree: int, times: int = 1) -> int:
+    """Return the longest text for tries that grow as its length to the power of `degree`, `times` as many; or 0."""
+    if times > MAXIMUM_TRIES:
+        return 0
+    if degree == 0:
+        return NO_LIMIT
+    most = int((MAXIMUM_TRIES * math.factorial(degree) / times) ** (1 / degree))
+    return 0 if most < LEAST_TEXT else min(most, NO_LIMIT)
+
+
+def characters(piece: str, flags: str = "") -> frozenset[int]:
+    """Return the characters that one part of a pattern may match, or more than these."""
+    found = _set(piece, flags) if piece[0] == "[" else _one(piece)
+    return _other_case(found, flags)
+
+
+def _set(piece: str, flags: str) -> frozenset[int]:
+    negated = piece.startswith("[^")
+    members = _MEMBER.findall(piece[1 + negated : -1])
+    found: set[int] = set()
+    while members:
+        first = members.pop(0)
+        if len(members) > 1 and members[0] == "-" and len(first) == 1 and len(members[1]) == 1:
+            members.pop(0)
+            last = ord(members.pop(0))
+            found |= {min(code, _OTHER) for code in range(ord(first), min(last, _OTHER) + 1)}
+            found |= {_OTHER} if last >= _OTHER else set()
+        elif len(members) > 1 and members[0] == "-":
+            return _ALL  # a range from or to an escape
+        else:
+            found |= _one(first, inside=True)
+            if negated and first[0] == "\\" and first[1].isalnum() and first[1] not in _CLASSES:
+                return _ALL
+    if not negated:
+        return frozenset(found)
+    return _ALL - {code for code in found if code < _OTHER and _other_case(frozenset({code}), flags) <= found}
+
+
+def _one(text: str, *, inside: bool = False) -> frozenset[int]:
+    if text == "." and not inside:
+        return _ALL
+    if text[0] != "\\":
+        return frozenset({min(ord(text), _OTHER)})
+    if len(text) > 2 or text[1] not in _CLASSES:
+        return _ALL if text[1].isalnum() or len(text) > 2 else frozenset({min(ord(text[1]), _OTHER)})
+    return _CLASSES[text[1]]
+
+
+def _other_case(codes: frozenset[int], flags: str) -> frozenset[int]:
+    """Return characters with their other cases, if case is ignored."""
+    if "i" not in flags:
+        return codes
+    found = set(codes)
+    for code in codes - {_OTHER}:
+        for each in (chr(code).upper(), chr(code).lower()):
+            found |= {min(ord(sign), _OTHER) for sign in each}
+        if "u" in flags and chr(code).isalpha():
+            found.add(_OTHER)
+    return frozenset(found)

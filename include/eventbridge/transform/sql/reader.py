@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NoReturn
 
-from eventbridge.transform.sql.error import SqlError, place
-from eventbridge.transform.sql.lexer import Token, tokens
+from eventbridge.transform.sql.lexer import SqlError, Token, place, tokens
 from eventbridge.transform.sql.tree import Node
 
 MAXIMUM_NODES: Final = 1_000

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from eventbridge.transform.sql.bounds import PATTERNS
+from eventbridge.transform.sql.growth import Growth
 from eventbridge.transform.sql.lexer import quoted
-from eventbridge.transform.sql.pattern_cost import MAXIMUM_TRIES, NO_LIMIT, text_limit
-from eventbridge.transform.sql.patterns import pattern_limit
-from eventbridge.transform.sql.size import Growth
+from eventbridge.transform.sql.patterns import MAXIMUM_TRIES, NO_LIMIT, pattern_limit, text_limit
 from eventbridge.transform.sql.tree import Node
 
 #: Functions that compare each member with each other where Spark cannot hash members, and how many arguments they

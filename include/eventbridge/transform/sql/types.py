@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from eventbridge.transform.sql.error import SqlError, place
 from eventbridge.transform.sql.functions import words
-from eventbridge.transform.sql.lexer import Token, tokens
+from eventbridge.transform.sql.lexer import SqlError, Token, place, tokens
 
 _SIMPLE: Final = words(
     """

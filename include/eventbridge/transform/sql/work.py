@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from eventbridge.transform.sql.functions import HIGHER_ORDER, OF_ONE_NUMBER, words
-from eventbridge.transform.sql.growth import size_with
-from eventbridge.transform.sql.pattern_cost import MAXIMUM_TRIES
+from eventbridge.transform.sql.growth import ONE, Growth, Size, size_with, total
+from eventbridge.transform.sql.patterns import MAXIMUM_TRIES
 from eventbridge.transform.sql.run_time_limits import (
     COMPARED_INSIDE,
     EVENT,
@@ -24,7 +24,6 @@ from eventbridge.transform.sql.run_time_limits import (
     for_members,
     tries_of_text,
 )
-from eventbridge.transform.sql.size import ONE, Growth, Size, total
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE
 
