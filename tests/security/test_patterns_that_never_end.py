@@ -17,7 +17,7 @@ from api.pages import OWN
 from api.server import Installation, Server, order
 
 from eventbridge.api.expensive_calls import MOST_RUNNING
-from eventbridge.control.try_pattern import MOST_TOLD
+from eventbridge.control.try_pattern import MOST_CHARACTERS
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.matching.reference import check_each, explain
@@ -128,7 +128,7 @@ def test_a_response_is_bounded(reading: httpx.Client) -> None:
     call = {"event": order(1, data={"a": "x" * 500_000}), "pattern": pattern}
     response = reading.post("/rules/all-orders/test", json=call)
 
-    assert (response.status_code, f"more than {MOST_TOLD:,} characters" in response.text) == (400, True)
+    assert (response.status_code, f"more than {MOST_CHARACTERS:,} characters" in response.text) == (400, True)
 
 
 def test_time_ends_the_search_of_a_pattern_through_arrays() -> None:

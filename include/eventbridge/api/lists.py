@@ -18,6 +18,7 @@ from eventbridge.errors import UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.json_text import plain
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
+from eventbridge.quality.record import checked_hour_page, found_in_hour
 from eventbridge.replay.account import replay_document, replay_line, seen_replays
 from eventbridge.rules.find import find_bus
 from eventbridge.runtime.runtime import Runtime
@@ -25,7 +26,6 @@ from eventbridge.runtime.time_range import read_time
 from eventbridge.views.batches import batch_account, batch_page
 from eventbridge.views.chunks import chunk_failures, chunk_statuses
 from eventbridge.views.event_search import EventPage, EventQuery, event_page
-from eventbridge.views.quality import checked_hour_page, found_in_hour
 from eventbridge.views.rules import rule_change_page
 from eventbridge.views.schemas import schema_page, schemas_named
 from eventbridge.views.stats import stats_page

@@ -73,7 +73,7 @@ class ArchivePart:
 def backtest(runtime: Runtime, candidate: Candidate, part: ArchivePart, router: Router) -> BacktestReport:
     """Run a candidate over a part of the archive; raises SparkError if Spark fails, StoreError for a lost file."""
     run = _Run(runtime, [candidate], part, router)
-    run.go()
+    run.process()
     seconds = (part.until - part.since).total_seconds()
     return BacktestReport(
         backtest_id=run.backtest_id,
@@ -91,7 +91,7 @@ def backtest(runtime: Runtime, candidate: Candidate, part: ArchivePart, router: 
 def diff(runtime: Runtime, a: Candidate, b: Candidate, part: ArchivePart, router: Router) -> DiffReport:
     """Run two candidates over a part of the archive in one pass; raises as `backtest` does."""
     run = _Run(runtime, [a, b], part, router)
-    run.go()
+    run.process()
     ours, theirs = run.rules
     paired = [{names[side] for names in run.pairs} for side in (0, 1)]
     return DiffReport(
@@ -134,7 +134,7 @@ class _Run:
         found = self.runtime.ledger.archive_files(self.candidates[0].bus, part.since, part.until, self.made_at)
         self.files: list[Found] = take_once(found, "")
 
-    def go(self) -> None:
+    def process(self) -> None:
         """Process all parts, turn by turn."""
         rows = sum(file.rows for file, _ in self.files)
         turn_rows = min(self.runtime.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _ROWS_OF_TURN

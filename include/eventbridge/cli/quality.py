@@ -30,7 +30,7 @@ def check(
 
     A rule whose `expect` failed is put on hold. Exit code 1 if something failed.
     """
-    from eventbridge.views.quality import check_hour
+    from eventbridge.quality.check import check_hour
 
     with open_runtime() as runtime:
         found = check_hour(runtime, hour)
@@ -47,7 +47,7 @@ def list_checks(
     as_json: JsonOption = False,
 ) -> None:
     """List the latest checked hours, the latest first."""
-    from eventbridge.views.quality import checked_hours
+    from eventbridge.quality.record import checked_hours
 
     with open_runtime(expects_ledger=True) as runtime:
         found = checked_hours(runtime, limit)
@@ -66,7 +66,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show every measure of a checked hour, with its bounds and the path of its Data Docs page."""
-    from eventbridge.views.quality import found_in_hour
+    from eventbridge.quality.record import found_in_hour
 
     with open_runtime(expects_ledger=True) as runtime:
         found = found_in_hour(runtime, hour)

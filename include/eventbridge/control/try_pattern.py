@@ -19,7 +19,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.transform import Scope, compile_transform
 
 #: The most characters of the result for all conditions: each lists the values at its path, and many may share a path.
-MOST_TOLD: Final = 8 << 20
+MOST_CHARACTERS: Final = 8 << 20
 
 _NO_SQL = "Only Spark evaluates the form SQL."
 
@@ -51,7 +51,7 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
     """Return the result of a pattern, as JSON in place of that of today's rule; nothing is sent or stored.
 
     `pattern` "": the rule's own. Raises NotFoundError, EventError for an invalid event, UserError for an invalid
-    pattern, for one that is too large or takes too much time, and for a result of more than MOST_TOLD characters.
+    pattern, for one that is too large or takes too much time, and for a result of more than MOST_CHARACTERS characters.
     Raises Cancelled once its caller has disconnected.
     """
     found = find_rule(runtime.rule_set(), rule)
@@ -66,9 +66,9 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
         except (PatternError, ValueError) as error:
             raise UserError(f"This is not a pattern: {error}") from None
         checked = tuple(check_each(parsed, document))
-    if _characters(checked) > MOST_TOLD:
+    if _characters(checked) > MOST_CHARACTERS:
         raise UserError(
-            f"the result has more than {MOST_TOLD:,} characters: many conditions read many or long values. "
+            f"the result has more than {MOST_CHARACTERS:,} characters: many conditions read many or long values. "
             "Send a part of the pattern, or a smaller event"
         )
     payloads = []

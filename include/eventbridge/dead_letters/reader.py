@@ -33,17 +33,8 @@ from eventbridge.store.queries import KEY, keys_where
 _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
 _LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]
 _NAME_COLUMNS = [
-    "delivery_id",
-    "rule",
-    "target",
-    "reason",
-    "bus",
-    "topic",
-    "broker",
-    "partition_id",
-    "offset",
-    "batch_id",
-]
+    "delivery_id", "rule", "target", "reason", "bus", "topic", "broker", "partition_id", "offset", "batch_id",
+]  # fmt: skip
 _LISTED_CANDIDATES = 10
 
 #: Dead letter files that one page reads at most.

@@ -27,7 +27,7 @@ from eventbridge.policy.quality import (
     failure_message,
     measures_of,
 )
-from eventbridge.quality.record import HOUR, hour_of, read_record, volumes_before, write_record
+from eventbridge.quality.record import HOUR, hour_of, read_record, read_time, volumes_before, write_record
 from eventbridge.quality.suite import run_suite
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.model import FieldExpectation
@@ -63,6 +63,14 @@ def check_quality(runtime: Runtime, hour: datetime | None = None) -> QualityReco
         known = runtime.ledger.quality_checks_of([hour])
     publish_operational_events(runtime)
     return read_record(runtime, known[hour])
+
+
+def check_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
+    """Check the hour that begins at the time in a text as `check_quality` does, for the command line.
+
+    Raises UserError also for a text that is not a time.
+    """
+    return check_quality(runtime, None if text is None else read_time(text))
 
 
 def _hour(at: datetime, now: datetime) -> datetime:

@@ -1,4 +1,4 @@
-"""The records of quality checks in the store, the history of volumes from earlier records, and the hours."""
+"""The records of quality checks in the store: written, read and listed by hour, with the volumes of earlier ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from eventbridge.errors import StoreError, StoreFileDamaged
+from eventbridge.errors import NotFoundError, StoreError, StoreFileDamaged, UserError
+from eventbridge.model.cursor import read_time_cursor, write_name_cursor
 from eventbridge.model.quality import QualityCheck, QualityRecord, Subject
 from eventbridge.policy.quality import VOLUMES, History
 from eventbridge.runtime.runtime import Runtime
@@ -17,6 +18,9 @@ from eventbridge.store.layout import FORMAT, require_known_format
 
 log = logging.getLogger(__name__)
 HOUR = timedelta(hours=1)
+
+#: How far back the hours go whose volumes an hour is compared with: see QUALITY_HISTORY_DAYS.
+_COMPARED = timedelta(days=90)
 
 
 def write_record(runtime: Runtime, path: str, record: QualityRecord) -> None:
@@ -53,3 +57,47 @@ def volumes_before(runtime: Runtime, hour: datetime, days: int) -> History:
 def hour_of(at: datetime) -> datetime:
     """Return the start of the hour, in UTC, of a time."""
     return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def checked_hours(runtime: Runtime, limit: int = 24) -> list[QualityCheck]:
+    """Return the checked hours, the latest first."""
+    return runtime.ledger.quality_checks(limit)
+
+
+def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
+    """Return the checked hours after a cursor, and the cursor of the next page, or None.
+
+    Raises UserError for an invalid cursor.
+    """
+    before = read_time_cursor(after) if after else None
+    found = runtime.ledger.quality_checks(limit + 1, before)
+    following = write_name_cursor(found[limit - 1].hour.isoformat()) if len(found) > limit else None
+    return found[:limit], following
+
+
+def found_in_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
+    """Return the result of the check of an hour, None: of the latest checked one; raises NotFoundError."""
+    if text is None:
+        latest = next(iter(runtime.ledger.quality_checks(1)), None)
+        if latest is None:
+            raise NotFoundError("no hour was checked yet: `eventbridge quality check` checks one.")
+        return read_record(runtime, latest)
+    hour = hour_of(read_time(text))
+    check = runtime.ledger.quality_checks_of([hour]).get(hour)
+    if check is None:
+        raise NotFoundError(
+            f"the hour from {hour.isoformat()} to {(hour + HOUR).isoformat()} was not checked. "
+            f"`eventbridge quality check --hour {hour:%Y-%m-%dT%H:00}` checks it."
+        )
+    return read_record(runtime, check)
+
+
+def read_time(text: str) -> datetime:
+    """Return the time that a text names, in UTC; raises UserError."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        _ = at + HOUR, at - _COMPARED  # raises if the hour's end, or an hour it is compared with, is out of range
+    except (ValueError, OverflowError):
+        raise UserError(f"{text!r} is not a time. Write one such as 2026-03-01T12:00, in UTC.") from None
+    return at

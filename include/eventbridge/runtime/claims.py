@@ -30,7 +30,7 @@ _CLAIM: Final = timedelta(seconds=6)
 _RENEW_SECONDS: Final = 2.0
 
 #: How often a process that waits for a claim reads it.
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 #: A push renews its claim for this long beyond its budget: it reads the chunk before the budget begins, and waits for
 #: responses after the budget ends. A push that hangs for longer loses its chunk.
@@ -63,7 +63,7 @@ def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) 
             return None
         was_free = not live
         late = batch.deadline_at is not None and runtime.clock() >= batch.deadline_at
-        if live and (late or stop.wait(_LOOK_SECONDS)):
+        if live and (late or stop.wait(_POLL_SECONDS)):
             return None
 
 
@@ -100,7 +100,7 @@ def begin_settlement(runtime: Runtime, batch_id: str) -> None:
     others = OtherClaims(runtime, batch_id)
     while not runtime.ledger.begin_settlement(batch_id) and runtime.ledger.batch(batch_id).state == "routed":
         if others.live():
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 class OtherClaims:

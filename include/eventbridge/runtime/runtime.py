@@ -88,10 +88,10 @@ class Runtime:
         NotFoundError if there are none. Raises RuleFileError with every error if no files were ever valid. For a user
         who is limited to owners, only their rules and buses.
         """
-        found = self._everybodys_rules()
+        found = self._rules_of_all_owners()
         return found if self.owners is None else found.of_owners(self.owners)
 
-    def _everybodys_rules(self) -> RuleSet:
+    def _rules_of_all_owners(self) -> RuleSet:
         if self.settings.rules_from == "published":
             return self.in_force(self._published_rules())
         try:
@@ -119,7 +119,7 @@ class Runtime:
         if known is not None:
             with suppress(StoreError):
                 return frozen_rules(self.store, known.rule_set)
-        return self._everybodys_rules()
+        return self._rules_of_all_owners()
 
     def _published_rules(self) -> RuleSet:
         known = self.ledger.rules_in_force()
@@ -162,7 +162,7 @@ class Runtime:
 
     def _freeze_again(self, batch: Batch) -> bool:
         try:
-            today = self._everybodys_rules()
+            today = self._rules_of_all_owners()
         except RuleFileError:
             return False
         for rules in (today.for_runner(batch.runner), today):

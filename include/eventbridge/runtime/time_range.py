@@ -66,3 +66,8 @@ def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, 
             "EVENTBRIDGE_RETENTION_DELIVERIES: ask for events from a later time, or choose neither by SQL "
             "nor by what was delivered"
         )
+
+
+def day_of(at: datetime) -> datetime:
+    """Return the start of the day, in UTC, of a time."""
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

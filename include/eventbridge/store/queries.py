@@ -15,30 +15,17 @@ from eventbridge.policy.quality import FieldCounts
 from eventbridge.store import schemas
 from eventbridge.store.sql_sandbox import Database, SqlLimited, SqlRefused, database
 
+_TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
+
 #: The columns of the table `events` that a condition may use; the last five are null for rows without a delivery.
 COLUMNS = pa.schema(
     [
-        pa.field("rule", pa.string()),
-        pa.field("target", pa.string()),
-        pa.field("bus", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("broker", pa.string()),
-        pa.field("partition_id", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("source", pa.string()),
-        pa.field("event_id", pa.string()),
-        pa.field("type", pa.string()),
-        pa.field("event", pa.binary()),
-        pa.field("published_at", pa.timestamp("us", tz="UTC")),
-        pa.field("arrived_at", pa.timestamp("us", tz="UTC")),
-        pa.field("batch_id", pa.string()),
-        pa.field("outcome", pa.string()),
-        pa.field("reason", pa.string()),
-        pa.field("code", pa.int32()),
-        pa.field("attempts", pa.int32()),
-        pa.field("delivered_at", pa.timestamp("us", tz="UTC")),
+        ("rule", _TEXT), ("target", _TEXT), ("bus", _TEXT), ("topic", _TEXT), ("broker", _TEXT),
+        ("partition_id", pa.int32()), ("offset", pa.int64()), ("source", _TEXT), ("event_id", _TEXT), ("type", _TEXT),
+        ("event", pa.binary()), ("published_at", _TIME), ("arrived_at", _TIME), ("batch_id", _TEXT),
+        ("outcome", _TEXT), ("reason", _TEXT), ("code", pa.int32()), ("attempts", pa.int32()), ("delivered_at", _TIME),
     ]
-)
+)  # fmt: skip
 _SHOWN = ", ".join(
     f'{"try(decode(event)::JSON)" if name == "event" else f"{chr(34)}{name}{chr(34)}"} AS "{name}"'
     for name in COLUMNS.names
@@ -47,16 +34,8 @@ _REMEDY = f"The columns are {', '.join(COLUMNS.names)}."
 
 #: Columns that are always read: they make up `name` and `dead_lettered_at`.
 _NEEDED = (
-    "delivery_id",
-    "bus",
-    "topic",
-    "broker",
-    "partition_id",
-    "offset",
-    "arrived_at",
-    "last_attempt_at",
-    "batch_id",
-)
+    "delivery_id", "bus", "topic", "broker", "partition_id", "offset", "arrived_at", "last_attempt_at", "batch_id",
+)  # fmt: skip
 
 #: SQL expressions that show the columns which hold bytes in the files.
 _AS_TEXT = {

@@ -19,6 +19,7 @@ from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.redelivery import Replay
 from eventbridge.model.storage import STEPS, BatchGroup, BatchPlace, Kept, SweepName
 from eventbridge.policy.retention import LEAST_AGE, Retention, keeping, needs_of_requests
+from eventbridge.runtime.time_range import day_of
 from eventbridge.store import layout
 from eventbridge.upkeep.run import RetentionRun, Retentions
 
@@ -39,7 +40,7 @@ _BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def prune_batches(run: RetentionRun, retentions: Retentions) -> None:
     """Continue with the batches that an earlier run marked, then mark and clear those past their retention."""
     pruning = _Pruning(run)
-    pruning.go_on()
+    pruning.finish_marked()
     for kept in STEPS[:-1]:
         for group in run.runtime.ledger.batch_groups(kept):
             retention = retentions.of(kept, group)
@@ -58,7 +59,7 @@ class _Pruning:
         self._repairs = lru_cache(maxsize=2)(self._repairs_of)
         self._know_requests()
 
-    def go_on(self) -> None:
+    def finish_marked(self) -> None:
         """Clear marked batches that are not cleared: their run died, or is still clearing them."""
         while not self._run.is_over() and (marked := self._ledger.uncleared_batches(_PAGE)):
             for batch in marked:
@@ -132,12 +133,12 @@ def sweep_expired(run: RetentionRun, retentions: Retentions) -> None:
 
 def _sweep(run: RetentionRun, name: SweepName, until: datetime) -> None:
     """Sweep the days with batches, one after the other; `until`: the end of the last one."""
-    day = _day_of(run.runtime.ledger.swept_through(name) or _EARLIEST)
+    day = day_of(run.runtime.ledger.swept_through(name) or _EARLIEST)
     while not run.is_over():
         first = run.runtime.ledger.first_batch_at(day)
-        if first is None or _day_of(first) + _DAY > until:
+        if first is None or day_of(first) + _DAY > until:
             return
-        day = _day_of(first)
+        day = day_of(first)
         lost = list(_lost_files(run, day))
         run.remove(lost)
         run.done.lost_files += len(lost)
@@ -145,10 +146,6 @@ def _sweep(run: RetentionRun, name: SweepName, until: datetime) -> None:
         if not run.dry_run:
             run.runtime.ledger.move_sweep(name, day)
             run.progressed()
-
-
-def _day_of(at: datetime) -> datetime:
-    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _lost_files(run: RetentionRun, day: datetime) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing
@@ -17,6 +17,7 @@ from eventbridge.event.ids import batch_time, new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.storage import IndexFile
 from eventbridge.policy.retention import LEAST_AGE
+from eventbridge.runtime.time_range import day_of
 from eventbridge.store import layout
 from eventbridge.store.event_index import Index, index_of, merged, read_index, write_index
 from eventbridge.upkeep.run import RetentionRun
@@ -76,8 +77,8 @@ def _add(run: RetentionRun) -> None:
     """Index committed batches, some of one day at a time; unreadable ones are skipped."""
     damaged: set[str] = set()
     while batches := _unindexed(run, damaged):
-        day = _day_of(batches[0])
-        some = [each for each in batches if _day_of(each) == day]
+        day = day_of(batches[0].planned_at)
+        some = [each for each in batches if day_of(each.planned_at) == day]
         index = _index(run, some)
         if index is None:
             damaged |= {each.batch_id for each in some if _index(run, [each]) is None}
@@ -130,7 +131,3 @@ def _publish(
     write_index(run.runtime.store, path, index)
     file = IndexFile(path, day, index.rows.num_rows)
     return run.runtime.ledger.publish_index(file, [each.batch_id for each in batches], instead_of)
-
-
-def _day_of(batch: Batch) -> datetime:
-    return batch.planned_at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

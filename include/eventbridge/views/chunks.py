@@ -40,17 +40,9 @@ MOST_SEGMENTS = 20
 #: Deliveries of its pieces, and outcomes of its segments, at most; the first piece or segment is read in any case.
 MOST_ROWS = 40_000
 _COLUMNS = [
-    "delivery_id",
-    "rule",
-    "target",
-    "attempt",
-    "started_at",
-    "duration_ms",
-    "outcome",
-    "code",
-    "error_class",
+    "delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "error_class",
     "reason",
-]
+]  # fmt: skip
 
 #: How many batches are searched for failures.
 _BATCHES_SEARCHED = 500

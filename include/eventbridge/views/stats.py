@@ -10,6 +10,7 @@ from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.stat import EVENT_OUTCOMES, StatAt
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.time_range import day_of
 from eventbridge.runtime.visibility import visibility_of
 
 _MINUTES = 26 * 60
@@ -76,7 +77,7 @@ def stats_page(
     if rule is not None:
         find_rule(runtime.rule_set(), rule)
     now = runtime.clock()
-    since = _day(now) - timedelta(days=days - 1)
+    since = day_of(now) - timedelta(days=days - 1)
     (after,) = read_name_cursor(cursor, 1) if cursor else ("",)
     names = [rule] if rule is not None else _names(runtime, since, now, after, (limit or _ALL) + 1)
     shown = names[:limit]
@@ -106,7 +107,7 @@ def _bus_days(runtime: Runtime, since: datetime, now: datetime, rule: str | None
     found: dict[tuple[datetime, str], list[StatAt]] = defaultdict(list)
     for each in runtime.ledger.stats_between("bus", since, now) if rule is None else ():
         if each.stat.key.outcome in EVENT_OUTCOMES and visibility.bus(each.stat.key.bus):
-            found[_day(each.at), each.stat.key.bus].append(each)
+            found[day_of(each.at), each.stat.key.bus].append(each)
     return tuple(_bus_day(*key, of) for key, of in sorted(found.items()))
 
 
@@ -117,13 +118,13 @@ def rule_days(runtime: Runtime, rule: str, days: int) -> list[RuleDay]:
     """
     found = find_rule(runtime.rule_set(), rule)
     now = runtime.clock()
-    since = _day(now) - timedelta(days=days - 1)
+    since = day_of(now) - timedelta(days=days - 1)
     minute, hour = now.replace(second=0, microsecond=0), now.replace(minute=0, second=0, microsecond=0)
     times = {minute - timedelta(minutes=back) for back in range(_MINUTES)}
     times |= {hour - timedelta(hours=back) for back in range(24 * days)}
     by_day: dict[datetime, list[StatAt]] = defaultdict(list)
     for each in runtime.ledger.stats_of_rule(found.bus, rule, sorted(each for each in times if each >= since)):
-        by_day[_day(each.at)].append(each)
+        by_day[day_of(each.at)].append(each)
     return [_rule_day(day, found.bus, rule, by_day[day]) for day in sorted(by_day, reverse=True)]
 
 
@@ -156,7 +157,3 @@ def _counts(found: list[StatAt]) -> dict[str, int]:
     for each in found:
         counts[each.stat.key.outcome] += each.stat.count
     return counts
-
-
-def _day(at: datetime) -> datetime:
-    return at.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -121,7 +121,7 @@ class Status:
     overrides: tuple[OperatorOverride, ...]  # overrides that are set
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
     owners: tuple[OwnerStatus, ...]  # those that have quotas
-    errors: tuple[RuleError, ...]  # in today's rule files: batches go on with `rules_since`
+    errors: tuple[RuleError, ...]  # in today's rule files: batches use those of `rules_since`
     rules_since: datetime | None  # since when the rules are in force that new batches take
 
 

@@ -13,6 +13,7 @@ from eventbridge.policy.flow import quantile_seconds
 from eventbridge.rules import Rule
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.time_range import day_of
 from eventbridge.views.metrics import reconciliation_difference
 
 Span = Literal["hour", "day"]
@@ -125,7 +126,7 @@ def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
 
 def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
     """Return the reconciliation of today, in UTC."""
-    since = runtime.clock().replace(hour=0, minute=0, second=0, microsecond=0)
+    since = day_of(runtime.clock())
     moved, stats = runtime.ledger.moved_since(since)
     counts: Counter[str] = Counter()
     for each in stats:

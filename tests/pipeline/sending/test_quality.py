@@ -16,10 +16,9 @@ from eventbridge.control.release import release_rule
 from eventbridge.errors import UserError
 from eventbridge.model.quality import QualityRecord
 from eventbridge.policy.quality import failure_message
-from eventbridge.quality.check import check_quality
-from eventbridge.quality.record import hour_of
+from eventbridge.quality.check import check_hour, check_quality
+from eventbridge.quality.record import checked_hour_page, checked_hours, found_in_hour, hour_of
 from eventbridge.repair.audit import audit
-from eventbridge.views.quality import check_hour, checked_hour_page, checked_hours, found_in_hour
 
 #: Great Expectations imports what Python 3.11 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")

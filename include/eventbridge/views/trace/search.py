@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby, islice
 from typing import Any
 from uuid import UUID
@@ -30,6 +30,7 @@ from eventbridge.model.why import BeforeStart, EventPlace, Looked, RunnerStart
 from eventbridge.rules import Bus
 from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.time_range import day_of
 from eventbridge.sources.protocol import LogSource
 from eventbridge.store.columns import one_text, plain_rows
 from eventbridge.store.event_index import claimed_ids, look_up
@@ -115,7 +116,7 @@ class ArchiveSearch:
         """Return the batches of the index, with the files that may have the id; without files: all of them."""
         batches: dict[str, Batch] = {}
         paths: dict[str, set[str]] = {}
-        first = _day_of(self.wanted.since)
+        first = day_of(self.wanted.since)
         for day, group in groupby(self.runtime.ledger.index_files(first, self.wanted.until), key=lambda each: each.day):
             found: list[IndexedFile] = []
             try:
@@ -171,10 +172,6 @@ class ArchiveSearch:
 
 def _in_time(batch: Batch) -> tuple[datetime, str]:
     return batch.planned_at, batch.batch_id
-
-
-def _day_of(at: datetime) -> datetime:
-    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPlace]:
