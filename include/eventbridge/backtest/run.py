@@ -125,9 +125,9 @@ class _Run:
         self.backtest_id = new_batch_id(self.made_at)
         self.rules: list[dict[str, Rule]] = [dict(sorted(each.rules.rules.items())) for each in self.candidates]
         self.tallies = [CandidateTally(self.part.samples) for _ in self.candidates]
-        names = pairs_of(*self.rules) if len(self.rules) == 2 else []
+        names = _pairs_of(*self.rules) if len(self.rules) == 2 else []
         self.pairs = {pair: PairTally(self.part.samples) for pair in names}
-        self._apart = apart_of(self.candidates[0].rules, self.candidates[-1].rules, names)
+        self._apart = _apart_of(self.candidates[0].rules, self.candidates[-1].rules, names)
         self._held: list[dict[str, str]] = [{} for _ in self.candidates]
         self._sets = [freeze_rules(self.runtime.store, each.rules) for each in self.candidates]
         part = self.part
@@ -140,7 +140,7 @@ class _Run:
         turn_rows = min(self.runtime.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _ROWS_OF_TURN
         done = 0
         try:
-            for turn in turns_of(parts_of(self.files), _FIRST_ROWS, turn_rows):
+            for turn in _turns_of(parts_of(self.files), _FIRST_ROWS, turn_rows):
                 self._take(turn, done)
                 done += sum(span.last - span.first for spans in turn for span in spans)
                 log.info("%s of %s archived events processed", f"{done:,}", f"{rows:,}")
@@ -215,7 +215,7 @@ class _Run:
 
     def _job(self, side: int) -> RouteJob:
         settings = self.runtime.settings
-        rows = rows_of_part(sum(file.rows for file, _ in self.files))
+        rows = _rows_of_part(sum(file.rows for file, _ in self.files))
         return RouteJob(
             batch_id=self.backtest_id,
             runner=_RUNNER,
@@ -247,7 +247,7 @@ def _joined(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:
     """Return parts of about the same number of rows, in the order of the files, cut at row groups."""
-    step = rows_of_part(sum(file.rows for file, _ in files))
+    step = _rows_of_part(sum(file.rows for file, _ in files))
     parts: list[tuple[ArchiveSpan, ...]] = []
     part: list[ArchiveSpan] = []
     room = step
@@ -261,13 +261,13 @@ def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:
     return [*parts, tuple(part)] if part else parts
 
 
-def rows_of_part(rows: int) -> int:
+def _rows_of_part(rows: int) -> int:
     """Return the number of rows of one part: whole row groups."""
     groups = -(-rows // (_ENOUGH_PARTS * ROW_GROUP_ROWS))
     return min(max(groups, 1) * ROW_GROUP_ROWS, _MOST_ROWS)
 
 
-def turns_of(
+def _turns_of(
     parts: Sequence[tuple[ArchiveSpan, ...]], first: int, rows: int
 ) -> Iterator[list[tuple[ArchiveSpan, ...]]]:
     """Yield parts in groups of about `rows` rows, at least one part each: a group is one job for Spark.
@@ -304,7 +304,7 @@ class Candidate:
     rules: RuleSet
 
 
-def pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
+def _pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
     """Return the pairs of rules of A and B to compare: those with the same name; if each has one rule, these two."""
     ours, theirs = sorted(a), sorted(b)
     if len(ours) == len(theirs) == 1:
@@ -312,7 +312,7 @@ def pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
     return [(name, name) for name in ours if name in theirs]
 
 
-def apart_of(a: RuleSet, b: RuleSet, pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _apart_of(a: RuleSet, b: RuleSet, pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the rules of A and of B that are routed separately: budgeted ones, and those compared with one."""
     ours, theirs = ({rule.name for rule in rules.rules.values() if rule.is_budgeted} for rules in (a, b))
     for one, other in pairs:

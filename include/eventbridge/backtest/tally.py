@@ -103,7 +103,7 @@ class CandidateTally:
             left_out_why=left_out.text,
             rate_per_second=matched / seconds,
             largest_minute=largest_minute(minutes),
-            hours=tuple(hours_of(landed, minutes)),
+            hours=tuple(_hours_of(landed, minutes)),
             targets=tuple(self._target(rule, target, matched) for target in sorted(rule.targets)),
         )
 
@@ -170,14 +170,14 @@ def largest_minute(minutes: Mapping[int, int]) -> Peak | None:
     return Peak(_EPOCH + timedelta(minutes=at), minutes[at])
 
 
-def hours_of(landed: Mapping[int, int], matched: Mapping[int, int]) -> Iterator[Hour]:
+def _hours_of(landed: Mapping[int, int], matched: Mapping[int, int]) -> Iterator[Hour]:
     """Yield the hours in which events were landed, oldest first."""
-    every, some = by_hour(landed), by_hour(matched)
+    every, some = _by_hour(landed), _by_hour(matched)
     for hour in sorted(every):
         yield Hour(_EPOCH + timedelta(hours=hour), every[hour], some[hour])
 
 
-def by_hour(minutes: Mapping[int, int]) -> Counter[int]:
+def _by_hour(minutes: Mapping[int, int]) -> Counter[int]:
     """Return counts by hour since 1970 of counts by minute."""
     found: Counter[int] = Counter()
     for minute, count in minutes.items():
@@ -185,7 +185,7 @@ def by_hour(minutes: Mapping[int, int]) -> Counter[int]:
     return found
 
 
-def minutes_of(times: Counter[int]) -> Minutes:
+def _minutes_of(times: Counter[int]) -> Minutes:
     """Return counts of times in microseconds since 1970 by minute."""
     found: Counter[int] = Counter()
     for time, count in times.items():
@@ -232,7 +232,7 @@ def places_of(files: Iterable[tuple[str, str]]) -> set[Place]:
 def counts_of(store: Store, rule: Rule, outcome: ShareOutcome, most: int) -> CandidateCounts:
     """Return the counts of a rule's result, with at most `samples` samples of each kind."""
     places = list(outcome.matched)  # as the share named them: oldest first
-    events = event_samples(store, places[:most])
+    events = _event_samples(store, places[:most])
     samples = {
         f"{rule.name}/{target}": tuple(
             OutputSample(events[place], output_of(outcome.matched[place][target])) for place in places[:most]
@@ -240,7 +240,7 @@ def counts_of(store: Store, rule: Rule, outcome: ShareOutcome, most: int) -> Can
         for target in rule.targets
     }
     return CandidateCounts(
-        matched={rule.name: minutes_of(Counter(outcome.arrived_at[place] for place in places))},
+        matched={rule.name: _minutes_of(Counter(outcome.arrived_at[place] for place in places))},
         samples=samples,
         failures={f"{rule.name}/{target}": _failures(outcome, places, target, most) for target in rule.targets},
     )
@@ -274,7 +274,7 @@ def compared(
         if target in rules[1].targets
     }
     shown = {place for places in (gained, lost, *changed.values()) for place in places[:most]}
-    events = event_samples(store, sorted(shown))
+    events = _event_samples(store, sorted(shown))
     counts = PairCounts(
         both=len(both),
         gained=len(gained),
@@ -297,7 +297,7 @@ def _change(of: EventSample, place: Place, target: str, outcomes: tuple[ShareOut
     return Change(of, a, b)
 
 
-def event_samples(store: Store, places: Sequence[Place]) -> dict[Place, EventSample]:
+def _event_samples(store: Store, places: Sequence[Place]) -> dict[Place, EventSample]:
     """Return archived events as samples."""
     by_file: dict[str, list[int]] = defaultdict(list)
     for file, row in places:

@@ -32,7 +32,7 @@ class Plan(Protocol):
         """When the next one may be planned."""
 
 
-def deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: Router, stop: Stop) -> int:
+def _deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: Router, stop: Stop) -> int:
     """Move each batch that is planned through its stages until it is over or `stop` is set; return how many."""
     batches = 0
     while not stop.is_set():
@@ -55,7 +55,7 @@ def deliver_redrive(runtime: Runtime, redrive_id: str, router: Router, stop: Sto
     `stop` ends it after the batch under way; the redrive stays running and can be continued. Deliveries to retry are
     pending, as in any batch.
     """
-    return deliver_consecutively(runtime, partial(plan_redrive, runtime, redrive_id), router, stop or Stop())
+    return _deliver_consecutively(runtime, partial(plan_redrive, runtime, redrive_id), router, stop or Stop())
 
 
 def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:
@@ -64,7 +64,7 @@ def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop 
     `stop` ends it after the batch under way; the replay stays running and can be continued. Deliveries to retry are
     pending, as in any batch.
     """
-    return deliver_consecutively(runtime, partial(plan_replay, runtime, replay_id), router, stop or Stop())
+    return _deliver_consecutively(runtime, partial(plan_replay, runtime, replay_id), router, stop or Stop())
 
 
 def pause_replay(runtime: Runtime, replay_id: str) -> bool:

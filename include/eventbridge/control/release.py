@@ -55,11 +55,11 @@ def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Releas
     rule is not on hold at it. A rule without a hold is left as it is; one that fails again is on hold again.
     """
     if skip is not None:
-        return Released(rule, skipped=(skip_on_hold(runtime, rule, skip),))
-    retried, unsendable = try_again_on_hold(runtime, rule)
+        return Released(rule, skipped=(_skip_on_hold(runtime, rule, skip),))
+    retried, unsendable = _try_again_on_hold(runtime, rule)
     statuses = runtime.ledger.target_statuses().items()
     disabled = sorted(target for (of, target), status in statuses if of == rule and status.state == "disabled")
-    hold, deliveries = release_expectation(runtime, rule)
+    hold, deliveries = _release_expectation(runtime, rule)
     return replace(
         _release_routing(runtime, rule),
         retried=tuple(retried),
@@ -86,7 +86,7 @@ def _release_routing(runtime: Runtime, rule: str) -> Released:
     return Released(rule, hold, deferred_matches, sum(each.count for each in waiting))
 
 
-def release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
+def _release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
     """Lift the hold of a rule; return it, None if it had none, and how many deliveries are due now.
 
     If the process dies in between, the next call or retry run makes them due.
@@ -115,7 +115,7 @@ def deliveries_on_hold(runtime: Runtime, rule: str) -> dict[int, DeliveryOnHold]
     }
 
 
-def try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold], list[DeliveryOnHold]]:
+def _try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold], list[DeliveryOnHold]]:
     """Make the deliveries due that a rule is on hold at; return those, and those without payload, which stay on hold.
 
     One that fails again is on hold again.
@@ -126,7 +126,7 @@ def try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold]
     return [each for pending_id, each in sendable.items() if _mark(runtime, pending_id, each, RELEASED)], kept
 
 
-def skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHold:
+def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHold:
     """Turn exactly one delivery that a rule is on hold at into a dead letter, and return it.
 
     Takes its id, or the beginning of it. Raises NotFoundError, with the deliveries on hold, if it is not among them.

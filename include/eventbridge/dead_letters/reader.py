@@ -250,11 +250,11 @@ class DeadLetterGroup:
 
 def dead_letter_groups(records: Iterable[Mapping[str, Any]]) -> list[DeadLetterGroup]:
     """Return the groups of dead letters, the largest first."""
-    counts = Counter((each["rule"], each["target"], each["reason"], error_of(each["detail"])) for each in records)
+    counts = Counter((each["rule"], each["target"], each["reason"], _error_of(each["detail"])) for each in records)
     return [DeadLetterGroup(*key, count) for key, count in counts.most_common()]
 
 
-def error_of(detail: str | None) -> str:
+def _error_of(detail: str | None) -> str:
     """Return the beginning of an error, up to what is specific to one delivery; searching for it finds the group."""
     return _OF_ONE.split(detail or "", maxsplit=1)[0][:_LONGEST].strip()
 

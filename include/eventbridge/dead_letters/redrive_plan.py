@@ -119,7 +119,7 @@ def survey(runtime: Runtime, selection: Selection, *, retransform: bool, again: 
 
 def survey_of(runtime: Runtime, request: Redrive) -> Survey:
     """Return the dead letters that a recorded redrive would still take, and the others with the reason."""
-    search = RedriveSearch(runtime, request, {})
+    search = _RedriveSearch(runtime, request, {})
     found = Survey(damaged=search.damaged)
     for dead_letter, why_not in search.candidates():
         if why_not:
@@ -151,7 +151,7 @@ def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlot
         return RedrivePlan()
     if redrive.next_at > now:
         return RedrivePlan(wait_until=redrive.next_at)
-    search = RedriveSearch(runtime, redrive, pools or {})
+    search = _RedriveSearch(runtime, redrive, pools or {})
     dead_letters = search.first_dead_letters()
     if not dead_letters:
         runtime.ledger.end_redrive(redrive_id, "done")
@@ -162,7 +162,7 @@ def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlot
 
 
 def _plan(
-    runtime: Runtime, redrive: Redrive, search: RedriveSearch, dead_letters: Sequence[DeadLetter], now: datetime
+    runtime: Runtime, redrive: Redrive, search: _RedriveSearch, dead_letters: Sequence[DeadLetter], now: datetime
 ) -> RedrivePlan:
     first = dead_letters[0].record
     rule = search.rules.rules[first["rule"]]
@@ -204,7 +204,7 @@ def _key(dead_letter: DeadLetter) -> str:
     return f"{record['rule']}/{record['target']}" if record["rule"] else record["bus"]
 
 
-class RedriveSearch:
+class _RedriveSearch:
     """Searches the dead letters for a redrive, those of the oldest batch first.
 
     An unreadable file is skipped and added to `damaged`; the dead letters of all others are taken.

@@ -86,7 +86,7 @@ def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
     batches = runtime.ledger.batches_between(hour, hour + HOUR)
     committed = [batch for batch in batches if batch.state == "committed"]
     rules = runtime.rule_set()
-    counts = count_hour(runtime, committed)
+    counts = _count_hour(runtime, committed)
     measures = _measures(runtime, rules, hour, counts)
     failures, page = run_suite(measures, f"hour {hour:%Y-%m-%d %H:00} UTC") if measures else ([], b"")
     check_id = uuid.uuid4().hex  # a concurrent check of the same hour writes its own files
@@ -110,7 +110,7 @@ def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
         _log_failures(failures, held)
 
 
-def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: HourCounts) -> list[Measure]:
+def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: _HourCounts) -> list[Measure]:
     """Return the measures of an hour, also of buses and targets without events in it that had some before."""
     settings = runtime.settings
     limits = QualityLimits(
@@ -129,7 +129,7 @@ def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: HourCoun
         if subject.kind == "target" and rule is not None and rule.enabled and subject.part in rule.targets:
             counts.targets[subject.name, subject.part]
     return measures_of(
-        counts.buses, counts.targets, count_expected_fields(runtime, rules, counts.routed), history, limits
+        counts.buses, counts.targets, _count_expected_fields(runtime, rules, counts.routed), history, limits
     )
 
 
@@ -141,7 +141,7 @@ def _log_failures(failures: list[Measure], held: dict[str, str]) -> None:
 
 
 @dataclass
-class HourCounts:
+class _HourCounts:
     """An hour's counts by bus and by (rule, target), and the manifests of batches that routed new events."""
 
     buses: dict[str, BusCounts] = field(default_factory=lambda: defaultdict(BusCounts))
@@ -149,12 +149,12 @@ class HourCounts:
     routed: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-def count_hour(runtime: Runtime, batches: Iterable[Batch]) -> HourCounts:
+def _count_hour(runtime: Runtime, batches: Iterable[Batch]) -> _HourCounts:
     """Return the counts of committed batches without replays and redrives, which belong to other hours.
 
     Raises StoreError for a lost or damaged file.
     """
-    counts = HourCounts()
+    counts = _HourCounts()
     for batch in batches:
         if batch.kind in ("normal", "retry"):
             _count(runtime, counts, batch, _manifest(runtime, batch))
@@ -171,7 +171,7 @@ def _manifest(runtime: Runtime, batch: Batch) -> dict[str, Any]:
     return dict(found)
 
 
-def _count(runtime: Runtime, counts: HourCounts, batch: Batch, manifest: Mapping[str, Any]) -> None:
+def _count(runtime: Runtime, counts: _HourCounts, batch: Batch, manifest: Mapping[str, Any]) -> None:
     if batch.kind == "normal":
         bus, numbers = counts.buses[batch.bus], manifest["counts"]
         bus.events += numbers["read"] - numbers.get("tombstone", 0)
@@ -193,7 +193,7 @@ def _count(runtime: Runtime, counts: HourCounts, batch: Batch, manifest: Mapping
         counts.routed.append(manifest)
 
 
-def _count_dead_letters(runtime: Runtime, counts: HourCounts, path: str) -> None:
+def _count_dead_letters(runtime: Runtime, counts: _HourCounts, path: str) -> None:
     table = read_table(
         runtime.store, path, ["delivery_id", "rule", "target", "reason"], coded=["rule", "target", "reason"]
     )
@@ -207,7 +207,7 @@ def _count_dead_letters(runtime: Runtime, counts: HourCounts, path: str) -> None
         dead[reasons[reason]] = dead.get(reasons[reason], 0) + count
 
 
-def count_expected_fields(runtime: Runtime, rules: RuleSet, routed: Iterable[Mapping[str, Any]]) -> Fields:
+def _count_expected_fields(runtime: Runtime, rules: RuleSet, routed: Iterable[Mapping[str, Any]]) -> Fields:
     """Return the field expectations of today's rules, with counts over events of `routed` manifests, by (rule, path).
 
     Has the matched events of one archive file in memory at a time. Raises StoreError for a lost or damaged file.

@@ -132,7 +132,7 @@ def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFil
 
 def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
     begun = [file for kind in ("buffer", "delivery") for file in unreadable[kind]]
-    lost = [file for file in begun if not (begins_batch(batch, file) or isinstance(file.detail, RoutedSlice))]
+    lost = [file for file in begun if not (_begins_batch(batch, file) or isinstance(file.detail, RoutedSlice))]
     if batch.state == "committed":
         lost += [*unreadable["outcome"], *unreadable["settlement"]]
     elif batch.state in ("open", "planned", "buffered"):
@@ -149,11 +149,11 @@ def _make_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], rout
     """Rebuild files under their names; return the audit record, which is written first."""
     record = ""
     for first in (True, False):  # slices are routed from the inputs of the batch
-        some = [file for file in files if file.kind != "dead_letter" and begins_batch(batch, file) == first]
+        some = [file for file in files if file.kind != "dead_letter" and _begins_batch(batch, file) == first]
         if not some:
             continue
         made = (
-            rebuild_inputs(runtime, batch, some) if first else [_routed(runtime, batch, file, router) for file in some]
+            _rebuild_inputs(runtime, batch, some) if first else [_routed(runtime, batch, file, router) for file in some]
         )
         record = record or _write_record(runtime, batch, known)
         for file, path in zip(some, made, strict=True):
@@ -308,13 +308,13 @@ def _write_record(runtime: Runtime, batch: Batch, found: Repair) -> str:
     return layout.repair(batch.planned_at, batch.batch_id, number)
 
 
-def begins_batch(batch: Batch, file: BatchFile) -> bool:
+def _begins_batch(batch: Batch, file: BatchFile) -> bool:
     """Return whether a file is an input of its batch."""
     landed = isinstance(file.detail, LandedRange)
     return landed or of_dead_letters.is_of_dead_letters(batch, file) or of_events.is_of_events(batch, file)
 
 
-def rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
+def _rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
     """Write files again under other names and return their paths; raises ReconciliationError if that is impossible."""
     landed = _all_landed_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
     return [landed[file.key] if file.key in landed else _taken_again(runtime, batch, file) for file in files]

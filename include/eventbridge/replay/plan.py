@@ -83,7 +83,7 @@ def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -
     owners does not name the rules.
     """
     check_seen(runtime, request.rules)
-    refuse_pruned_request(runtime, request)
+    _refuse_pruned_request(runtime, request)
     parts = (
         _parts_of_today(runtime, request, now) if request.as_of == "today" else _parts_of_then(runtime, request, now)
     )
@@ -360,7 +360,7 @@ def _is_the_same(replay: Replay, request: ReplayRequest) -> bool:
     return asked == (*had, replay.skip_delivered)
 
 
-def refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:
+def _refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:
     """Raise UserError if batches of a request's time lost their archive or, if it needs them, their outcomes."""
     refuse_pruned(runtime, request.bus, request.since, request.until, outcomes=request.by_target)
 
@@ -372,7 +372,7 @@ def record_replay(runtime: Runtime, request: ReplayRequest, made: Replay) -> Rep
     """
     recorded = runtime.ledger.begin_replay(made)
     try:
-        refuse_pruned_request(runtime, request)
+        _refuse_pruned_request(runtime, request)
     except UserError:
         runtime.ledger.end_replay(recorded.replay_id, "cancelled")
         raise

@@ -210,7 +210,7 @@ class Inbox:
         table = _received(source, at_most)
         if not table.num_rows:
             return 0, False
-        with HeldMessages(source, table["receipt"].to_pylist()) as held:
+        with _HeldMessages(source, table["receipt"].to_pylist()) as held:
             file = self._recorded(topic, table, known)
             fresh = 0 if file is None else file.end - file.start
             if again := table.num_rows - fresh:
@@ -307,7 +307,7 @@ def _unknown(table: pa.Table, known: set[str]) -> pa.Table:
     return table.select(STORED.names).take(pa.array(rows, pa.int64()))
 
 
-class HeldMessages:
+class _HeldMessages:
     """Extends the visibility timeout of messages while the block runs, so that no other consumer gets them."""
 
     def __init__(self, source: QueueSource, receipts: Sequence[str]) -> None:

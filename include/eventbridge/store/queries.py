@@ -75,8 +75,8 @@ def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     try:
         met = _met_by(events, condition)
     except SqlRefused:
-        refuse_without_data(lambda: _met_by(COLUMNS.empty_table(), condition), condition, "archived events", _REMEDY)
-        raise UserError(failed_on_data(condition, "an event")) from None
+        _refuse_without_data(lambda: _met_by(COLUMNS.empty_table(), condition), condition, "archived events", _REMEDY)
+        raise UserError(_failed_on_data(condition, "an event")) from None
     except SqlLimited as error:
         raise UserError(f"{condition!r} {error}. Write a simpler condition.") from None
     if len(met) != events.num_rows:
@@ -109,8 +109,8 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
         table = _chosen(read, paths, condition)
     except SqlRefused:
         remedy = "The columns are those of `eventbridge dead-letters show --json`."
-        refuse_without_data(lambda: _chosen(read, (), condition), condition, "dead letters", remedy)
-        raise UserError(failed_on_data(condition, "a dead letter")) from None
+        _refuse_without_data(lambda: _chosen(read, (), condition), condition, "dead letters", remedy)
+        raise UserError(_failed_on_data(condition, "a dead letter")) from None
     except SqlLimited as error:
         raise UserError(
             f"{condition!r} {error}. Write a simpler condition, or one that names fewer of the long columns: event, "
@@ -182,7 +182,7 @@ def _step(step: str | int) -> str:
     return "'" + pointer.replace("'", "''") + "'"
 
 
-def refuse_without_data(ask: Callable[[], object], condition: str, of: str, remedy: str) -> None:
+def _refuse_without_data(ask: Callable[[], object], condition: str, of: str, remedy: str) -> None:
     """Raise UserError with DuckDB's message for a condition that it rejects without data; `ask` queries no row."""
     try:
         ask()
@@ -190,7 +190,7 @@ def refuse_without_data(ask: Callable[[], object], condition: str, of: str, reme
         raise UserError(f"{condition!r} is not a condition in SQL on {of}: {error}. {remedy}") from None
 
 
-def failed_on_data(condition: str, one: str) -> str:
+def _failed_on_data(condition: str, one: str) -> str:
     """Return the message for a valid condition that fails on the content of an event or a dead letter."""
     return (
         f"{condition!r} fails on {one}: it casts a value that cannot be cast, or a function refuses a value. "

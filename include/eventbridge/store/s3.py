@@ -184,10 +184,10 @@ class S3Store:
         with clients.files().open_output_stream(f"{self._bucket}/{key}") as file:
             file.write(data)
 
-    def _file(self, clients: S3Clients, path: str, key: str) -> S3File:
+    def _file(self, clients: S3Clients, path: str, key: str) -> _S3File:
         try:
             opened = again(lambda: self._opened(clients, key), self._attempts)
-            return S3File(opened, lambda: self._errors("read", path), self._attempts)
+            return _S3File(opened, lambda: self._errors("read", path), self._attempts)
         except FileNotFoundError as error:
             self._require_bucket(clients)
             raise missing(path, self.uri) from error
@@ -244,7 +244,7 @@ class S3Store:
                 return True
             except ClientError as error:
                 if _status(error) == 409 and attempt + 1 < self._attempts:  # the server cannot decide yet who is first
-                    wait_before(attempt)
+                    _wait_before(attempt)
                     continue
                 if _status(error) != 412 and error.response.get("Error", {}).get("Code") != "NoSuchUpload":
                     raise
@@ -269,7 +269,7 @@ def _is_path(path: str) -> bool:
         return False
 
 
-def wait_before(attempt: int) -> None:
+def _wait_before(attempt: int) -> None:
     """Sleep after the n-th attempt (from 0), for a random time up to 1, 2, 4, 8, 16 s, to spread the callers."""
     time.sleep(random.uniform(0, min(2.0**attempt, _LONGEST_WAIT_SECONDS)))
 
@@ -285,11 +285,11 @@ def again(call: Callable[[], T], attempts: int) -> T:
         except OSError as error:
             if not is_passing(error):
                 raise
-        wait_before(attempt)
+        _wait_before(attempt)
     return call()
 
 
-class S3File:
+class _S3File:
     """An open file for `pyarrow.PythonFile`; reads are ranges, are retried, and fail with StoreError."""
 
     def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[Any]], attempts: int) -> None:

@@ -63,10 +63,10 @@ def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | Non
     retentions = Retentions(runtime, run.now)
     fold_stats(run)  # first: it is quick, and pruning may take all the time
     prune_batches(run, retentions)
-    prune_history(run, retentions)
+    _prune_history(run, retentions)
     sweep_lost(run)
     sweep_expired(run, retentions)
-    trim_buses(run)
+    _trim_buses(run)
     index_events(run)
     _count(run)
     return run.done
@@ -78,7 +78,7 @@ def _count(run: RetentionRun) -> None:
         run.done.store_bytes = count_store(run.runtime)
 
 
-def prune_history(run: RetentionRun, retentions: Retentions) -> None:
+def _prune_history(run: RetentionRun, retentions: Retentions) -> None:
     """Remove records that ended before the retention of manifests; the current version of a rule is always kept."""
     if run.dry_run or run.is_over():
         return
@@ -111,7 +111,7 @@ def _fold(run: RetentionRun, scope: Scope, grain: Grain, age: timedelta) -> bool
     return True
 
 
-def trim_buses(run: RetentionRun) -> None:
+def _trim_buses(run: RetentionRun) -> None:
     """Trim the buses of today's rules; a bus that does not respond is logged and keeps all messages.
 
     The bus `eventbridge` is not among them: it is trimmed when events are published to it.

@@ -61,7 +61,7 @@ def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
         *_of_runners(moment, rules, ends),
         *_of_waiting(moment, rules),
         *_of_installation(runtime, moment),
-        *owner_metrics(runtime, rules),
+        *_owner_metrics(runtime, rules),
     ]
 
 
@@ -300,7 +300,7 @@ def _of_installation(runtime: Runtime, moment: Moment) -> Iterator[Family]:
     yield _family("store_quota_bytes", "gauge", "Ingestion stops at this size of the store.", (), most)
 
 
-def owner_metrics(runtime: Runtime, rules: RuleSet) -> Iterator[Family]:
+def _owner_metrics(runtime: Runtime, rules: RuleSet) -> Iterator[Family]:
     """Yield the usage and quotas of owners with quotas; families without samples if no owner has one."""
     found = owner_statuses(runtime, rules)
     for field, text in _TEXTS.items():

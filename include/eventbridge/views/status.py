@@ -160,12 +160,12 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
         ingestion_stop=runtime.ledger.ingestion_stop(),
         store_quota=store_quota(runtime),
         unregistered=tuple(unregistered),
-        stalled=tuple(stalled_runners(runtime, rules)),
+        stalled=tuple(_stalled_runners(runtime, rules)),
         streaming=tuple(_streaming(runtime, name) for name in runners if rules.mode_of(name).mode == "streaming"),
         batches=tuple(runtime.ledger.batches(limit=batches)),
         chunks=runtime.ledger.chunk_counts(),
-        pending=tuple(pending_statuses(runtime)),
-        deferred_matches=tuple(deferred_match_statuses(runtime, rules)),
+        pending=tuple(_pending_statuses(runtime)),
+        deferred_matches=tuple(_deferred_match_statuses(runtime, rules)),
         rules_on_hold=tuple(rules_on_hold(runtime, rules)),
         targets=tuple(each for each in target_standings(runtime) if each.state != "ok"),
         overrides=tuple(runtime.ledger.list_overrides()),
@@ -227,7 +227,7 @@ def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
             yield RuleOnHold(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
 
 
-def pending_statuses(runtime: Runtime) -> list[PendingStatus]:
+def _pending_statuses(runtime: Runtime) -> list[PendingStatus]:
     """Return the counts of pending deliveries, taken by a batch or not, by rule, target, state and reason."""
     on_hold_for: dict[tuple[str, str], set[str]] = defaultdict(set)
     for waiting in runtime.ledger.waiting_targets():
@@ -247,7 +247,7 @@ def pending_statuses(runtime: Runtime) -> list[PendingStatus]:
     ]
 
 
-def deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMatchStatus]:
+def _deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMatchStatus]:
     """Return the counts of deferred matches, taken by a batch or not, by rule, state and reason."""
     rules_on_hold, overrides = runtime.ledger.rules_on_hold(), runtime.ledger.overrides()
     groups: dict[tuple[str, PendingState, str], list[DeferredMatch]] = defaultdict(list)
@@ -277,7 +277,7 @@ class StalledRunner:
     why: str
 
 
-def stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
+def _stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
     """Yield the runners that refuse a rule, or wait for its old runner; buses that do not respond are skipped."""
     assigned = runtime.ledger.assignments()
     for runner, bus in rules.runners().items():

@@ -49,7 +49,7 @@ class TargetLine(TargetStanding):
     held: str = ""
 
 
-def standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
+def _standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
     """Return the status of a target at the aware time `now`."""
     state = shown_state(status, now)
     shown = {"state": state, "paused_until": pause_of(status, now)}
@@ -75,7 +75,7 @@ class TargetPage:
 def target_standings(runtime: Runtime) -> list[TargetStanding]:
     """Return the status of targets that were ever not ok, or asked for a pause."""
     now = runtime.ledger.now()
-    return [standing_of(status, now) for status in runtime.ledger.target_statuses().values()]
+    return [_standing_of(status, now) for status in runtime.ledger.target_statuses().values()]
 
 
 def target_list(runtime: Runtime) -> list[TargetLine]:
@@ -133,7 +133,7 @@ class _Lines:
         if status is None:
             standing = TargetStanding(rule, target, "ok", "", None, None, 0, False, None, None)
         else:
-            standing = standing_of(status, self._now)
+            standing = _standing_of(status, self._now)
         if held and standing.state == "ok":
             standing = replace(standing, state="paused")
         return TargetLine(**vars(standing), waiting=self._waiting[rule, target], held=held)

@@ -150,20 +150,20 @@ class EventTrace:
     def _attempts(self, batch: Batch, chunk_ids: Collection[int] | None) -> list[dict[str, Any]]:
         files = segments(self._runtime, batch.batch_id, chunk_ids)
         found = [row for file in files if file.path is not None for row in self._tried(file.path)]
-        shadows = shadows_of(self._runtime, batch) if found else frozenset()
-        self.steps += (as_shadow(attempt_step(batch, row), failed_shadow(shadows, row, row)) for row in found)
+        shadows = _shadows_of(self._runtime, batch) if found else frozenset()
+        self.steps += (_as_shadow(_attempt_step(batch, row), _failed_shadow(shadows, row, row)) for row in found)
         return found
 
     def _add_settled(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
         """Record the status of a delivery; the outcome is a step only if the last attempt does not show it."""
         state = _STATES.get(row["verdict"], "on_hold" if row["held"] else "scheduled")
-        failed = failed_shadow(shadows_of(self._runtime, batch), row, attempt) if state == "delivered" else None
+        failed = _failed_shadow(_shadows_of(self._runtime, batch), row, attempt) if state == "delivered" else None
         state = state if failed is None else "shadow"
         self._record_status(
             batch, row, state, row["attempts"], failed or row["reason"], due_at=row["due_at"], held=row["held"]
         )
         if attempt is None:
-            self.steps.append(as_shadow(settled_step(batch, row), failed))
+            self.steps.append(_as_shadow(_settled_step(batch, row), failed))
 
     def _record_status(
         self, batch: Batch, row: dict[str, Any], state: DeliveryState, attempts: int, reason: str | None, **more: Any
@@ -213,21 +213,21 @@ class EventTrace:
         if name is not None:
             self._replay_of[copy_id(dead_letter)] = ""
             if not is_kept(batch.kept, "all"):  # the dead letter is all that is left of it
-                self.steps += (dead_letter_attempt_step(batch, dead_letter, each) for each in dead_letter["attempts"])
+                self.steps += (_dead_letter_attempt_step(batch, dead_letter, each) for each in dead_letter["attempts"])
                 self._record_status(
                     batch, dead_letter, "dead_lettered", len(dead_letter["attempts"]), dead_letter["reason"]
                 )
-        self.steps.append(dead_letter_step(batch, dead_letter))
+        self.steps.append(_dead_letter_step(batch, dead_letter))
         for taken in self._runtime.ledger.redriven_of(file):
             if _holds(taken.rows, {row}):
                 self._follow_batches(taken.batch_id)
-                self.steps.append(redrive_step(taken, self._planned_at(taken.batch_id), dead_letter))
+                self.steps.append(_redrive_step(taken, self._planned_at(taken.batch_id), dead_letter))
 
     def _pending(self, batch_id: str) -> None:
         for row in self._runtime.ledger.pending_of(batch_id):
             if self._is_here(row.files):
                 self._follow_batches(row.taken_by, row.closed_by)
-                self.steps.append(pending_step(row))
+                self.steps.append(_pending_step(row))
                 self._update_pending(row)
 
     def _update_pending(self, row: PendingDeliveries) -> None:
@@ -247,7 +247,7 @@ class EventTrace:
             if self._is_here(row.files):
                 self.deferred.add(row.rule)
                 self._follow_batches(row.taken_by, row.closed_by)
-                self.steps.append(deferred_match_step(row))
+                self.steps.append(_deferred_match_step(row))
 
     def _replays(self, landing: Landing) -> None:
         bus, at = self._name.place.bus, landing.planned_at
@@ -257,7 +257,7 @@ class EventTrace:
             for taken in self._runtime.ledger.replayed_of(replay.replay_id, landing.file):
                 if taken.batch_id is not None and _holds(taken.rows, {landing.row}):
                     self._follow_batches(taken.batch_id)
-                    self.steps.append(replay_step(replay, taken, self._planned_at(taken.batch_id)))
+                    self.steps.append(_replay_step(replay, taken, self._planned_at(taken.batch_id)))
 
     def _planned_at(self, batch_id: str) -> Any:
         try:
@@ -296,8 +296,7 @@ def _holds(rows: str, wanted: set[int]) -> bool:
     return any(row in run for run in rowset.runs(rows) for row in wanted)
 
 
-def attempt_step(batch: Batch, row: _Row) -> Step:
-    """Return the step of a row of a segment."""
+def _attempt_step(batch: Batch, row: _Row) -> Step:
     return Step(
         at=row["started_at"],
         what="attempt",
@@ -313,8 +312,7 @@ def attempt_step(batch: Batch, row: _Row) -> Step:
     )
 
 
-def settled_step(batch: Batch, row: _Row) -> Step:
-    """Return the step of a row of a settlement."""
+def _settled_step(batch: Batch, row: _Row) -> Step:
     return Step(
         at=row["settled_at"] or batch.committed_at,
         what="settled",
@@ -326,8 +324,7 @@ def settled_step(batch: Batch, row: _Row) -> Step:
     )
 
 
-def dead_letter_step(batch: Batch, dead_letter: _Row) -> Step:
-    """Return the step of a dead letter."""
+def _dead_letter_step(batch: Batch, dead_letter: _Row) -> Step:
     return Step(
         at=dead_letter["last_attempt_at"] or batch.committed_at or dead_letter["arrived_at"],
         what="dead-lettered",
@@ -338,8 +335,7 @@ def dead_letter_step(batch: Batch, dead_letter: _Row) -> Step:
     )
 
 
-def dead_letter_attempt_step(batch: Batch, dead_letter: _Row, attempt: _Row) -> Step:
-    """Return the step of an attempt in a dead letter."""
+def _dead_letter_attempt_step(batch: Batch, dead_letter: _Row, attempt: _Row) -> Step:
     return Step(
         at=attempt["started_at"],
         what="attempt",
@@ -354,8 +350,7 @@ def dead_letter_attempt_step(batch: Batch, dead_letter: _Row, attempt: _Row) -> 
     )
 
 
-def redrive_step(taken: Redriven, at: datetime | None, dead_letter: _Row) -> Step:
-    """Return the step of a redrive that took a dead letter."""
+def _redrive_step(taken: Redriven, at: datetime | None, dead_letter: _Row) -> Step:
     return Step(
         at=at,
         what="redriven",
@@ -365,8 +360,7 @@ def redrive_step(taken: Redriven, at: datetime | None, dead_letter: _Row) -> Ste
     )
 
 
-def pending_step(row: PendingDeliveries) -> Step:
-    """Return the step of a pending row."""
+def _pending_step(row: PendingDeliveries) -> Step:
     taken = row.closed_by or row.taken_by
     if taken:
         detail = f"taken up by batch {taken}"
@@ -385,8 +379,7 @@ def pending_step(row: PendingDeliveries) -> Step:
     )
 
 
-def deferred_match_step(row: DeferredMatch) -> Step:
-    """Return the step of a deferred match."""
+def _deferred_match_step(row: DeferredMatch) -> Step:
     taken = row.closed_by or row.taken_by
     return Step(
         at=row.made_at,
@@ -399,8 +392,7 @@ def deferred_match_step(row: DeferredMatch) -> Step:
     )
 
 
-def replay_step(replay: Replay, taken: Replayed, at: datetime | None) -> Step:
-    """Return the step of a replay that took an event."""
+def _replay_step(replay: Replay, taken: Replayed, at: datetime | None) -> Step:
     part = replay.parts[taken.part]
     return Step(
         at=at,
@@ -427,12 +419,12 @@ def _head(row: _Row) -> str | None:
     return head.decode("utf-8", "replace") if head else None
 
 
-def shadows_of(runtime: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
+def _shadows_of(runtime: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
     """Return the shadow targets of a batch; pending or redriven deliveries were routed to real ones."""
     return frozenset(runtime.rules_of(batch).shadows()) if batch.routes else frozenset()
 
 
-def failed_shadow(
+def _failed_shadow(
     shadows: frozenset[tuple[str, str]], row: Mapping[str, Any], attempt: Mapping[str, Any] | None
 ) -> str | None:
     """Return why a shadow failed, from the delivery's row and last attempt; None if it did not, or is no shadow."""
@@ -446,6 +438,6 @@ def failed_shadow(
     return str(row["reason"]) if row["reason"] in (SHADOW_FAILED, SHADOW_NOT_SENT) else None
 
 
-def as_shadow(step: Step, failed: str | None) -> Step:
+def _as_shadow(step: Step, failed: str | None) -> Step:
     """Return a step as that of a shadow, if it failed."""
     return step if failed is None else replace(step, outcome="shadow")

@@ -122,12 +122,54 @@ def why(
     )
 
 
-def landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
+def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | None, until: str | None) -> Why:
+    """Return all records of the messages with an id; times are written as in `time_range`, None: any.
+
+    Raises UserError for an invalid time or id, NotFoundError if there is no such message.
+    """
+    if since is None and until is None:
+        return why(runtime, event_id, bus=bus)
+    first, last = time_range(runtime.clock(), since or datetime(1970, 1, 1, tzinfo=UTC).isoformat(), until)
+    return why(runtime, event_id, bus=bus, since=first, until=last if until is not None else None)
+
+
+def body_of_event(runtime: Runtime, event_id: str) -> str | None:
+    """Return the newest event with an id as it was archived; None if it cannot be read.
+
+    Rules are not evaluated: there may be thousands. If there is no such event, it raises as `why` does.
+    """
+    landed = _landed_bodies(runtime, event_id)
+    return landed[0] if landed else newest_body(runtime, why(runtime, event_id, most_unmatched=0))
+
+
+def newest_body(runtime: Runtime, found: Why) -> str | None:
+    """Return the newest of the found events as it was archived; None if it cannot be read."""
+    return next((body for each in found.events if (body := archived_body(runtime, each)) is not None), None)
+
+
+def archived_body(runtime: Runtime, event: EventResult) -> str | None:
+    """Return a found message as it was archived; None if it is past its retention or cannot be read."""
+    for landing in event.landings:
+        if landing.archived:
+            try:
+                table = read_rows(runtime.store, landing.file, rowset.encode([landing.row]), ["body"])
+            except StoreError:  # `why` reported the file
+                continue
+            return bytes_as_text(table["body"][0].as_py())
+    return None
+
+
+def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
     """Return the archived messages with an id, in the order of `why`, which is called if there are none."""
     search = ArchiveSearch(runtime, IdQuery(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
     visibility = visibility_of(runtime)
     messages = _by_place(search.run())
     return [bytes_as_text(found[0].record["body"]) for place, found in messages.items() if visibility.bus(place.bus)]
+
+
+def refuse_unknown_bus(runtime: Runtime, bus: str) -> None:
+    """Raise NotFoundError, with the nearest name, for a bus that no rule file names and no runner has read."""
+    _check_bus(runtime, bus, _today(runtime))
 
 
 def _only_visible(result: EventResult, visibility: Visibility) -> EventResult:
@@ -145,11 +187,6 @@ def _today(runtime: Runtime) -> RuleSet | None:
         return runtime.rule_set()
     except EventBridgeError:  # rule files are being edited: the past can be explained without them
         return None
-
-
-def refuse_unknown_bus(runtime: Runtime, bus: str) -> None:
-    """Raise NotFoundError, with the nearest name, for a bus that no rule file names and no runner has read."""
-    _check_bus(runtime, bus, _today(runtime))
 
 
 def _check_bus(runtime: Runtime, bus: str | None, today: RuleSet | None) -> None:
@@ -242,7 +279,7 @@ def _rules(
         except StoreError as error:
             unreadable.append(f"batch {each.batch.batch_id}: {error}")
     now = None if asked.today is None else _of_bus(asked.today, bus, asked.rule)
-    return rule_results(then, now, parse_document(found[0].record["body"]), asked.most_unmatched)
+    return _rule_results(then, now, parse_document(found[0].record["body"]), asked.most_unmatched)
 
 
 def _of_bus(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
@@ -299,44 +336,7 @@ def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
     )
 
 
-def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | None, until: str | None) -> Why:
-    """Return all records of the messages with an id; times are written as in `time_range`, None: any.
-
-    Raises UserError for an invalid time or id, NotFoundError if there is no such message.
-    """
-    if since is None and until is None:
-        return why(runtime, event_id, bus=bus)
-    first, last = time_range(runtime.clock(), since or datetime(1970, 1, 1, tzinfo=UTC).isoformat(), until)
-    return why(runtime, event_id, bus=bus, since=first, until=last if until is not None else None)
-
-
-def body_of_event(runtime: Runtime, event_id: str) -> str | None:
-    """Return the newest event with an id as it was archived; None if it cannot be read.
-
-    Rules are not evaluated: there may be thousands. If there is no such event, it raises as `why` does.
-    """
-    landed = landed_bodies(runtime, event_id)
-    return landed[0] if landed else newest_body(runtime, why(runtime, event_id, most_unmatched=0))
-
-
-def newest_body(runtime: Runtime, found: Why) -> str | None:
-    """Return the newest of the found events as it was archived; None if it cannot be read."""
-    return next((body for each in found.events if (body := archived_body(runtime, each)) is not None), None)
-
-
-def archived_body(runtime: Runtime, event: EventResult) -> str | None:
-    """Return a found message as it was archived; None if it is past its retention or cannot be read."""
-    for landing in event.landings:
-        if landing.archived:
-            try:
-                table = read_rows(runtime.store, landing.file, rowset.encode([landing.row]), ["body"])
-            except StoreError:  # `why` reported the file
-                continue
-            return bytes_as_text(table["body"][0].as_py())
-    return None
-
-
-def rule_results(
+def _rule_results(
     then: Mapping[str, Rule], today: Mapping[str, Rule] | None, document: Document, most_unmatched: int | None = None
 ) -> list[RuleResult]:
     """Return the results of the batch's rules for an event, then of rules added later; `today` None: unknown.
