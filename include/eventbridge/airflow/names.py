@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 #: The prefix of each DAG id: they share a namespace with the user's DAGs.
 PREFIX = "eventbridge_"
 
@@ -47,6 +49,9 @@ WAITING_ALIAS = "eventbridge_waiting"
 
 #: The asset, and the watcher's subject, of pending deliveries that are due.
 RETRIES = "due_deliveries"
+
+#: The watcher counts as alive if it polled within this time. It records a poll three times as often.
+WATCHER_ALIVE = timedelta(seconds=60)
 
 
 def deliver_dag_id(runner: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import Asset, AssetWatcher, CronTriggerTimetable, get_parsing_context
 
-from eventbridge.airflow.names import STREAMING, runner_of
+from eventbridge.airflow.names import STREAMING, WATCHER_ALIVE, runner_of
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.watcher import Watcher
 from eventbridge.config.settings import Settings
@@ -42,8 +42,6 @@ BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manua
 EACH_MINUTE = "* * * * *"
 #: Its schedule while the watcher polls, as the watcher itself repeats starts without an effect.
 EVERY_TEN_MINUTES = "*/10 * * * *"
-#: The watcher counts as alive if it polled within this time. It records a poll three times as often.
-ALIVE = timedelta(seconds=60)
 #: How long the ledger may take to return the watcher's last poll.
 _ASK_SECONDS = 1.0
 
@@ -67,7 +65,7 @@ def fallback_cron(ledger_url: str) -> str:
     """Return EVERY_TEN_MINUTES while the watcher polls, EACH_MINUTE if it does not or if that is unknown.
 
     Airflow parses the DAG file regularly, and each parse reads the watcher's last poll from the ledger. So a dead
-    watcher is noticed within ALIVE plus the time between two parses.
+    watcher is noticed within WATCHER_ALIVE plus the time between two parses.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -78,7 +76,7 @@ def fallback_cron(ledger_url: str) -> str:
     try:
         # As a reader: a parse neither creates nor migrates a ledger, and Airflow limits it to 30 s.
         last = last_look(ledger, _ASK_SECONDS)
-        return EVERY_TEN_MINUTES if last is not None and ledger.now() - last < ALIVE else EACH_MINUTE
+        return EVERY_TEN_MINUTES if last is not None and ledger.now() - last < WATCHER_ALIVE else EACH_MINUTE
     except FileNotFoundError:  # nothing has been delivered yet
         return EACH_MINUTE
     except (LedgerError, SQLAlchemyError) as error:

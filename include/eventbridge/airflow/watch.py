@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from eventbridge.airflow.connections import airflow_connection
-from eventbridge.airflow.names import RETRIES, runner_subject
+from eventbridge.airflow.names import RETRIES, WATCHER_ALIVE, runner_subject
 from eventbridge.airflow.run_start import HANDLED, RunStart, SubjectState, needs_start, started
-from eventbridge.airflow.schedule import ALIVE
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.stuck import ReopenedPools, orphaned_redrive, orphaned_replay, report_late_batches
 from eventbridge.errors import BusError, UserError
@@ -37,7 +36,7 @@ def open_watch() -> Watch:
 #: How long a bus that did not respond is not polled.
 _SILENCE = timedelta(seconds=30)
 
-#: How often the watcher records a poll in the ledger: several times before it counts as dead (`schedule.ALIVE`).
+#: How often the watcher records a poll in the ledger: several times before it counts as dead (`WATCHER_ALIVE`).
 _RECORD_INTERVAL = timedelta(seconds=20)
 
 #: How often late batches are looked for.
@@ -97,7 +96,7 @@ class Watch:
         rules = self._current_rules(now)
         subjects = [*(runner_subject(runner) for runner in rules.runners()), RETRIES]
         last = self.runtime.ledger.last_look()
-        if last is None or self.runtime.ledger.now() - last >= ALIVE:
+        if last is None or self.runtime.ledger.now() - last >= WATCHER_ALIVE:
             return subjects
         seen = self._subject_states(rules, now)
         return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
