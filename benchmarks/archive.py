@@ -12,8 +12,8 @@ from benchmarks.bench_site import BUS
 from sqlalchemy import create_engine
 
 from eventbridge.event.ids import new_batch_id
-from eventbridge.ledger.tables import batch as batches
-from eventbridge.ledger.tables import batch_file as files
+from eventbridge.ledger.batches import batch as batches
+from eventbridge.ledger.files import batch_file as files
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.runtime.runtime import Runtime

@@ -57,7 +57,7 @@ class _Batches:
         with self._place.bus() as bus, closing(self._place.open()) as runtime:
             while not self.stop.is_set():
                 # a batch that is behind another takes more than fill it, so that commits do not tell
-                if number - sum(runtime.ledger.committed_offsets(RUNNER).values()) < _AHEAD:
+                if number - sum(runtime.ledger.offsets.committed(RUNNER).values()) < _AHEAD:
                     bus.publish([(event(n, 510, kinds[n % 2]), None) for n in range(number, number + 2 * _EVENTS)])
                     number += 2 * _EVENTS
                 else:

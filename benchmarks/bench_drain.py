@@ -75,13 +75,13 @@ def _measure(target: Mapping[str, Any] | None, count: int) -> tuple[_Pass, _Pass
         place.publish(count, _BYTES)
         live = _delivered(place, "normal", count)
         with closing(place.open()) as runtime:
-            runtime.ledger.set_target_status(_RULE, _TARGET, "degraded", "this benchmark says so")
+            runtime.ledger.targets.set_status(_RULE, _TARGET, "degraded", "this benchmark says so")
         place.publish(count, _BYTES, count)
         measured(lambda: _batches(place))
         with closing(place.open()) as runtime:
-            assert sum(row.count for row in runtime.ledger.pending("scheduled")) == count, "all of it waits"
-            runtime.ledger.set_target_status(_RULE, _TARGET, "ok", "this benchmark says so")
-            ramped_until = runtime.ledger.target_statuses()[_RULE, _TARGET].until
+            assert sum(row.count for row in runtime.ledger.pending.find("scheduled")) == count, "all of it waits"
+            runtime.ledger.targets.set_status(_RULE, _TARGET, "ok", "this benchmark says so")
+            ramped_until = runtime.ledger.targets.statuses()[_RULE, _TARGET].until
             assert ramped_until is not None, "it has just healed"
             time.sleep((ramped_until - runtime.clock()).total_seconds() + 0.1)  # then it is as it was before
         drained = _delivered(place, "retry", count)
@@ -94,8 +94,8 @@ def _measure(target: Mapping[str, Any] | None, count: int) -> tuple[_Pass, _Pass
 def _delivered(place: Site, kind: BatchKind, count: int) -> _Pass:
     cost = measured(lambda: _batches(place) if kind == "normal" else _retries(place))
     with closing(place.open()) as runtime:
-        batches = [batch for batch in runtime.ledger.batches(limit=None) if batch.kind == kind]
-        got = sum(chunk.succeeded for batch in batches for chunk in runtime.ledger.chunks(batch.batch_id))
+        batches = [batch for batch in runtime.ledger.batches.find(limit=None) if batch.kind == kind]
+        got = sum(chunk.succeeded for batch in batches for chunk in runtime.ledger.chunks.of_batch(batch.batch_id))
     assert got == count, f"{got} of {count} were delivered"
     return _Pass(got, len(batches), cost.wall, cost.cpu, cost.peak_mib)
 

@@ -190,7 +190,7 @@ def _deliver(services: Services, options: argparse.Namespace) -> tuple[list[Pass
         idle = _wait(runtime, services, options.events)
         services.stop()
         audited = audit(runtime)
-        batches = [batch for batch in runtime.ledger.batches(limit=None) if batch.kind == "normal"]
+        batches = [batch for batch in runtime.ledger.batches.find(limit=None) if batch.kind == "normal"]
         return (
             sorted((_passage(runtime, each) for each in batches), key=lambda each: each.times),
             len(audited.differences),
@@ -207,7 +207,7 @@ def _wait(runtime: Runtime, services: Services, events: int) -> float:
     before: Counter[str] | None = None
     while (done := _committed(runtime)) < events:
         services.check()
-        if before is None and runtime.ledger.batches(limit=1):
+        if before is None and runtime.ledger.batches.find(limit=1):
             before = _core_time()
         if done != seen:
             moved, seen = time.monotonic(), done
@@ -226,8 +226,8 @@ def _core_time() -> Counter[str]:
 
 def _committed(runtime: Runtime) -> int:
     return sum(
-        sum(file.rows for file in runtime.ledger.files(batch.batch_id, "buffer"))
-        for batch in runtime.ledger.batches(limit=None)
+        sum(file.rows for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer"))
+        for batch in runtime.ledger.batches.find(limit=None)
         if batch.kind == "normal" and batch.committed_at is not None
     )
 
@@ -236,14 +236,16 @@ def _passage(runtime: Runtime, batch: Batch) -> Passage:
     assert batch.deadline_at is not None
     assert batch.committed_at is not None
     routed = batch.deadline_at - timedelta(seconds=runtime.settings.batch_timeout)
-    ended = [chunk.ended_at for chunk in runtime.ledger.chunks(batch.batch_id) if chunk.ended_at is not None]
+    ended = [chunk.ended_at for chunk in runtime.ledger.chunks.of_batch(batch.batch_id) if chunk.ended_at is not None]
     return Passage((batch.planned_at, _landed_at(runtime, batch), routed, max([routed, *ended]), batch.committed_at))
 
 
 def _landed_at(runtime: Runtime, batch: Batch) -> datetime:
     """Return when the last file of a batch was written: what workers land says in its rows when they began."""
     folder = Path(unquote(urlsplit(runtime.store.uri).path))
-    paths = [folder / file.path for file in runtime.ledger.files(batch.batch_id, "buffer") if file.path is not None]
+    paths = [
+        folder / file.path for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer") if file.path is not None
+    ]
     written = [datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in paths]
     return max([batch.planned_at, *written])
 

@@ -256,7 +256,7 @@ def _ask(receiver: CompiledReceiver, what: str) -> None:
 def _wait_for_response(runtime: Runtime) -> None:
     """Wait until the first event has got a response: of an open batch only its segments tell."""
     end = time.monotonic() + _LAST_SECONDS
-    while not any(runtime.ledger.files(batch.batch_id, "outcome") for batch in runtime.ledger.batches()):
+    while not any(runtime.ledger.files.of_batch(batch.batch_id, "outcome") for batch in runtime.ledger.batches.find()):
         if time.monotonic() > end:
             raise RuntimeError("the good rules do not get their deliveries")
         time.sleep(0.1)
@@ -334,7 +334,7 @@ def _wait_for(runtime: Runtime, events: int) -> None:
 
 def _heard(runtime: Runtime) -> Iterator[Heard]:
     columns = ["rule", "published_at", "settled_at"]
-    for batch in runtime.ledger.batches(limit=None):
+    for batch in runtime.ledger.batches.find(limit=None):
         for _, table in settled_as(runtime, batch.batch_id, ["delivered"], columns):
             for row in table.to_pylist():
                 if row["rule"] in _OTHERS:

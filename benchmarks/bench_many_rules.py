@@ -189,8 +189,8 @@ def _standing(place: Site, batch_id: str) -> tuple[int, int, int]:
     """Return how many deliveries of a batch were delivered, how many are pending, and how many targets degraded."""
     with closing(place.open()) as runtime:
         delivered = sum(table.num_rows for _, table in settled_as(runtime, batch_id, ["delivered"], ["row"]))
-        pending = sum(count.count for count in runtime.ledger.pending_counts())
-        statuses = runtime.ledger.target_statuses().values()
+        pending = sum(count.count for count in runtime.ledger.pending.counts())
+        statuses = runtime.ledger.targets.statuses().values()
         return delivered, pending, sum(status.state == "degraded" for status in statuses)
 
 

@@ -181,7 +181,7 @@ def _deliver(place: Site, day: int, days: int, count: int, rules: int) -> None:
     with closing(Runtime.open(settings, connections, clock=clock)) as runtime:
         deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=1.0)
         for number in range(_ACTIONS):
-            runtime.ledger.note_action("bench", "POST /operate", f"{number}")
+            runtime.ledger.actions.record("bench", "POST /operate", f"{number}")
 
 
 def _request(runtime: Runtime, turn: int) -> None:
@@ -191,7 +191,7 @@ def _request(runtime: Runtime, turn: int) -> None:
     for number in range(_REQUESTS):
         run = f"bench {turn} {number}"
         redrive = begin_redrive(runtime, Selection(rule="r00007"), run, **how)
-        runtime.ledger.end_redrive(redrive.redrive_id, "cancelled")
+        runtime.ledger.redrives.end(redrive.redrive_id, "cancelled")
         cancel_replay(runtime, begin_replay(runtime, request, run).replay_id)
 
 
@@ -208,7 +208,7 @@ def _land(place: Site, day: int, options: argparse.Namespace) -> None:
     begin = datetime.now(UTC) - timedelta(days=options.days - day)
     size = max(1, options.events // options.batches)
     with closing(place.open()) as runtime:
-        (first,) = runtime.ledger.batches(limit=1)
+        (first,) = runtime.ledger.batches.find(limit=1)
         times = [begin + number * timedelta(days=1) / options.batches for number in range(options.batches)]
         tables = [archived_events(day * options.events + number * size, size, at) for number, at in enumerate(times)]
         found = zip(times, tables, strict=True)

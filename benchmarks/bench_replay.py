@@ -232,7 +232,7 @@ def _round(place: Site, rate: float, warm: float, seconds: float, open_router: O
 def _heard(runtime: Runtime, began: datetime) -> list[tuple[datetime, datetime]]:
     columns = ["rule", "published_at", "settled_at"]
     found = []
-    for batch in runtime.ledger.batches(limit=None):
+    for batch in runtime.ledger.batches.find(limit=None):
         if batch.kind == "normal" and batch.planned_at >= began:
             for _, table in settled_as(runtime, batch.batch_id, ["delivered"], columns):
                 rows = table.to_pylist()
@@ -313,8 +313,8 @@ def _an_hour(place: Site) -> tuple[int, int, int]:
         now = runtime.ledger.now()
         replay_id = _begin(runtime, "an hour", "3h", "2h")
         deliver_replay(runtime, replay_id, InProcessRouter(counting))
-        archive = {file.path for file in runtime.ledger.archive_files(BUS, now - timedelta(hours=2), now, now)}
-        assert account_of(runtime, runtime.ledger.replay(replay_id)).looked_at == 0
+        archive = {file.path for file in runtime.ledger.archive.files(BUS, now - timedelta(hours=2), now, now)}
+        assert account_of(runtime, runtime.ledger.replays.get(replay_id)).looked_at == 0
         return len(archive), len(archive.intersection(counting.listed)), len(archive.intersection(counting.read))
 
 

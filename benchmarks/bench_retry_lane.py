@@ -91,7 +91,7 @@ def _costs(pending: int) -> bool:
             for count in (0, pending // 20, pending):
                 _add_pending_far(runtime, sample, there, count)
                 there = count
-                queries.append(_median_ms(lambda: runtime.ledger.due_targets(runtime.clock())))
+                queries.append(_median_ms(lambda: runtime.ledger.due.targets(runtime.clock())))
                 looks.append(_median_ms(watch.look))
                 plans.append(_median_ms(lambda: plan_retries(runtime, RUNNER)))
                 table.add_row(f"{count:,}", *(f"{each[-1]:.2f}" for each in (queries, looks, plans)))
@@ -107,7 +107,7 @@ def _add_pending_far(runtime: Runtime, sample: PendingDeliveries, first: int, en
     due_at = runtime.clock() + timedelta(hours=1)
     for start in range(first, end, _AT_ONCE):
         numbers = range(start, min(start + _AT_ONCE, end))
-        runtime.ledger.add_pending(
+        runtime.ledger.pending.add(
             [
                 replace(
                     sample,
@@ -132,7 +132,7 @@ def _median_ms(call: Callable[[], object]) -> float:
 def _settled(runtime: Runtime, batch_id: str) -> list[PendingDeliveries]:
     """Settle a batch that nobody pushed, and return the rows that are to become pending, each of them unknown."""
     write_dead_letters(runtime, batch_id)
-    return pending_rows(runtime, runtime.ledger.batch(batch_id))
+    return pending_rows(runtime, runtime.ledger.batches.get(batch_id))
 
 
 def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
@@ -144,7 +144,7 @@ def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
         with closing(place.open()) as runtime:
             began = runtime.clock() + timedelta(seconds=15 + pending / _PENDING_PER_SECOND)
             wanted = _fail_at_random(runtime, batch_id, began)
-            due, rows = _pending(runtime), len(runtime.ledger.pending("scheduled"))
+            due, rows = _pending(runtime), len(runtime.ledger.pending.find("scheduled"))
             if runtime.clock() > began:  # what fell due meanwhile would be measured as late
                 print(f"to make {pending:,} pending took too long here: try with fewer, --pending n", file=sys.stderr)  # noqa: T201
                 return False
@@ -171,9 +171,9 @@ def _fail_at_random(runtime: Runtime, batch_id: str, began: datetime) -> dict[by
     """
     dice = random.Random(1)
     wanted: dict[bytes, datetime] = {}
-    batch = runtime.ledger.batch(batch_id)
-    for chunk in runtime.ledger.chunks(batch_id):
-        claimed = runtime.ledger.claim_chunk(batch_id, chunk.chunk_id, "benchmark")
+    batch = runtime.ledger.batches.get(batch_id)
+    for chunk in runtime.ledger.chunks.of_batch(batch_id):
+        claimed = runtime.ledger.chunks.claim(batch_id, chunk.chunk_id, "benchmark")
         assert claimed is not None, "nobody else pushes"
         failed, now = [], runtime.clock()
         for piece in chunk.pieces:
@@ -205,7 +205,7 @@ def _pending(runtime: Runtime) -> dict[bytes, datetime]:
     """Return when each pending delivery is due by the ledger."""
     ids: dict[str, list[bytes]] = {}
     due: dict[bytes, datetime] = {}
-    for row in runtime.ledger.pending("scheduled"):
+    for row in runtime.ledger.pending.find("scheduled"):
         for file, rows in row.files:
             if file not in ids:
                 ids[file] = read_table(runtime.store, file, columns=["delivery_id"])["delivery_id"].to_pylist()
@@ -227,11 +227,11 @@ def _late(runtime: Runtime, due: dict[bytes, datetime]) -> tuple[list[float], li
     """Return how late each delivery was tried, and the first of each chunk, in seconds, sorted."""
     late: list[float] = []
     firsts: list[float] = []
-    for batch in runtime.ledger.batches(limit=None):
+    for batch in runtime.ledger.batches.find(limit=None):
         if batch.kind != "retry":
             continue
         started: dict[str, dict[bytes, datetime]] = defaultdict(dict)
-        for file in runtime.ledger.files(batch.batch_id, "outcome"):
+        for file in runtime.ledger.files.of_batch(batch.batch_id, "outcome"):
             columns = ["delivery_id", "rule", "started_at"]
             for row in read_table(runtime.store, file.path or "", columns=columns).to_pylist():
                 started[row["rule"]][row["delivery_id"]] = row["started_at"]

@@ -207,13 +207,15 @@ def deliver_in_stages(place: Runtime, stop: Stop) -> None:
 
 def _is_warm(runtime: Runtime, mode: str) -> bool:
     if mode == "batch":
-        return bool(runtime.ledger.batches(state="committed"))
-    return any(runtime.ledger.files(batch.batch_id, "outcome") for batch in runtime.ledger.batches(state="open"))
+        return bool(runtime.ledger.batches.find(state="committed"))
+    return any(
+        runtime.ledger.files.of_batch(batch.batch_id, "outcome") for batch in runtime.ledger.batches.find(state="open")
+    )
 
 
 def _is_done(runtime: Runtime, load: Load) -> bool:
     wanted = 2 + int(load.rate * load.seconds) // 2
-    return len(list(deliveries(runtime, RUNNER))) >= wanted and runtime.ledger.unfinished_batch(RUNNER) is None
+    return len(list(deliveries(runtime, RUNNER))) >= wanted and runtime.ledger.batches.unfinished(RUNNER) is None
 
 
 def published(bus: EmbeddedBus, load: Load) -> datetime:
@@ -248,7 +250,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 def deliveries(runtime: Runtime, runner: str) -> Iterator[tuple[datetime, datetime]]:
     """Yield when each event that was delivered was published, and when it got a response."""
-    for batch in runtime.ledger.batches(limit=None, runner=runner):
+    for batch in runtime.ledger.batches.find(limit=None, runner=runner):
         for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
             for row in table.to_pylist():
                 yield row["published_at"], row["settled_at"]
@@ -261,7 +263,7 @@ def found_of(runtime: Runtime, runner: str, load: Load, began: datetime, cpu: fl
     if len(heard) != wanted:
         raise RuntimeError(f"{load}: {len(heard)} of {wanted} events were delivered")
     counted = sorted(
-        (batch for batch in runtime.ledger.batches(limit=None, runner=runner) if batch.planned_at >= began),
+        (batch for batch in runtime.ledger.batches.find(limit=None, runner=runner) if batch.planned_at >= began),
         key=lambda batch: batch.planned_at,
     )
     whole, seconds = counted, load.seconds

@@ -99,8 +99,10 @@ def _measured(runtime: Runtime, load: Load) -> Found:
 
 def _has_begun(runtime: Runtime, runner: str) -> bool:
     """Return whether the first two events, for which everything was cold, are delivered."""
-    batches = runtime.ledger.batches(limit=None, runner=runner)
-    return any(batch.state == "committed" or runtime.ledger.files(batch.batch_id, "outcome") for batch in batches)
+    batches = runtime.ledger.batches.find(limit=None, runner=runner)
+    return any(
+        batch.state == "committed" or runtime.ledger.files.of_batch(batch.batch_id, "outcome") for batch in batches
+    )
 
 
 def _is_delivered(runtime: Runtime, runner: str, wanted: int) -> bool:
@@ -109,12 +111,12 @@ def _is_delivered(runtime: Runtime, runner: str, wanted: int) -> bool:
 
 def _is_committed(runtime: Runtime, runner: str) -> bool:
     """Return whether nothing of a runner is under way but an open batch in which nothing came."""
-    batch = runtime.ledger.unfinished_batch(runner)
-    return batch is None or all(span.end == span.start for span in runtime.ledger.ranges(batch.batch_id))
+    batch = runtime.ledger.batches.unfinished(runner)
+    return batch is None or all(span.end == span.start for span in runtime.ledger.batches.ranges(batch.batch_id))
 
 
 def _process(runtime: Runtime, runner: str) -> psutil.Process | None:
-    lease = runtime.ledger.streaming_lease(runner)
+    lease = runtime.ledger.streaming.lease(runner)
     return None if lease is None else psutil.Process(int(lease.holder.split(":")[1]))
 
 

@@ -71,14 +71,14 @@ def _measure(case: str, counts: list[int], table: Table) -> bool:
         with closing(place.open()) as runtime:
             watch = Watch(runtime)
             write_dead_letters(runtime, batch_id)
-            (sample, *_) = pending_rows(runtime, runtime.ledger.batch(batch_id))
+            (sample, *_) = pending_rows(runtime, runtime.ledger.batches.get(batch_id))
             for done, count in zip([0, *counts], counts, strict=False):
                 _add_pending_due(runtime, case, sample, done, count)
                 if case == "dead":
                     _open_breaker(runtime)
                 now = runtime.ledger.now()
                 costs.looks.append(_median_ms(watch.look))
-                costs.queries.append(_median_ms(lambda at=now: runtime.ledger.due_targets(at)))
+                costs.queries.append(_median_ms(lambda at=now: runtime.ledger.due.targets(at)))
                 pairs = [(f"{each[-1]:.2f}", f"{each[-1] / each[0]:.2f}") for each in costs.columns()]
                 table.add_row(case, f"{count:,}", *(text for pair in pairs for text in pair))
     return all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in costs.columns())
@@ -94,12 +94,12 @@ def _add_pending_due(runtime: Runtime, case: str, sample: PendingDeliveries, fir
             due_at = now - timedelta(hours=2 if dead else 1, microseconds=number)
             rule = _DEAD if dead else f"rule-{number % _TARGETS}"
             rows.append(replace(sample, settlement=number + 1, rule=rule, due_at=due_at))
-        runtime.ledger.add_pending(rows)
+        runtime.ledger.pending.add(rows)
 
 
 def _open_breaker(runtime: Runtime) -> None:
     second = int(runtime.ledger.now().timestamp())
-    runtime.ledger.note_attempts([Tally(_DEAD, "target", {second: Count(100, 100)})])
+    runtime.ledger.targets.record_attempts([Tally(_DEAD, "target", {second: Count(100, 100)})])
 
 
 def _median_ms(call: Callable[[], object]) -> float:

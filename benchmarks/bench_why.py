@@ -83,7 +83,7 @@ def _land(place: Site, day: int, events: int, count: int) -> None:
     begin = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=day + 1)
     size = events // count
     with closing(place.open()) as runtime:
-        (first,) = runtime.ledger.batches(limit=1)
+        (first,) = runtime.ledger.batches.find(limit=1)
         times = [begin + number * timedelta(days=1) / count for number in range(count)]
         tables = (archived_events(day * events + number * size, size, at) for number, at in enumerate(times))
         record(

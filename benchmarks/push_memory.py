@@ -36,7 +36,7 @@ def memory_is_flat(receiver: CompiledReceiver, pending: int) -> bool:
         rules = {name: {"target": http | {"url": receiver.url(f"/{how}/{name}")}} for name, how in _MEMORY.items()}
         place.write_rules(rules, types={"dead": ["bench", "few"], "healthy": ["few"]})
         with closing(place.open()) as runtime:
-            runtime.ledger.set_target_status("dead", "target", "degraded", "this benchmark says so")
+            runtime.ledger.targets.set_status("dead", "target", "degraded", "this benchmark says so")
         each = max(1, min(50_000, pending // 2))
         for first in range(0, pending, each):
             few = max(1, each // 50)

@@ -62,7 +62,7 @@ def print_result(problems: Sequence[str], print_line: PrintLine) -> int:
 
 
 def _print_target_states(runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:
-    rules, statuses = runtime.rule_set(), runtime.ledger.target_statuses()
+    rules, statuses = runtime.rule_set(), runtime.ledger.targets.statuses()
     print_line("\nTargets:")
     for line in target_lines(rules, statuses):
         print_line(f"  {line}")
@@ -71,7 +71,7 @@ def _print_target_states(runtime: Runtime, audited: Audit, print_line: PrintLine
 
 
 def _print_pending(runtime: Runtime, print_line: PrintLine) -> None:
-    waiting = [row for row in runtime.ledger.pending_counts() if row.state != "closed"]
+    waiting = [row for row in runtime.ledger.pending.counts() if row.state != "closed"]
     if waiting:
         print_line("\nPending:")
         for row in waiting:

@@ -26,13 +26,13 @@ def unsettled(runtime: Runtime) -> list[str]:
         if partition.lag
     ]
     new = [f"{each.runner} has never run" for each in found.unregistered]
-    batches = [batch for batch in runtime.ledger.batches(limit=None) if batch.state != "committed"]
+    batches = [batch for batch in runtime.ledger.batches.find(limit=None) if batch.state != "committed"]
     opened = [f"{batch.kind} batch {batch.batch_id} of {batch.runner}: {batch.state}" for batch in batches]
     return [
         *lags,
         *new,
         *opened,
-        *(f"pending: {row}" for row in runtime.ledger.pending_counts() if row.state == "scheduled"),
+        *(f"pending: {row}" for row in runtime.ledger.pending.counts() if row.state == "scheduled"),
     ]
 
 
@@ -48,7 +48,7 @@ def main() -> int:
                     print("\n".join(["Not settled yet:", *waiting]), file=sys.stderr)  # noqa: T201
                     return 1
                 time.sleep(_LOOK_SECONDS)
-            held = sum(row.count for row in runtime.ledger.pending_counts() if row.state == "on_hold")
+            held = sum(row.count for row in runtime.ledger.pending.counts() if row.state == "on_hold")
     except EventBridgeError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

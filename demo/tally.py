@@ -34,7 +34,7 @@ class Tally:
 def tally(runtime: Runtime) -> dict[tuple[str, str], Tally]:
     """Return the results of the committed batches, by (rule, target)."""
     tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
-    for batch in runtime.ledger.batches(limit=None):
+    for batch in runtime.ledger.batches.find(limit=None):
         if batch.state == "committed":
             for verdict in read_verdicts(runtime, batch.batch_id):
                 _take(tallies[verdict.rule, verdict.target], verdict)

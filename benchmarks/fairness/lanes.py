@@ -136,7 +136,7 @@ def _retry(load: _Load) -> None:
     """Do what runs of `eventbridge_retry_deliveries` do, one after the other."""
     with closing(load.place.open()) as runtime:
         while not load.stop.wait(_LOOK_SECONDS * 5):
-            if runtime.ledger.anything_due(runtime.ledger.now()):
+            if runtime.ledger.due.has_any(runtime.ledger.now()):
                 settle_stale(runtime)
                 batch_id = plan_retries(runtime, pools=load.executor.standing()).batch_id
                 if batch_id is not None:
@@ -145,9 +145,9 @@ def _retry(load: _Load) -> None:
 
 def _push_and_settle(load: _Load, runtime: Runtime, batch_id: str) -> None:
     """Push a batch's chunks in slots; it is settled when all are done, or when its time is over, as in Airflow."""
-    batch = runtime.ledger.batch(batch_id)
+    batch = runtime.ledger.batches.get(batch_id)
     futures = []
-    for chunk in runtime.ledger.chunks(batch_id):
+    for chunk in runtime.ledger.chunks.of_batch(batch_id):
         if chunk.map_index is not None:
             retried = batch.kind == "retry"
             pool, weight = (SLOW_LANE_POOL, SLOW_LANE_WEIGHT) if retried else (chunk.pool, chunk.weight)
@@ -174,13 +174,13 @@ def _found(runtime: Runtime, lane: str, settled: int, end: datetime) -> LaneFoun
     open_since = _oldest_open(runtime, lane)
     if open_since is not None:
         waits.append((end - open_since).total_seconds())
-    pending = sum(row.count for row in runtime.ledger.pending_counts() if row.rule == lane and row.state != "closed")
+    pending = sum(row.count for row in runtime.ledger.pending.counts() if row.rule == lane and row.state != "closed")
     return LaneFound(settled, max(waits, default=0.0), pending)
 
 
 def _settled(runtime: Runtime, lane: str) -> Sequence[tuple[datetime, datetime]]:
     found = []
-    for batch in runtime.ledger.batches(limit=None):
+    for batch in runtime.ledger.batches.find(limit=None):
         for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
             found += [
                 (row["published_at"], row["settled_at"])
@@ -195,7 +195,7 @@ def _oldest_open(runtime: Runtime, lane: str) -> datetime | None:
     (bus,) = [bus for bus in runtime.rule_set().buses.values() if bus.name == BUS]
     oldest: list[datetime] = []
     with closing(runtime.open_source(bus)) as source:
-        for row in runtime.ledger.consumer_offsets(lane):
+        for row in runtime.ledger.offsets.find(lane):
             end = source.end(row.partition)
             for block in source.read(row.partition, row.offset, end):
                 texts = [bytes(body or b"") for body in block["body"].to_pylist()]

@@ -167,17 +167,17 @@ def _deliver(place: Site, stop: Stop) -> None:
 def _retry(place: Site, stop: Stop) -> None:
     with closing(place.open()) as runtime:
         while not stop.wait(0.1):
-            if runtime.ledger.anything_due(runtime.ledger.now()):
+            if runtime.ledger.due.has_any(runtime.ledger.now()):
                 deliver_retries(runtime, RUNNER, stop)
 
 
 def _seen(runtime: Runtime, said: datetime) -> _Observation:
     sent: list[datetime] = []
     chunks: list[Chunk] = []
-    for batch in runtime.ledger.batches(limit=400):
+    for batch in runtime.ledger.batches.find(limit=400):
         chunks += [
             each
-            for each in runtime.ledger.chunks(batch.batch_id)
+            for each in runtime.ledger.chunks.of_batch(batch.batch_id)
             if batch.kind == "normal" and each.started_at is not None and each.started_at >= said
         ]
         if batch.committed_at is not None and batch.committed_at < said:

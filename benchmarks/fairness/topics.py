@@ -90,7 +90,7 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
 
 
 def _took(runtime: Runtime) -> Iterator[float]:
-    for batch in runtime.ledger.batches(limit=None):
+    for batch in runtime.ledger.batches.find(limit=None):
         for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
             for row in table.to_pylist():
                 if row["rule"] == "quiet":

@@ -159,7 +159,7 @@ class _Run:
         """Kill a Celery worker while it runs a task, then Spark's master and a Spark worker while batches are
         routed.
         """
-        if not self._victims or not any(b.state != "committed" for b in self._runtime.ledger.batches(limit=20)):
+        if not self._victims or not any(b.state != "committed" for b in self._runtime.ledger.batches.find(limit=20)):
             return
         killed = self._kill_celery() if self._victims[0] == "airflow-worker" else self._kill_spark(self._victims[0])
         if killed:
@@ -175,7 +175,7 @@ class _Run:
         return False
 
     def _kill_spark(self, service: str) -> bool:
-        if not any(batch.state == "buffered" for batch in self._runtime.ledger.batches(limit=20)):
+        if not any(batch.state == "buffered" for batch in self._runtime.ledger.batches.find(limit=20)):
             return False
         name = self._names(service)[0]
         executors = _children(self._supervisor.running[name].pid)
@@ -187,7 +187,7 @@ class _Run:
         return sorted(name for name in self._supervisor.running if name.startswith(service))
 
     def _progress(self) -> str:
-        batches = self._runtime.ledger.batches(limit=None)
+        batches = self._runtime.ledger.batches.find(limit=None)
         committed = sum(batch.state == "committed" for batch in batches)
         opened = ", ".join(f"{batch.state}" for batch in batches if batch.state != "committed")
         return f"published {self._published:>7,}   batches {committed:>3} committed; open: {opened or 'none'}"

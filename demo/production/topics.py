@@ -31,7 +31,7 @@ class Topics:
 
     def is_settled(self, runtime: Runtime, published: int) -> bool:
         """Return whether everything is settled."""
-        done = any(batch.state == "committed" for batch in runtime.ledger.batches(limit=20))
+        done = any(batch.state == "committed" for batch in runtime.ledger.batches.find(limit=20))
         return done and not unsettled(runtime)
 
     def differences(self, runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:

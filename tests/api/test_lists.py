@@ -78,7 +78,7 @@ def test_a_batch_has_ranges_durations_and_reconciliation(reader: httpx.Client) -
 def test_the_pieces_of_a_chunk_are_paged(delivered: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages together have every attempt once; each page begins with its failed attempts."""
     with delivered.installation.opened() as runtime:
-        (batch,) = (each for each in runtime.ledger.batches() if each.runner == "orders")
+        (batch,) = (each for each in runtime.ledger.batches.find() if each.runner == "orders")
         whole = chunks.chunk_account(runtime, batch.batch_id, 0)
         told_by_pages: list[str] = []
         pieces: set[Piece] = set()

@@ -75,7 +75,7 @@ def test_a_rule_is_shown_as_written(runtime: Runtime) -> None:
 def test_the_overview_shows_the_first_of_many_unhealthy_targets(runtime: Runtime) -> None:
     """And their number."""
     for number in range(30):
-        runtime.ledger.set_target_status(f"rule-{number:03d}", "file", "disabled", "by hand")
+        runtime.ledger.targets.set_status(f"rule-{number:03d}", "file", "disabled", "by hand")
 
     request = Request({"type": "http", "method": "GET", "path": "/page", "headers": []})
     found = views.overview(runtime, request, "hour")

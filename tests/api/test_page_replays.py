@@ -121,7 +121,7 @@ def test_a_dead_letter_shows_that_it_was_redriven(delivered: Server, operator: h
     before = operator.get("/page/dead-letters?rule=refused").text
     post(operator, "/redrive", rule="refused", again="1")
     with delivered.installation.opened() as runtime:
-        newest = max(runtime.ledger.redrives(), key=lambda each: each.started_at)
+        newest = max(runtime.ledger.redrives.all(), key=lambda each: each.started_at)
     delivered.installation.redrive(newest.redrive_id)
     after = operator.get("/page/dead-letters?rule=refused").text
 

@@ -48,7 +48,7 @@ def test_a_store_at_its_quota_is_429(tmp_path: Path) -> None:
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
         before = post(client)
         with closing(Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite'}")) as ledger:
-            ledger.set_store_count(10, ledger.now())
+            ledger.store_sizes.record_measured(10, ledger.now())
         response = until(client, 429)
 
     assert (before.status_code, response.headers["retry-after"]) == (200, "60")

@@ -380,14 +380,14 @@ def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[
     """It is told so, once; a pause that is over is none."""
     runtime = Runtime.open(Settings.from_mapping(delivered.environ), connections_from_environment(delivered.environ))
     until = runtime.clock() + timedelta(minutes=30)
-    runtime.ledger.note_attempts([Tally("all-orders", "archive", paused_until=until)])
+    runtime.ledger.targets.record_attempts([Tally("all-orders", "archive", paused_until=until)])
 
     first = eventbridge("targets", "enable", "all-orders", "archive")
     again = eventbridge("targets", "enable", "all-orders", "archive")
 
     assert first.out == "Target all-orders/archive enabled; it was paused. 0 deliveries that waited are due now.\n"
     assert again.out == "Target all-orders/archive is already enabled.\n"
-    assert runtime.ledger.target_statuses()["all-orders", "archive"].paused_until is None
+    assert runtime.ledger.targets.statuses()["all-orders", "archive"].paused_until is None
     runtime.close()
 
 

@@ -18,56 +18,56 @@ class ApiContract:
 
     def test_a_token_is_found_by_its_hash(self, ledger: Ledger, rival: Ledger) -> None:
         """As it was noted, by every process; another hash is nobody's."""
-        assert ledger.note_api_token(TOKEN, "h1")
+        assert ledger.tokens.add(TOKEN, "h1")
 
-        assert rival.api_token("h1") == TOKEN
-        assert rival.api_token("h2") is None
-        assert rival.api_tokens() == [TOKEN]
+        assert rival.tokens.get("h1") == TOKEN
+        assert rival.tokens.get("h2") is None
+        assert rival.tokens.all() == [TOKEN]
 
     def test_a_name_has_one_token(self, ledger: Ledger, rival: Ledger) -> None:
         """Of two that make a token of one name the second is told, and changes nothing."""
-        assert ledger.note_api_token(TOKEN, "h1")
-        assert not rival.note_api_token(replace(TOKEN, scopes=()), "h2")
+        assert ledger.tokens.add(TOKEN, "h1")
+        assert not rival.tokens.add(replace(TOKEN, scopes=()), "h2")
 
-        assert rival.api_tokens() == [TOKEN]
+        assert rival.tokens.all() == [TOKEN]
 
     def test_a_token_is_revoked_once(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """Since the first time that somebody did; its name is not free by that."""
-        ledger.note_api_token(TOKEN, "h1")
+        ledger.tokens.add(TOKEN, "h1")
         at = clock.pass_seconds(5)
 
-        assert ledger.revoke_api_token("shop")
+        assert ledger.tokens.revoke("shop")
         clock.pass_seconds(5)
-        assert not rival.revoke_api_token("shop")
-        assert not rival.revoke_api_token("other")
-        assert rival.api_token("h1") == replace(TOKEN, revoked_at=at)
-        assert not ledger.note_api_token(TOKEN, "h2")
+        assert not rival.tokens.revoke("shop")
+        assert not rival.tokens.revoke("other")
+        assert rival.tokens.get("h1") == replace(TOKEN, revoked_at=at)
+        assert not ledger.tokens.add(TOKEN, "h2")
 
     def test_a_key_keeps_its_first_response(self, ledger: Ledger, rival: Ledger) -> None:
         """Of two responses to a key of one caller the first is kept; another caller's key is another."""
-        assert ledger.keep_response(RESPONSE, START)
-        assert not rival.keep_response(replace(RESPONSE, status=200), START)
-        assert rival.keep_response(replace(RESPONSE, caller="other"), START)
+        assert ledger.responses.keep(RESPONSE, START)
+        assert not rival.responses.keep(replace(RESPONSE, status=200), START)
+        assert rival.responses.keep(replace(RESPONSE, caller="other"), START)
 
-        assert rival.kept_response("shop", "key-1", START) == RESPONSE
-        assert rival.kept_response("shop", "key-2", START) is None
+        assert rival.responses.get("shop", "key-1", START) == RESPONSE
+        assert rival.responses.get("shop", "key-2", START) is None
 
     def test_a_response_that_is_too_old_is_none(self, ledger: Ledger) -> None:
         """It does not count, and the next one that is kept takes its place."""
-        ledger.keep_response(RESPONSE, START)
+        ledger.responses.keep(RESPONSE, START)
 
-        assert ledger.kept_response("shop", "key-1", after(1)) is None
+        assert ledger.responses.get("shop", "key-1", after(1)) is None
         newer = replace(RESPONSE, made_at=after(10))
-        assert ledger.keep_response(newer, after(1))
-        assert ledger.kept_response("shop", "key-1", after(1)) == newer
+        assert ledger.responses.keep(newer, after(1))
+        assert ledger.responses.get("shop", "key-1", after(1)) == newer
 
     def test_servers_count_what_an_owner_publishes_together(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """What one was granted the other does not get; of another owner nothing is taken; a second fills a second's."""
-        assert ledger.grant_publishing("shop", 10.0, 6).events == 6 + 2
-        assert rival.grant_publishing("shop", 10.0, 6).events == 6
-        refused = ledger.grant_publishing("shop", 10.0, 1)
+        assert ledger.publish_balances.grant("shop", 10.0, 6).events == 6 + 2
+        assert rival.publish_balances.grant("shop", 10.0, 6).events == 6
+        refused = ledger.publish_balances.grant("shop", 10.0, 1)
         assert (refused.events, round(refused.wait_seconds, 3)) == (0, 0.5)
-        assert rival.grant_publishing("desk", 10.0, 6).events == 8
+        assert rival.publish_balances.grant("desk", 10.0, 6).events == 8
 
         clock.pass_seconds(0.5)
-        assert rival.grant_publishing("shop", 10.0, 1).events == 1
+        assert rival.publish_balances.grant("shop", 10.0, 1).events == 1

@@ -14,56 +14,56 @@ class HoldingContract:
     def test_held_rows_are_not_due(self, ledger: Ledger, clock: Clock) -> None:
         """Holding a target's rows, those due later included, leaves taken ones and other targets alone."""
         settle(ledger)
-        ledger.add_pending([a_pending(1), a_pending(90), a_pending(2), a_pending(1, target="mail")])
-        ledger.plan_taken(a_retry_batch(), [], [3])
+        ledger.pending.add([a_pending(1), a_pending(90), a_pending(2), a_pending(1, target="mail")])
+        ledger.pending.take(a_retry_batch(), [], [3])
         clock.pass_seconds(7)
 
-        assert ledger.hold_pending("late", "crm", "target disabled") == 2
-        held = ledger.pending("on_hold")
+        assert ledger.pending.hold("late", "crm", "target disabled") == 2
+        held = ledger.pending.find("on_hold")
         assert [(row.pending_id, row.held, row.on_hold_since) for row in held] == [
             (1, "target disabled", after(7)),
             (2, "target disabled", after(7)),
         ]
         assert due(ledger, 99) == []
         assert due(ledger, 99, "mail") == [4]
-        assert ledger.hold_pending("late", "crm", "again") == 0
+        assert ledger.pending.hold("late", "crm", "again") == 0
 
     def test_a_released_row_is_due_now_and_its_age_stood_still(self, ledger: Ledger, clock: Clock) -> None:
         """The time on hold is counted, put on top of earlier ones, and moves the end of its age."""
         settle(ledger)
-        ledger.add_pending(
+        ledger.pending.add(
             [a_pending(900, held="rule disabled", on_hold_seconds=1.5), a_pending(9, expires_at=None, held="x")]
         )
         clock.pass_seconds(30.25)
 
-        assert ledger.release_pending("late", "crm") == 2
-        first, second = ledger.pending("scheduled")
+        assert ledger.pending.release("late", "crm") == 2
+        first, second = ledger.pending.find("scheduled")
         assert (first.due_at, first.held, first.on_hold_since) == (after(30.25), "", None)
         assert first.on_hold_seconds == pytest.approx(31.75)
         assert first.expires_at == after(3630.25)
         assert (second.on_hold_seconds, second.expires_at) == (pytest.approx(30.25), None)
         assert due(ledger, 31) == [1, 2]
-        assert ledger.release_pending("late", "crm") == 0
+        assert ledger.pending.release("late", "crm") == 0
 
     def test_a_row_held_for_a_410_goes_on_ageing(self, ledger: Ledger, clock: Clock) -> None:
         """Released as aged, its time on hold is not counted; only what is on hold for the given reason is released."""
         settle(ledger)
-        ledger.add_pending([a_pending(1, held="target disabled"), a_pending(1, held="pool closed")])
+        ledger.pending.add([a_pending(1, held="target disabled"), a_pending(1, held="pool closed")])
         clock.pass_seconds(30)
 
-        assert ledger.release_pending("late", "crm", aged=True, held="target disabled") == 1
-        row = ledger.pending("scheduled")[0]
+        assert ledger.pending.release("late", "crm", aged=True, held="target disabled") == 1
+        row = ledger.pending.find("scheduled")[0]
         assert (row.pending_id, row.on_hold_seconds, row.expires_at, row.due_at) == (1, 0.0, after(3600), after(30))
-        assert [row.pending_id for row in ledger.pending("on_hold")] == [2]
+        assert [row.pending_id for row in ledger.pending.find("on_hold")] == [2]
 
     def test_what_is_held_for_one_reason_can_be_held_for_another(self, ledger: Ledger, clock: Clock) -> None:
         """In one step, so that nobody finds it due in between; the time it was on hold is counted all the same."""
         settle(ledger)
-        ledger.add_pending([a_pending(1, held="rule disabled"), a_pending(1, held="pool closed")])
+        ledger.pending.add([a_pending(1, held="rule disabled"), a_pending(1, held="pool closed")])
         clock.pass_seconds(30)
 
-        assert ledger.release_pending("late", "crm", held="rule disabled", instead="rule removed") == 1
-        first, second = ledger.pending("on_hold")
+        assert ledger.pending.release("late", "crm", held="rule disabled", instead="rule removed") == 1
+        first, second = ledger.pending.find("on_hold")
         assert (first.held, first.on_hold_since, first.on_hold_seconds) == (
             "rule removed",
             after(30),
@@ -74,41 +74,41 @@ class HoldingContract:
     def test_what_is_to_be_dead_lettered_is_due_and_stays_so(self, ledger: Ledger, clock: Clock) -> None:
         """Its reason marks it: not on hold again, and due though its target is disabled; the others stay on hold."""
         settle(ledger)
-        ledger.add_pending([a_pending(90, held="rule removed"), a_pending(90, held="pool closed")])
-        ledger.set_target_status("late", "crm", "disabled", "the target responded with 410")
+        ledger.pending.add([a_pending(90, held="rule removed"), a_pending(90, held="pool closed")])
+        ledger.targets.set_status("late", "crm", "disabled", "the target responded with 410")
         clock.pass_seconds(5)
 
-        assert ledger.dead_letter_pending("late", "crm", "rule removed") == 1
-        assert ledger.hold_pending("late", "crm", "rule removed") == 0
-        (row,) = ledger.pending("scheduled")
+        assert ledger.pending.dead_letter("late", "crm", "rule removed") == 1
+        assert ledger.pending.hold("late", "crm", "rule removed") == 0
+        (row,) = ledger.pending.find("scheduled")
         assert (row.held, row.on_hold_since, row.due_at) == ("rule removed", after(0), after(5))
         assert due(ledger, 5) == [1]
-        assert names(ledger.due_targets(after(5))) == [("late", "crm")]
-        assert [row.pending_id for row in ledger.pending("on_hold")] == [2]
+        assert names(ledger.due.targets(after(5))) == [("late", "crm")]
+        assert [row.pending_id for row in ledger.pending.find("on_hold")] == [2]
 
     def test_what_was_to_be_dead_lettered_can_be_released_after_all(self, ledger: Ledger, clock: Clock) -> None:
         """Its rule came back: it is due as any other, and its age stood still until now."""
         settle(ledger)
-        ledger.add_pending([a_pending(90, held="rule removed")])
+        ledger.pending.add([a_pending(90, held="rule removed")])
         clock.pass_seconds(5)
-        ledger.dead_letter_pending("late", "crm", "rule removed")
+        ledger.pending.dead_letter("late", "crm", "rule removed")
         clock.pass_seconds(5)
 
-        assert ledger.release_pending("late", "crm", held="rule removed") == 1
-        (row,) = ledger.pending("scheduled")
+        assert ledger.pending.release("late", "crm", held="rule removed") == 1
+        (row,) = ledger.pending.find("scheduled")
         assert (row.held, row.on_hold_since, row.on_hold_seconds) == ("", None, pytest.approx(10))
 
     def test_what_a_disabled_target_holds_can_end_at_its_age(self, ledger: Ledger, clock: Clock) -> None:
         """Past its age a row of a disabled target is due, so that it can be dead-lettered; the others stay on hold."""
         settle(ledger)
-        ledger.add_pending(
+        ledger.pending.add(
             [a_pending(1), a_pending(2, expires_at=after(7200)), a_pending(1, target="mail", held="pool closed")]
         )
-        ledger.set_target_status("late", "crm", "disabled", "the target responded with 410")
-        ledger.hold_pending("late", "crm", "target disabled")
+        ledger.targets.set_status("late", "crm", "disabled", "the target responded with 410")
+        ledger.pending.hold("late", "crm", "target disabled")
 
-        assert ledger.release_expired(clock.pass_seconds(3599)) == 0
-        assert ledger.release_expired(clock.pass_seconds(1)) == 1
-        assert names(ledger.due_targets(after(3600))) == [("late", "crm")]
+        assert ledger.pending.release_expired(clock.pass_seconds(3599)) == 0
+        assert ledger.pending.release_expired(clock.pass_seconds(1)) == 1
+        assert names(ledger.due.targets(after(3600))) == [("late", "crm")]
         assert due(ledger, 3600) == [1]
-        assert [row.pending_id for row in ledger.pending("on_hold")] == [2, 3]
+        assert [row.pending_id for row in ledger.pending.find("on_hold")] == [2, 3]

@@ -24,88 +24,88 @@ class OrderContract:
 
     def test_a_lease_has_one_holder_until_it_runs_out(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """Nobody else gets it before, its holder may make it longer, and who has lost it cannot."""
-        assert ledger.take_lease("late", "crm", 3, "one", after(30))
-        assert not rival.take_lease("late", "crm", 3, "two", after(60))
-        assert rival.take_lease("late", "crm", 4, "two", after(60))
+        assert ledger.order.acquire_lease("late", "crm", 3, "one", after(30))
+        assert not rival.order.acquire_lease("late", "crm", 3, "two", after(60))
+        assert rival.order.acquire_lease("late", "crm", 4, "two", after(60))
         clock.pass_seconds(20)
-        assert ledger.take_lease("late", "crm", 3, "one", after(50))
+        assert ledger.order.acquire_lease("late", "crm", 3, "one", after(50))
         clock.pass_seconds(20)
-        assert not rival.take_lease("late", "crm", 3, "two", after(99))
+        assert not rival.order.acquire_lease("late", "crm", 3, "two", after(99))
         clock.pass_seconds(10)
 
-        assert rival.take_lease("late", "crm", 3, "two", after(99))
-        assert not ledger.take_lease("late", "crm", 3, "one", after(99))
-        assert ledger.leases("late", "crm") == {3: "two", 4: "two"}
+        assert rival.order.acquire_lease("late", "crm", 3, "two", after(99))
+        assert not ledger.order.acquire_lease("late", "crm", 3, "one", after(99))
+        assert ledger.order.leases("late", "crm") == {3: "two", 4: "two"}
 
     def test_only_the_holder_ends_a_lease(self, ledger: Ledger, rival: Ledger) -> None:
         """Ended, it is anybody's at once; another's stays."""
-        ledger.take_lease("late", "crm", 3, "one", after(30))
+        ledger.order.acquire_lease("late", "crm", 3, "one", after(30))
 
-        assert not rival.end_lease("late", "crm", 3, "two")
-        assert ledger.end_lease("late", "crm", 3, "one")
-        assert ledger.leases("late", "crm") == {}
-        assert rival.take_lease("late", "crm", 3, "two", after(30))
+        assert not rival.order.release_lease("late", "crm", 3, "two")
+        assert ledger.order.release_lease("late", "crm", 3, "one")
+        assert ledger.order.leases("late", "crm") == {}
+        assert rival.order.acquire_lease("late", "crm", 3, "two", after(30))
 
     def test_of_a_shard_one_batch_has_rows(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """A second batch gets no rows of a shard, whichever, until the first is committed; other shards it gets."""
         settle(ledger)
-        ledger.add_pending([in_shard(1, 1), in_shard(1, 2), in_shard(2, 3)])
+        ledger.pending.add([in_shard(1, 1), in_shard(1, 2), in_shard(2, 3)])
         clock.pass_seconds(10)
-        assert [row.pending_id for row in ledger.due_of_ordered(clock(), "late", "crm", 10)] == [1, 2, 3]
-        assert ledger.plan_taken(a_retry_batch("retry-1"), [], [1])
+        assert [row.pending_id for row in ledger.due.rows_in_order(clock(), "late", "crm", 10)] == [1, 2, 3]
+        assert ledger.pending.take(a_retry_batch("retry-1"), [], [1])
 
-        assert not rival.plan_taken(a_retry_batch("retry-2"), [], [2])
-        assert [row.pending_id for row in rival.due_of_ordered(clock(), "late", "crm", 10)] == [3]
-        assert rival.plan_taken(a_retry_batch("retry-3"), [], [3])
-        ledger.begin_settlement("retry-1")
-        ledger.commit_batch("retry-1", "flights", [], clock(), "000000")
-        assert rival.plan_taken(a_retry_batch("retry-4"), [], [2])
+        assert not rival.pending.take(a_retry_batch("retry-2"), [], [2])
+        assert [row.pending_id for row in rival.due.rows_in_order(clock(), "late", "crm", 10)] == [3]
+        assert rival.pending.take(a_retry_batch("retry-3"), [], [3])
+        ledger.settlement.begin("retry-1")
+        ledger.settlement.commit("retry-1", "flights", [], clock(), "000000")
+        assert rival.pending.take(a_retry_batch("retry-4"), [], [2])
 
     def test_what_is_open_of_a_shard_is_seen_taken_or_not(self, ledger: Ledger, clock: Clock) -> None:
         """Scheduled, on hold and taken rows are open, with the places they have; closed and unsharded ones are not."""
         settle(ledger)
         spans = (Span(PARTITIONS[0], 3, 2**40), Span(PARTITIONS[1], 5, 5))
-        ledger.add_pending(
+        ledger.pending.add(
             [in_shard(1, 1, order_spans=spans), in_shard(2, 2, held=BEHIND_ITS_KEY), a_pending(3), in_shard(1, 4)]
         )
         clock.pass_seconds(10)
-        ledger.plan_taken(a_retry_batch(), [], [1])
+        ledger.pending.take(a_retry_batch(), [], [1])
 
-        assert [row.pending_id for row in ledger.open_of_target("late", "crm")] == [1, 2, 4]
-        assert [row.pending_id for row in ledger.open_of_target("late", "crm", 1)] == [1, 4]
-        assert ledger.open_of_target("late", "crm", 1)[0].order_spans == spans
-        ledger.begin_settlement("retry-1")
-        ledger.commit_batch("retry-1", "flights", [], clock(), "000000")
-        assert [row.pending_id for row in ledger.open_of_target("late", "crm")] == [2, 4]
+        assert [row.pending_id for row in ledger.order.open_rows("late", "crm")] == [1, 2, 4]
+        assert [row.pending_id for row in ledger.order.open_rows("late", "crm", 1)] == [1, 4]
+        assert ledger.order.open_rows("late", "crm", 1)[0].order_spans == spans
+        ledger.settlement.begin("retry-1")
+        ledger.settlement.commit("retry-1", "flights", [], clock(), "000000")
+        assert [row.pending_id for row in ledger.order.open_rows("late", "crm")] == [2, 4]
 
     def test_a_shard_waits_for_nothing_if_all_of_it_waits_behind_its_key(self, ledger: Ledger) -> None:
         """Not if a row of it is due, taken, or on hold for another reason, whatever that is; closed ones are gone."""
         settle(ledger)
         held = {"held": BEHIND_ITS_KEY}
-        ledger.add_pending([in_shard(shard, seconds, **held) for shard in range(7) for seconds in range(3)])
-        ledger.add_pending(
+        ledger.pending.add([in_shard(shard, seconds, **held) for shard in range(7) for seconds in range(3)])
+        ledger.pending.add(
             [in_shard(1, 7), in_shard(2, 8), in_shard(3, 7, held="a"), in_shard(4, 7, held="z"), in_shard(5, 9)]
         )
-        ledger.add_pending([a_pending(7, target="mail", **held), a_pending(8, **held)])
-        taken = {row.order_shard: row.pending_id for row in ledger.pending("scheduled")}
-        assert ledger.plan_taken(a_retry_batch(), [], [taken[2]])
-        assert ledger.plan_taken(a_retry_batch("retry-2"), [], [taken[5]])
-        ledger.begin_settlement("retry-2")
-        ledger.commit_batch("retry-2", "flights", [], after(60), "000000")
+        ledger.pending.add([a_pending(7, target="mail", **held), a_pending(8, **held)])
+        taken = {row.order_shard: row.pending_id for row in ledger.pending.find("scheduled")}
+        assert ledger.pending.take(a_retry_batch(), [], [taken[2]])
+        assert ledger.pending.take(a_retry_batch("retry-2"), [], [taken[5]])
+        ledger.settlement.begin("retry-2")
+        ledger.settlement.commit("retry-2", "flights", [], after(60), "000000")
 
-        assert ledger.shards_behind("late", "crm") == [0, 5, 6]
-        assert ledger.shards_behind("late", "mail") == []
+        assert ledger.order.blocked_shards("late", "crm") == [0, 5, 6]
+        assert ledger.order.blocked_shards("late", "mail") == []
 
     def test_a_shard_is_released_alone_and_grows_no_older(self, ledger: Ledger, clock: Clock) -> None:
         """What waits behind its key is due at once; what is on hold for another reason, or of another shard, is not."""
         settle(ledger)
         held = {"held": BEHIND_ITS_KEY}
-        ledger.add_pending([in_shard(1, **held), in_shard(2, **held), in_shard(1, 7, held="pool closed")])
-        assert ledger.shards_behind("late", "crm") == [2]
+        ledger.pending.add([in_shard(1, **held), in_shard(2, **held), in_shard(1, 7, held="pool closed")])
+        assert ledger.order.blocked_shards("late", "crm") == [2]
         clock.pass_seconds(100)
 
-        assert ledger.release_shard("late", "crm", 1) == 1
-        rows = {row.pending_id: row for row in ledger.pending()}
+        assert ledger.order.release_shard("late", "crm", 1) == 1
+        rows = {row.pending_id: row for row in ledger.pending.find()}
         assert (rows[1].state, rows[1].held, rows[1].due_at) == ("scheduled", "", after(100))
         assert rows[1].on_hold_seconds == pytest.approx(100)
         assert rows[1].expires_at == after(3600) + timedelta(seconds=100)
@@ -114,13 +114,13 @@ class OrderContract:
     def test_what_a_person_said_stays_with_the_row(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """A row on hold at its delivery is due with the note at it, once; a row on hold for something else is not."""
         settle(ledger)
-        ledger.add_pending([in_shard(0, held=on_hold_at("id-1")), in_shard(0, 6, held=BEHIND_ITS_KEY)])
-        assert [row.held for row in ledger.on_hold_of_rule("late")] == [on_hold_at("id-1"), BEHIND_ITS_KEY]
+        ledger.pending.add([in_shard(0, held=on_hold_at("id-1")), in_shard(0, 6, held=BEHIND_ITS_KEY)])
+        assert [row.held for row in ledger.order.rows_on_hold("late")] == [on_hold_at("id-1"), BEHIND_ITS_KEY]
         clock.pass_seconds(50)
 
-        assert not rival.mark_on_hold(2, on_hold_at("id-1"), SKIPPED)
-        assert rival.mark_on_hold(1, on_hold_at("id-1"), SKIPPED)
-        assert not ledger.mark_on_hold(1, on_hold_at("id-1"), SKIPPED)
-        (row,) = ledger.due_of_ordered(clock(), "late", "crm", 10)
+        assert not rival.order.release_row(2, on_hold_at("id-1"), SKIPPED)
+        assert rival.order.release_row(1, on_hold_at("id-1"), SKIPPED)
+        assert not ledger.order.release_row(1, on_hold_at("id-1"), SKIPPED)
+        (row,) = ledger.due.rows_in_order(clock(), "late", "crm", 10)
         assert (row.held, row.due_at) == (SKIPPED, after(50))
-        assert ledger.hold_pending("late", "crm", "pool closed") == 0
+        assert ledger.pending.hold("late", "crm", "pool closed") == 0

@@ -29,7 +29,7 @@ def plan(ledger: Ledger, batch_id: str, *letters: Redriven) -> bool:
     """Plan a batch of a redrive, whose next one comes a second later."""
     batch: Batch = replace(a_retry_batch(batch_id), kind="redrive")
     file = a_file(batch_id, kind="delivery")
-    return ledger.plan_redriven(batch, file, [a_chunk(0, batch_id)], letters, after(1))
+    return ledger.redrives.take(batch, file, [a_chunk(0, batch_id)], letters, after(1))
 
 
 class RedrivesContract:
@@ -37,47 +37,47 @@ class RedrivesContract:
 
     def test_a_run_begins_one_redrive(self, ledger: Ledger, rival: Ledger) -> None:
         """Who asks again under the same name gets the redrive there is, whatever they ask for."""
-        begun = ledger.begin_redrive(a_redrive())
+        begun = ledger.redrives.begin(a_redrive())
 
-        assert rival.begin_redrive(a_redrive("redrive-2", run=begun.run, rate=None)) == begun == a_redrive()
-        assert rival.redrive("redrive-1") == begun
-        assert ledger.redrives() == [begun]
+        assert rival.redrives.begin(a_redrive("redrive-2", run=begun.run, rate=None)) == begun == a_redrive()
+        assert rival.redrives.get("redrive-1") == begun
+        assert ledger.redrives.all() == [begun]
         with pytest.raises(NotFoundError):
-            ledger.redrive("redrive-2")
+            ledger.redrives.get("redrive-2")
 
     def test_what_a_server_recorded_is_told_until_it_ends(self, ledger: Ledger, rival: Ledger) -> None:
         """The oldest first; what anybody else began is not."""
-        ledger.begin_redrive(a_redrive())
+        ledger.redrives.begin(a_redrive())
         for number, name in enumerate(("second", "first")):
-            ledger.begin_redrive(a_redrive(name, run=f"{RECORDED}page, ann, {name}", started_at=after(-number)))
-        rival.defer_redrive("second", after(30))
+            ledger.redrives.begin(a_redrive(name, run=f"{RECORDED}page, ann, {name}", started_at=after(-number)))
+        rival.redrives.defer("second", after(30))
 
-        assert [each.redrive_id for each in rival.recorded_redrives()] == ["first", "second"]
-        assert rival.recorded_redrives()[1].next_at == after(30)
-        ledger.end_redrive("first", "done")
-        assert [each.redrive_id for each in rival.recorded_redrives()] == ["second"]
+        assert [each.redrive_id for each in rival.redrives.recorded()] == ["first", "second"]
+        assert rival.redrives.recorded()[1].next_at == after(30)
+        ledger.redrives.end("first", "done")
+        assert [each.redrive_id for each in rival.redrives.recorded()] == ["second"]
 
     def test_letters_are_taken_once(self, ledger: Ledger, rival: Ledger) -> None:
         """Of two batches that take of a file at the same turn one gets it; the other one is not planned at all."""
-        ledger.begin_redrive(a_redrive())
+        ledger.redrives.begin(a_redrive())
 
         assert plan(ledger, "batch-1", taken())
         other = taken(0, "batch-2")
         assert not plan(rival, "batch-2", taken(0, "batch-2", file="dead_letters/b.parquet"), other)
         with pytest.raises(NotFoundError):
-            rival.batch("batch-2")
-        assert rival.redriven() == {"dead_letters/a.parquet": [taken()]}
+            rival.batches.get("batch-2")
+        assert rival.redrives.taken() == {"dead_letters/a.parquet": [taken()]}
         assert plan(rival, "batch-2", taken(1, "batch-2", rows="3"))
-        assert ledger.redriven_by("batch-2") == [taken(1, "batch-2", rows="3")]
-        assert ledger.redrive("redrive-1").next_at == after(1)
-        assert (ledger.batch("batch-1").state, len(ledger.chunks("batch-1"))) == ("routed", 1)
-        assert [file.path for file in ledger.files("batch-1", "delivery")] == ["buffer/0.parquet"]
+        assert ledger.redrives.taken_by("batch-2") == [taken(1, "batch-2", rows="3")]
+        assert ledger.redrives.get("redrive-1").next_at == after(1)
+        assert (ledger.batches.get("batch-1").state, len(ledger.chunks.of_batch("batch-1"))) == ("routed", 1)
+        assert [file.path for file in ledger.files.of_batch("batch-1", "delivery")] == ["buffer/0.parquet"]
 
     def test_an_ended_redrive_plans_nothing(self, ledger: Ledger, rival: Ledger) -> None:
         """Once cancelled, or done, it stays so, and no batch of it is planned."""
-        ledger.begin_redrive(a_redrive())
+        ledger.redrives.begin(a_redrive())
 
-        assert rival.end_redrive("redrive-1", "cancelled")
-        assert not ledger.end_redrive("redrive-1", "done")
+        assert rival.redrives.end("redrive-1", "cancelled")
+        assert not ledger.redrives.end("redrive-1", "done")
         assert not plan(ledger, "batch-1", taken())
-        assert (ledger.redrive("redrive-1").state, ledger.redriven()) == ("cancelled", {})
+        assert (ledger.redrives.get("redrive-1").state, ledger.redrives.taken()) == ("cancelled", {})

@@ -29,7 +29,7 @@ def move(ledger: Ledger, seen: Replay, batch_id: str, state: BatchState = "route
     """Move a replay on, with a batch."""
     batch = replace(a_retry_batch(batch_id), kind="replay", bus="flights", replay_id="replay-1", state=state)
     position = ReplayPosition(0, "buffer/a.parquet", 10, after(0).isoformat())
-    return ledger.move_replay(seen, position, after(30), [looked(seen.turn, batch_id)], batch, a_file(batch_id))
+    return ledger.replays.move(seen, position, after(30), [looked(seen.turn, batch_id)], batch, a_file(batch_id))
 
 
 class ReplaysContract:
@@ -37,46 +37,46 @@ class ReplaysContract:
 
     def test_a_run_begins_one_replay(self, ledger: Ledger, rival: Ledger) -> None:
         """Who asks again under the same name gets the replay there is, whatever they ask for."""
-        begun = ledger.begin_replay(a_replay())
+        begun = ledger.replays.begin(a_replay())
 
-        assert rival.begin_replay(a_replay("replay-2", run=begun.run, rate=3.0)) == begun == a_replay()
-        assert rival.replay("replay-1") == rival.replay_of_run(begun.run) == begun
-        assert (ledger.replays(), ledger.replay_of_run("nobody")) == ([begun], None)
+        assert rival.replays.begin(a_replay("replay-2", run=begun.run, rate=3.0)) == begun == a_replay()
+        assert rival.replays.get("replay-1") == rival.replays.of_run(begun.run) == begun
+        assert (ledger.replays.all(), ledger.replays.of_run("nobody")) == ([begun], None)
         with pytest.raises(NotFoundError):
-            ledger.replay("replay-2")
+            ledger.replays.get("replay-2")
 
     def test_of_two_that_move_a_replay_one_does(self, ledger: Ledger, rival: Ledger) -> None:
         """The other one's batch is not planned at all, and nothing of what it looked through is noted."""
-        begun = ledger.begin_replay(a_replay())
+        begun = ledger.replays.begin(a_replay())
 
         assert move(ledger, begun, "batch-1")
         assert not move(rival, begun, "batch-2")
         with pytest.raises(NotFoundError):
-            rival.batch("batch-2")
-        moved = rival.replay("replay-1")
+            rival.batches.get("batch-2")
+        moved = rival.replays.get("replay-1")
         assert (moved.turn, moved.position.row, moved.next_at) == (1, 10, after(30))
-        assert ledger.replayed("replay-1") == ledger.replayed_by("batch-1") == [looked()]
-        assert [each.batch_id for each in rival.open_replay_batches("replay-1")] == ["batch-1"]
+        assert ledger.replays.searched("replay-1") == ledger.replays.taken_by("batch-1") == [looked()]
+        assert [each.batch_id for each in rival.replays.open_batches("replay-1")] == ["batch-1"]
 
     def test_a_replay_that_is_paused_or_ended_does_not_move(self, ledger: Ledger, rival: Ledger) -> None:
         """A paused one goes on when it is resumed, an ended one never."""
-        begun = ledger.begin_replay(a_replay())
+        begun = ledger.replays.begin(a_replay())
 
-        assert rival.set_replay_state("replay-1", "running", "paused")
-        assert not rival.set_replay_state("replay-1", "running", "paused")
+        assert rival.replays.set_state("replay-1", "running", "paused")
+        assert not rival.replays.set_state("replay-1", "running", "paused")
         assert not move(ledger, begun, "batch-1")
-        assert ledger.set_replay_state("replay-1", "paused", "running")
+        assert ledger.replays.set_state("replay-1", "paused", "running")
         assert move(ledger, begun, "batch-1")
-        assert rival.end_replay("replay-1", "cancelled")
-        assert not ledger.end_replay("replay-1", "done")
-        assert not move(ledger, ledger.replay("replay-1"), "batch-2")
+        assert rival.replays.end("replay-1", "cancelled")
+        assert not ledger.replays.end("replay-1", "done")
+        assert not move(ledger, ledger.replays.get("replay-1"), "batch-2")
 
     def test_who_keeps_delivery_ids_is_known(self, ledger: Ledger) -> None:
         """A replay with new ids does not, nor does what is not a replay."""
-        ledger.begin_replay(a_replay())
-        ledger.begin_replay(a_replay("replay-2", new_ids=False))
+        ledger.replays.begin(a_replay())
+        ledger.replays.begin(a_replay("replay-2", new_ids=False))
 
-        assert [ledger.keeps_delivery_ids(each) for each in ("replay-1", "replay-2", "redrive-1")] == [
+        assert [ledger.replays.keeps_delivery_ids(each) for each in ("replay-1", "replay-2", "redrive-1")] == [
             False,
             True,
             False,
@@ -84,32 +84,32 @@ class ReplaysContract:
 
     def test_a_paused_replay_goes_on_for_another_run(self, ledger: Ledger, rival: Ledger) -> None:
         """It is that run's from then on; one that runs, or has ended, is handed over to nobody."""
-        ledger.begin_replay(a_replay())
+        ledger.replays.begin(a_replay())
 
-        assert not rival.hand_over_replay("replay-1", "another run")
-        assert ledger.set_replay_state("replay-1", "running", "paused")
-        assert rival.hand_over_replay("replay-1", "another run")
-        assert not ledger.hand_over_replay("replay-1", "a third run")
-        assert ledger.replay_of_run("by replay-1") is None
-        found = ledger.replay_of_run("another run")
+        assert not rival.replays.hand_over("replay-1", "another run")
+        assert ledger.replays.set_state("replay-1", "running", "paused")
+        assert rival.replays.hand_over("replay-1", "another run")
+        assert not ledger.replays.hand_over("replay-1", "a third run")
+        assert ledger.replays.of_run("by replay-1") is None
+        found = ledger.replays.of_run("another run")
         assert found is not None
         assert (found.replay_id, found.state) == ("replay-1", "running")
 
     def test_a_replay_that_nobody_minds_is_known(self, ledger: Ledger, rival: Ledger) -> None:
         """While it runs, or has a batch that is not routed; to plan, to wait and to go on are to mind it."""
-        begun = ledger.begin_replay(a_replay())
-        ledger.begin_replay(a_replay("replay-2", state="paused", next_at=after(-10)))
+        begun = ledger.replays.begin(a_replay())
+        ledger.replays.begin(a_replay("replay-2", state="paused", next_at=after(-10)))
 
         def left(seconds: float) -> list[str]:
-            return [each.replay_id for each in rival.left_replays(after(seconds))]
+            return [each.replay_id for each in rival.replays.unattended(after(seconds))]
 
         assert (left(20), left(21)) == ([], ["replay-1"])
         assert move(ledger, begun, "batch-1", "buffered")
         assert (left(30), left(31)) == ([], ["replay-1"])
-        ledger.defer_replay("replay-1", after(40))
-        assert ledger.end_replay("replay-1", "cancelled")
+        ledger.replays.defer("replay-1", after(40))
+        assert ledger.replays.end("replay-1", "cancelled")
         assert (left(40), left(41)) == ([], ["replay-1"])
-        assert ledger.move_batch("batch-1", "buffered", "routed")
+        assert ledger.batches.move("batch-1", "buffered", "routed")
         assert left(41) == []
-        assert ledger.set_replay_state("replay-2", "paused", "running")
-        assert rival.replay("replay-2").next_at == ledger.now()
+        assert ledger.replays.set_state("replay-2", "paused", "running")
+        assert rival.replays.get("replay-2").next_at == ledger.now()

@@ -34,32 +34,32 @@ def committed(ledger: Ledger, batch_id: str = "batch-1", seconds: float = 0, pen
     ranges = some_ranges() if batch_id == "batch-1" else []
     if ranges:
         register(ledger)
-    assert ledger.plan_batch(a_batch(batch_id, planned_at=after(seconds)), ranges)
-    assert ledger.move_batch(batch_id, "planned", "buffered")
-    assert ledger.publish_chunks(batch_id, after(60), [a_chunk(number, batch_id) for number in range(2)])
-    assert ledger.begin_settlement(batch_id)
-    ledger.add_pending([a_pending(due, batch_id=batch_id) for due in pending])
-    assert ledger.commit_batch(batch_id, "flights", ranges, after(1), "000000")
-    ledger.mark_bus_committed(batch_id)
-    return ledger.batch(batch_id)
+    assert ledger.batches.plan(a_batch(batch_id, planned_at=after(seconds)), ranges)
+    assert ledger.batches.move(batch_id, "planned", "buffered")
+    assert ledger.chunks.publish(batch_id, after(60), [a_chunk(number, batch_id) for number in range(2)])
+    assert ledger.settlement.begin(batch_id)
+    ledger.pending.add([a_pending(due, batch_id=batch_id) for due in pending])
+    assert ledger.settlement.commit(batch_id, "flights", ranges, after(1), "000000")
+    ledger.settlement.mark_bus_committed(batch_id)
+    return ledger.batches.get(batch_id)
 
 
 def take(ledger: Ledger, batch_id: str, pending_id: int) -> None:
     """Have a retry batch take a row up, and deliver it."""
-    assert ledger.plan_taken(a_retry_batch(batch_id, planned_at=after(100)), [], [pending_id])
-    assert ledger.begin_settlement(batch_id)
-    assert ledger.commit_batch(batch_id, "flights", [], after(101), "000000")
+    assert ledger.pending.take(a_retry_batch(batch_id, planned_at=after(100)), [], [pending_id])
+    assert ledger.settlement.begin(batch_id)
+    assert ledger.settlement.commit(batch_id, "flights", [], after(101), "000000")
 
 
 def marked(ledger: Ledger, batch: Batch, kept: Kept) -> Batch:
     """Mark what is kept of a batch, and return it as it is then."""
-    assert ledger.mark_kept(batch, kept, ledger.open_requests())
-    return ledger.batch(batch.batch_id)
+    assert ledger.retention.mark_kept(batch, kept, ledger.retention.open_requests())
+    return ledger.batches.get(batch.batch_id)
 
 
 def whys(ledger: Ledger, batch: Batch) -> set[str]:
     """Return why a batch must not lose something."""
-    return {need.why for need in ledger.needs_of(batch)}
+    return {need.why for need in ledger.retention.needs(batch)}
 
 
 class RetentionContract:
@@ -69,33 +69,33 @@ class RetentionContract:
         """Committed batches before a time, whole ones newest first, a page at a time; the others oldest first."""
         first = committed(ledger)
         rest = [committed(ledger, f"batch-{number}", number) for number in (2, 3)]
-        assert ledger.plan_batch(a_batch("open", runner="night", planned_at=START), [])
+        assert ledger.batches.plan(a_batch("open", runner="night", planned_at=START), [])
 
-        assert ledger.plan_batch(a_retry_batch(planned_at=START), [])
+        assert ledger.batches.plan(a_retry_batch(planned_at=START), [])
 
         # in order, so that what took something up, by a batch without a bus, goes before what it was taken from
-        assert ledger.batch_groups("all") == [BatchGroup("flights", ""), GROUP, BatchGroup("night", "flights-bus")]
-        found = ledger.expired_batches("all", GROUP, after(3))
+        assert ledger.retention.groups("all") == [BatchGroup("flights", ""), GROUP, BatchGroup("night", "flights-bus")]
+        found = ledger.retention.expired("all", GROUP, after(3))
         assert found == [rest[0], first]
         place = BatchPlace(rest[0].planned_at, rest[0].batch_id)
-        assert ledger.expired_batches("all", GROUP, after(3), place, limit=1) == [first]
-        assert ledger.expired_batches("all", BatchGroup("night", "flights-bus"), after(3)) == []
+        assert ledger.retention.expired("all", GROUP, after(3), place, limit=1) == [first]
+        assert ledger.retention.expired("all", BatchGroup("night", "flights-bus"), after(3)) == []
         marks = [marked(ledger, each, "archive") for each in (rest[0], first)]
-        assert ledger.expired_batches("archive", GROUP, after(9)) == list(reversed(marks))
+        assert ledger.retention.expired("archive", GROUP, after(9)) == list(reversed(marks))
         place = BatchPlace(first.planned_at, first.batch_id)
-        assert ledger.expired_batches("archive", GROUP, after(9), place) == [marks[0]]
-        assert [each.batch_id for each in ledger.uncleared_batches()] == ["batch-1", "batch-2"]
+        assert ledger.retention.expired("archive", GROUP, after(9), place) == [marks[0]]
+        assert [each.batch_id for each in ledger.retention.uncleared()] == ["batch-1", "batch-2"]
 
     def test_of_two_that_mark_a_batch_one_does(self, ledger: Ledger, rival: Ledger) -> None:
         """Nor is one marked that is not committed, or while a replay began that nobody knew of."""
         batch = committed(ledger)
-        assert ledger.plan_batch(a_batch("open", runner="night"), [])
+        assert ledger.batches.plan(a_batch("open", runner="night"), [])
 
-        assert not rival.mark_kept(rival.batch("open"), "archive", set())
-        begun = ledger.begin_replay(a_replay())
-        assert not rival.mark_kept(batch, "archive", set())
-        assert rival.mark_kept(batch, "archive", {begun.replay_id})
-        assert not ledger.mark_kept(batch, "archive", {begun.replay_id})
+        assert not rival.retention.mark_kept(rival.batches.get("open"), "archive", set())
+        begun = ledger.replays.begin(a_replay())
+        assert not rival.retention.mark_kept(batch, "archive", set())
+        assert rival.retention.mark_kept(batch, "archive", {begun.replay_id})
+        assert not ledger.retention.mark_kept(batch, "archive", {begun.replay_id})
 
     def test_who_needs_a_batch_is_told(self, ledger: Ledger) -> None:
         """What waits of it, who took something up and is whole, and, for its row, the newest, older and naming ones."""
@@ -103,129 +103,133 @@ class RetentionContract:
         assert {"something of it waits", "it is the newest of its runner"} == whys(ledger, batch)
         younger = committed(ledger, "batch-2", 2)
         assert "an older one of its runner is kept" in whys(ledger, younger)
-        (row,) = ledger.pending()
+        (row,) = ledger.pending.find()
         assert row.pending_id is not None
         take(ledger, "retry-1", row.pending_id)
 
         assert whys(ledger, batch) == {"a younger batch took up something of it"}
-        assert "it took up something of a batch that is kept" in whys(ledger, ledger.batch("retry-1"))
-        marked(ledger, ledger.batch("retry-1"), "archive")
+        assert "it took up something of a batch that is kept" in whys(ledger, ledger.batches.get("retry-1"))
+        marked(ledger, ledger.batches.get("retry-1"), "archive")
         assert whys(ledger, batch) == set()
 
     def test_a_batch_is_cleared_step_by_step(self, ledger: Ledger, rival: Ledger) -> None:
         """Rows of what is not kept go, those of what is kept stay; in the end the batch itself goes."""
         batch = committed(ledger, pending=(0,))
         committed(ledger, "batch-2", 2)
-        (row,) = ledger.pending()
+        (row,) = ledger.pending.find()
         assert row.pending_id is not None
         take(ledger, "retry-1", row.pending_id)
 
         batch = marked(ledger, batch, "dead_letters")
         assert (batch.kept, batch.cleared) == ("dead_letters", "all")
-        assert ledger.clear_rows(batch) >= 3, "a pending row and two chunks at least"
-        assert rival.clear_rows(batch) == 0
-        cleared = ledger.batch("batch-1")
-        assert (cleared.cleared, ledger.pending(), ledger.chunks("batch-1")) == ("dead_letters", [], [])
-        assert ledger.ranges("batch-1") == some_ranges()
+        assert ledger.retention.clear_rows(batch) >= 3, "a pending row and two chunks at least"
+        assert rival.retention.clear_rows(batch) == 0
+        cleared = ledger.batches.get("batch-1")
+        assert (cleared.cleared, ledger.pending.find(), ledger.chunks.of_batch("batch-1")) == ("dead_letters", [], [])
+        assert ledger.batches.ranges("batch-1") == some_ranges()
         last = marked(ledger, cleared, "nothing")
-        ledger.clear_rows(last)
+        ledger.retention.clear_rows(last)
         with pytest.raises(NotFoundError):
-            rival.batch("batch-1")
-        assert ledger.uncleared_batches() == []
+            rival.batches.get("batch-1")
+        assert ledger.retention.uncleared() == []
 
     def test_many_rows_go_in_small_transactions(self, ledger: Ledger) -> None:
         """However many a batch has: a writer that comes in between waits for a few of them only."""
         settle(ledger, "batch-1")
-        ledger.add_pending([a_pending(number) for number in range(450)])
+        ledger.pending.add([a_pending(number) for number in range(450)])
         for first in range(0, 450, 50):
-            assert ledger.plan_taken(
+            assert ledger.pending.take(
                 a_retry_batch(f"retry-{first}"),
                 [],
-                [row.pending_id for row in ledger.pending()[first : first + 50]],  # type: ignore[misc]
+                [row.pending_id for row in ledger.pending.find()[first : first + 50]],  # type: ignore[misc]
             )
-            assert ledger.begin_settlement(f"retry-{first}")
-            assert ledger.commit_batch(f"retry-{first}", "flights", [], after(9), "000000")
-        assert ledger.commit_batch("batch-1", "flights", [], after(9), "000000")
+            assert ledger.settlement.begin(f"retry-{first}")
+            assert ledger.settlement.commit(f"retry-{first}", "flights", [], after(9), "000000")
+        assert ledger.settlement.commit("batch-1", "flights", [], after(9), "000000")
 
-        assert ledger.clear_rows(marked(ledger, ledger.batch("batch-1"), "archive")) >= 450
-        assert ledger.pending() == []
+        assert ledger.retention.clear_rows(marked(ledger, ledger.batches.get("batch-1"), "archive")) >= 450
+        assert ledger.pending.find() == []
 
     def test_dead_letters_are_needed_by_who_took_them(self, ledger: Ledger) -> None:
         """As long as that one is whole; with the dead letters goes what was noted of them, and then the redrive."""
         settle(ledger, "batch-1")
         letters = replace(a_file("batch-1"), kind="dead_letter", path="dead_letters/a.parquet", detail=None)
-        assert ledger.record_file(letters, "settling")
-        assert ledger.commit_batch("batch-1", "flights", [], after(1), "000000")
-        request = ledger.begin_redrive(a_redrive())
+        assert ledger.files.record(letters, "settling")
+        assert ledger.settlement.commit("batch-1", "flights", [], after(1), "000000")
+        request = ledger.redrives.begin(a_redrive())
         assert plan(ledger, "redrive-batch", taken(batch_id="redrive-batch"))
-        assert ledger.open_requests() == {request.redrive_id}
-        assert ledger.end_redrive(request.redrive_id, "done")
+        assert ledger.retention.open_requests() == {request.redrive_id}
+        assert ledger.redrives.end(request.redrive_id, "done")
 
-        batch = marked(ledger, ledger.batch("batch-1"), "dead_letters")
+        batch = marked(ledger, ledger.batches.get("batch-1"), "dead_letters")
         assert "a younger batch took dead letters of it" in whys(ledger, batch)
-        assert ledger.drop_ended_requests(after(10_000)) == 0, "its dead letters are there"
-        ledger.clear_rows(marked(ledger, batch, "manifest"))
-        assert ledger.redriven() == {}
-        assert ledger.drop_ended_requests(after(10_000)) == 1
+        assert ledger.retention.drop_ended_requests(after(10_000)) == 0, "its dead letters are there"
+        ledger.retention.clear_rows(marked(ledger, batch, "manifest"))
+        assert ledger.redrives.taken() == {}
+        assert ledger.retention.drop_ended_requests(after(10_000)) == 1
 
     def test_the_archive_is_what_is_kept(self, ledger: Ledger) -> None:
         """Files of a batch that lost its archive are not listed, and the newest of those is told."""
         batch = committed(ledger)
         day = (after(-1), after(9))
 
-        assert ledger.pruned_at("flights-bus", *day, "archive") is None
+        assert ledger.archive.pruned_at("flights-bus", *day, "archive") is None
         marked(ledger, batch, "archive")
-        assert ledger.pruned_at("flights-bus", *day, "all") == batch.planned_at
-        assert ledger.pruned_at("flights-bus", *day, "archive") is None
-        marked(ledger, ledger.batch("batch-1"), "dead_letters")
-        assert ledger.pruned_at("flights-bus", *day, "archive") == batch.planned_at
-        assert ledger.pruned_at("other-bus", *day, "archive") is None
+        assert ledger.archive.pruned_at("flights-bus", *day, "all") == batch.planned_at
+        assert ledger.archive.pruned_at("flights-bus", *day, "archive") is None
+        marked(ledger, ledger.batches.get("batch-1"), "dead_letters")
+        assert ledger.archive.pruned_at("flights-bus", *day, "archive") == batch.planned_at
+        assert ledger.archive.pruned_at("other-bus", *day, "archive") is None
 
     def test_what_a_rule_is_today_is_never_forgotten(self, ledger: Ledger) -> None:
         """Older changes go, with their rule sets if nothing else names them."""
-        assert ledger.put_rules_in_force("first", {}, None, {"late": "v1", "early": "v1"})
-        assert ledger.put_rules_in_force("second", {}, "first", {"late": "v2"})
-        assert ledger.put_rules_in_force("third", {}, "second", {"late": "v3"})
-        assert ledger.drop_rule_changes(START) == (0, set())
+        assert ledger.rules.put_in_force("first", {}, None, {"late": "v1", "early": "v1"})
+        assert ledger.rules.put_in_force("second", {}, "first", {"late": "v2"})
+        assert ledger.rules.put_in_force("third", {}, "second", {"late": "v3"})
+        assert ledger.retention.drop_rule_changes(START) == (0, set())
 
-        assert ledger.drop_rule_changes(after(9)) == (2, {"first", "second"})
-        assert {(each.rule, each.version) for each in ledger.rule_changes()} == {("late", "v3"), ("early", "v1")}
-        assert [ledger.rule_set_is_named(name) for name in ("first", "second", "third")] == [True, False, True]
-        assert ledger.plan_batch(a_batch("batch-1", rule_set="second"), [])
-        assert ledger.rule_set_is_named("second")
-        assert not ledger.rule_set_is_named("second", but_by="batch-1")
+        assert ledger.retention.drop_rule_changes(after(9)) == (2, {"first", "second"})
+        assert {(each.rule, each.version) for each in ledger.rules.changes()} == {("late", "v3"), ("early", "v1")}
+        assert [ledger.retention.is_rule_set_named(name) for name in ("first", "second", "third")] == [
+            True,
+            False,
+            True,
+        ]
+        assert ledger.batches.plan(a_batch("batch-1", rule_set="second"), [])
+        assert ledger.retention.is_rule_set_named("second")
+        assert not ledger.retention.is_rule_set_named("second", but_by="batch-1")
 
     def test_a_sweep_never_goes_back(self, ledger: Ledger, rival: Ledger) -> None:
         """Each kind of sweep is noted by itself."""
-        assert (ledger.swept_through("lost"), ledger.first_batch_at(START)) == (None, None)
-        ledger.move_sweep("lost", after(50))
-        rival.move_sweep("lost", after(40))
+        assert (ledger.retention.swept_through("lost"), ledger.retention.first_batch_at(START)) == (None, None)
+        ledger.retention.move_sweep("lost", after(50))
+        rival.retention.move_sweep("lost", after(40))
 
-        assert (ledger.swept_through("lost"), ledger.swept_through("expired")) == (after(50), None)
-        assert ledger.plan_batch(a_batch("batch-1"), [])
-        assert (ledger.first_batch_at(START), ledger.first_batch_at(after(1))) == (START, None)
+        assert (ledger.retention.swept_through("lost"), ledger.retention.swept_through("expired")) == (after(50), None)
+        assert ledger.batches.plan(a_batch("batch-1"), [])
+        assert (ledger.retention.first_batch_at(START), ledger.retention.first_batch_at(after(1))) == (START, None)
 
     def test_what_a_batch_left_is_counted_once_and_subtracted_once(self, ledger: Ledger, rival: Ledger) -> None:
         """However many commits and runs of retention are at it; what is of no batch is as it was measured last."""
         batch = committed(ledger)
-        assert ledger.add_batch_size(batch, BatchSize(deliveries=100, archive=20, dead_letters=3))
-        assert not rival.add_batch_size(batch, BatchSize(deliveries=7, archive=7, dead_letters=7))
-        ledger.add_batch_size(committed(ledger, "batch-2", 2), BatchSize(deliveries=1, archive=1, dead_letters=1))
-        ledger.set_store_count(5_000, after(4))
-        ledger.set_store_count(1_000, after(5))
-        assert (ledger.store_count().total, ledger.store_count().counted_at) == (1_126, after(5))
+        assert ledger.store_sizes.add(batch, BatchSize(deliveries=100, archive=20, dead_letters=3))
+        assert not rival.store_sizes.add(batch, BatchSize(deliveries=7, archive=7, dead_letters=7))
+        ledger.store_sizes.add(committed(ledger, "batch-2", 2), BatchSize(deliveries=1, archive=1, dead_letters=1))
+        ledger.store_sizes.record_measured(5_000, after(4))
+        ledger.store_sizes.record_measured(1_000, after(5))
+        assert (ledger.store_sizes.total().total, ledger.store_sizes.total().counted_at) == (1_126, after(5))
 
         half = marked(ledger, batch, "dead_letters")
         for each in (ledger, rival):
-            each.clear_rows(half)
+            each.retention.clear_rows(half)
 
-        assert {each.area: each.size for each in ledger.store_count().sizes} == {
+        assert {each.area: each.size for each in ledger.store_sizes.total().sizes} == {
             "archive": 1,
             "dead_letters": 4,
             "deliveries": 1,
             "other": 1_000,
         }
-        gone = marked(ledger, ledger.batch("batch-1"), "nothing")
+        gone = marked(ledger, ledger.batches.get("batch-1"), "nothing")
         for each in (ledger, rival):
-            each.clear_rows(gone)
-        assert ledger.store_count().total == 1_003
+            each.retention.clear_rows(gone)
+        assert ledger.store_sizes.total().total == 1_003

@@ -10,26 +10,26 @@ class RouteTriesContract:
 
     def test_a_try_counts_until_it_is_taken_back(self, ledger: Ledger) -> None:
         """Each try of a slice is told how many there were; one that is taken back never was."""
-        ledger.plan_batch(a_batch(), [])
+        ledger.batches.plan(a_batch(), [])
 
-        told = [ledger.begin_try("batch-1", name) for name in ("a", "a", "b", "a")]
-        ledger.take_back_try("batch-1", "a")
-        ledger.take_back_try("batch-1", "b")
+        told = [ledger.route_tries.begin("batch-1", name) for name in ("a", "a", "b", "a")]
+        ledger.route_tries.take_back("batch-1", "a")
+        ledger.route_tries.take_back("batch-1", "b")
 
         assert told == [1, 2, 1, 3]
-        assert ledger.tries("batch-1") == {"a": 2}
+        assert ledger.route_tries.counts("batch-1") == {"a": 2}
 
     def test_tries_of_two_processes_add_up(self, ledger: Ledger, rival: Ledger) -> None:
         """Two that try the same slice count both of their tries, and other batches none of them."""
-        ledger.plan_batch(a_batch(), [])
+        ledger.batches.plan(a_batch(), [])
 
-        assert (ledger.begin_try("batch-1", ""), rival.begin_try("batch-1", "")) == (1, 2)
-        assert (rival.tries("batch-1"), rival.tries("batch-2")) == ({"": 2}, {})
+        assert (ledger.route_tries.begin("batch-1", ""), rival.route_tries.begin("batch-1", "")) == (1, 2)
+        assert (rival.route_tries.counts("batch-1"), rival.route_tries.counts("batch-2")) == ({"": 2}, {})
 
     def test_tries_of_an_earlier_batch_count_once(self, ledger: Ledger) -> None:
         """What is handed over with the first try is added then, and never again."""
-        ledger.plan_batch(a_batch(), [])
+        ledger.batches.plan(a_batch(), [])
 
-        assert [ledger.begin_try("batch-1", "rule/x", before=2) for _ in range(2)] == [3, 4]
-        ledger.take_back_try("batch-1", "rule/x")
-        assert ledger.tries("batch-1") == {"rule/x": 3}
+        assert [ledger.route_tries.begin("batch-1", "rule/x", before=2) for _ in range(2)] == [3, 4]
+        ledger.route_tries.take_back("batch-1", "rule/x")
+        assert ledger.route_tries.counts("batch-1") == {"rule/x": 3}

@@ -113,26 +113,26 @@ def a_pending(due_in_seconds: float = 5, **changes: Any) -> PendingDeliveries:
 
 def route(ledger: Ledger, batch_id: str = "batch-1", chunks: int = 2, **changes: Any) -> None:
     """Bring a new batch to state routed."""
-    assert ledger.plan_batch(a_batch(batch_id, **changes), some_ranges())
-    assert ledger.move_batch(batch_id, "planned", "buffered")
-    assert ledger.publish_chunks(batch_id, after(60), [a_chunk(number, batch_id) for number in range(chunks)])
+    assert ledger.batches.plan(a_batch(batch_id, **changes), some_ranges())
+    assert ledger.batches.move(batch_id, "planned", "buffered")
+    assert ledger.chunks.publish(batch_id, after(60), [a_chunk(number, batch_id) for number in range(chunks)])
 
 
 def settle(ledger: Ledger, batch_id: str = "batch-1", **changes: Any) -> None:
     """Bring a new batch to state settling."""
     route(ledger, batch_id, **changes)
-    assert ledger.begin_settlement(batch_id)
+    assert ledger.settlement.begin(batch_id)
 
 
 def register(ledger: Ledger) -> None:
     """Have the offsets of runner `flights` stand where `some_ranges` start."""
-    ledger.register_partitions("flights", "flights-bus", {taken.partition: taken.start for taken in some_ranges()})
+    ledger.offsets.register("flights", "flights-bus", {taken.partition: taken.start for taken in some_ranges()})
 
 
 def claimed_chunk(ledger: Ledger) -> Chunk:
     """Return chunk 0 of a new batch, claimed."""
     route(ledger)
-    chunk = ledger.claim_chunk("batch-1", 0, "host:1")
+    chunk = ledger.chunks.claim("batch-1", 0, "host:1")
     assert chunk is not None
     return chunk
 
@@ -141,7 +141,7 @@ def due(
     ledger: Ledger, seconds: float, target: str = "crm", limit_rows: int = 100, runner: str | None = None
 ) -> list[int]:
     """Return the ids of the rows of rule `late` that are due then."""
-    found = ledger.due_pending(after(seconds), "late", target, limit_rows, runner)
+    found = ledger.due.rows(after(seconds), "late", target, limit_rows, runner)
     return [row.pending_id for row in found if row.pending_id is not None]
 
 

@@ -23,22 +23,22 @@ class SchemasContract:
     def test_of_two_that_learn_at_once_the_first_is_kept(self, ledger: Ledger, rival: Ledger) -> None:
         """The other's batch is buffered all the same; what it learned from is old, so it tells nothing."""
         for number, runner in enumerate(["flights", "trains", "ships", "buses"]):
-            assert ledger.plan_batch(a_batch(f"batch-{number}", runner=runner), [])
+            assert ledger.batches.plan(a_batch(f"batch-{number}", runner=runner), [])
 
-        assert ledger.end_landing("batch-0", [learned(3, 0, 1)])
-        assert rival.end_landing("batch-1", [learned(5, 0, 2)])
-        assert [each.sampled for each in ledger.schemas_named("train.left")] == [3]
-        assert ledger.end_landing("batch-2", [learned(8, 1, 3)])
-        assert rival.end_landing("batch-3", [learned(9, 1, 4)])
+        assert ledger.schemas.end_landing("batch-0", [learned(3, 0, 1)])
+        assert rival.schemas.end_landing("batch-1", [learned(5, 0, 2)])
+        assert [each.sampled for each in ledger.schemas.named("train.left")] == [3]
+        assert ledger.schemas.end_landing("batch-2", [learned(8, 1, 3)])
+        assert rival.schemas.end_landing("batch-3", [learned(9, 1, 4)])
 
-        assert [each.sampled for each in rival.schemas_named("train.left")] == [8]
-        assert {ledger.batch(f"batch-{number}").state for number in range(4)} == {"buffered"}
-        assert [each.time for each in ledger.waiting_operational_events(9)] == [after(1), after(3)]
+        assert [each.sampled for each in rival.schemas.named("train.left")] == [8]
+        assert {ledger.batches.get(f"batch-{number}").state for number in range(4)} == {"buffered"}
+        assert [each.time for each in ledger.operational_events.waiting(9)] == [after(1), after(3)]
 
     def test_a_batch_that_is_buffered_already_teaches_nothing(self, ledger: Ledger, rival: Ledger) -> None:
         """Of two landings of a batch one ends it; the other is told so and has changed nothing."""
-        assert ledger.plan_batch(a_batch(), [])
-        assert rival.end_landing("batch-1", [])
+        assert ledger.batches.plan(a_batch(), [])
+        assert rival.schemas.end_landing("batch-1", [])
 
-        assert not ledger.end_landing("batch-1", [learned(3, 0, 1)])
-        assert ledger.schemas_named("train.left") == []
+        assert not ledger.schemas.end_landing("batch-1", [learned(3, 0, 1)])
+        assert ledger.schemas.named("train.left") == []

@@ -23,23 +23,23 @@ class StatsContract:
         settle(ledger)
         assert len(STAT.buckets) == BUCKETS
 
-        assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000", stats=[OTHER, STAT])
-        assert not rival.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000", stats=[STAT])
+        assert ledger.settlement.commit("batch-1", "flights", some_ranges(), after(9), "000000", stats=[OTHER, STAT])
+        assert not rival.settlement.commit("batch-1", "flights", some_ranges(), after(9), "000000", stats=[STAT])
 
-        assert rival.stats("target") == [STAT, OTHER]
-        assert rival.stats("bus") == []
-        (at,) = {each.at for each in rival.stats_between("target", START - timedelta(hours=1), after(60))}
+        assert rival.stats.ever("target") == [STAT, OTHER]
+        assert rival.stats.ever("bus") == []
+        (at,) = {each.at for each in rival.stats.between("target", START - timedelta(hours=1), after(60))}
         assert at == START.replace(second=0, microsecond=0)
 
     def test_stats_of_one_minute_add_up(self, ledger: Ledger) -> None:
         """Those of two batches with the same key are one row with both sums."""
         settle(ledger)
-        ledger.commit_batch("batch-1", "flights", [], after(1), "000000", stats=[STAT])
+        ledger.settlement.commit("batch-1", "flights", [], after(1), "000000", stats=[STAT])
         settle(ledger, "batch-2")
-        ledger.commit_batch("batch-2", "flights", [], after(2), "000000", stats=[STAT])
+        ledger.settlement.commit("batch-2", "flights", [], after(2), "000000", stats=[STAT])
 
-        assert ledger.stat_rows("target") == 1
-        (sums,) = ledger.stats("target")
+        assert ledger.stats.row_count("target") == 1
+        (sums,) = ledger.stats.ever("target")
         assert (sums.count, sums.cpu, sums.latency, sums.buckets[1]) == (6, 140, 10_000, 6)
 
     def test_some_rules_are_added_up_by_day_and_outcome(self, ledger: Ledger, rival: Ledger) -> None:
@@ -47,33 +47,35 @@ class StatsContract:
         settle(ledger)
         keys = [replace(STAT.key, rule=f"rule-{number}", target=target) for number in range(4) for target in "ab"]
         stats = [replace(STAT, key=each) for each in keys]
-        ledger.commit_batch("batch-1", "flights", [], after(1), "000000", stats=stats)
+        ledger.settlement.commit("batch-1", "flights", [], after(1), "000000", stats=stats)
         day = START.replace(hour=0, minute=0, second=0, microsecond=0)
         minute = START.replace(second=0, microsecond=0)
 
-        found = rival.stats_by_day(day, after(60), "rule-1", "rule-2")
+        found = rival.stats.by_day(day, after(60), "rule-1", "rule-2")
 
         assert [(each.at, each.stat.key.rule, each.stat.count) for each in found] == [
             (day, "rule-1", 6),
             (day, "rule-2", 6),
         ]
-        assert rival.rules_with_stats(day, after(60), "rule-0", 2) == ["rule-1", "rule-2"]
-        assert rival.rules_with_stats(after(60), after(120), "", 2) == []
-        assert rival.outcomes_of([minute], {("orders", "rule-3"), ("orders", "rule-9")}) == {("rule-3", "delivered"): 6}
+        assert rival.stats.rules_with_stats(day, after(60), "rule-0", 2) == ["rule-1", "rule-2"]
+        assert rival.stats.rules_with_stats(after(60), after(120), "", 2) == []
+        assert rival.stats.outcomes([minute], {("orders", "rule-3"), ("orders", "rule-9")}) == {
+            ("rule-3", "delivered"): 6
+        }
 
     def test_what_is_old_is_folded(self, ledger: Ledger, rival: Ledger) -> None:
         """A minute into its hour, the hour into its day, the day into what was ever; nothing younger."""
         settle(ledger)
         many = [replace(STAT, key=replace(STAT.key, rule=f"rule-{number:04d}")) for number in range(1_200)]
-        ledger.commit_batch("batch-1", "flights", [], after(1), "000000", stats=many)
+        ledger.settlement.commit("batch-1", "flights", [], after(1), "000000", stats=many)
         day = START.replace(hour=0, minute=0, second=0, microsecond=0)
 
-        assert ledger.fold_stats("target", "minute", "hour", START.replace(second=0, microsecond=0)) is None
-        assert ledger.fold_stats("target", "minute", "hour", after(60)) == 1_200
-        assert rival.fold_stats("target", "minute", "hour", after(60)) is None
-        assert {each.grain for each in rival.stats_between("target", day, after(60))} == {"hour"}
-        assert ledger.fold_stats("target", "hour", "day", after(60)) == 1_200
-        assert {(each.grain, each.at) for each in rival.stats_between("target", day, after(60))} == {("day", day)}
-        assert ledger.fold_stats("target", "day", "ever", after(60)) == 1_200
-        assert rival.stats_between("target", day - timedelta(days=30_000), after(60)) == []
-        assert rival.stats("target") == many
+        assert ledger.stats.fold("target", "minute", "hour", START.replace(second=0, microsecond=0)) is None
+        assert ledger.stats.fold("target", "minute", "hour", after(60)) == 1_200
+        assert rival.stats.fold("target", "minute", "hour", after(60)) is None
+        assert {each.grain for each in rival.stats.between("target", day, after(60))} == {"hour"}
+        assert ledger.stats.fold("target", "hour", "day", after(60)) == 1_200
+        assert {(each.grain, each.at) for each in rival.stats.between("target", day, after(60))} == {("day", day)}
+        assert ledger.stats.fold("target", "day", "ever", after(60)) == 1_200
+        assert rival.stats.between("target", day - timedelta(days=30_000), after(60)) == []
+        assert rival.stats.ever("target") == many

@@ -9,7 +9,7 @@ from dataclasses import replace
 from contracts.ledger_samples import PARTITIONS, Clock, a_batch, a_file, after, some_ranges
 
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.watcher import last_look
+from eventbridge.ledger.airflow import last_look
 from eventbridge.model.batch import BatchFile, Range
 from eventbridge.model.runner import StreamingLease
 
@@ -26,186 +26,186 @@ class StreamingLeasesContract:
         self, ledger: Ledger, rival: Ledger, clock: Clock
     ) -> None:
         """Nobody else gets it before, its holder may make it longer, and who has lost it cannot."""
-        assert ledger.streaming_lease("flights") is None
-        assert ledger.acquire_streaming_lease("flights", "one", after(6))
-        assert not rival.acquire_streaming_lease("flights", "two", after(9))
-        assert rival.acquire_streaming_lease("trains", "two", after(9))
+        assert ledger.streaming.lease("flights") is None
+        assert ledger.streaming.acquire_lease("flights", "one", after(6))
+        assert not rival.streaming.acquire_lease("flights", "two", after(9))
+        assert rival.streaming.acquire_lease("trains", "two", after(9))
         clock.pass_seconds(4)
-        assert ledger.acquire_streaming_lease("flights", "one", after(10))
-        assert rival.streaming_lease("flights") == StreamingLease("flights", "one", after(10))
+        assert ledger.streaming.acquire_lease("flights", "one", after(10))
+        assert rival.streaming.lease("flights") == StreamingLease("flights", "one", after(10))
         clock.pass_seconds(6)
-        assert rival.streaming_lease("flights") is None
+        assert rival.streaming.lease("flights") is None
 
-        assert rival.acquire_streaming_lease("flights", "two", after(20))
-        assert not ledger.acquire_streaming_lease("flights", "one", after(20))
-        assert not ledger.release_streaming_lease("flights", "one")
+        assert rival.streaming.acquire_lease("flights", "two", after(20))
+        assert not ledger.streaming.acquire_lease("flights", "one", after(20))
+        assert not ledger.streaming.release_lease("flights", "one")
 
     def test_a_streaming_lease_that_is_released_is_anybodys(self, ledger: Ledger, rival: Ledger) -> None:
         """Only its holder ends it, and the next need not wait for it to run out."""
-        ledger.acquire_streaming_lease("flights", "one", after(6))
+        ledger.streaming.acquire_lease("flights", "one", after(6))
 
-        assert not rival.release_streaming_lease("flights", "two")
-        assert ledger.release_streaming_lease("flights", "one")
-        assert rival.streaming_lease("flights") is None
-        assert rival.acquire_streaming_lease("flights", "two", after(6))
+        assert not rival.streaming.release_lease("flights", "two")
+        assert ledger.streaming.release_lease("flights", "one")
+        assert rival.streaming.lease("flights") is None
+        assert rival.streaming.acquire_lease("flights", "two", after(6))
 
     def test_a_streaming_lease_is_handed_over_to_the_standby(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """There is one standby at a time, as long as it says so; only the holder gives the lease away, with its
         open batch.
         """
-        assert not rival.register_standby("flights", "two", after(6))
-        ledger.acquire_streaming_lease("flights", "one", after(6))
-        ledger.request_standby("flights", "one")
-        ledger.note_open_batch("flights", "one", "batch-1")
-        ledger.note_open_batch("flights", "two", "batch-2")
-        assert rival.register_standby("flights", "two", after(3))
-        assert not rival.register_standby("flights", "three", after(9))
-        assert ledger.acquire_streaming_lease("flights", "one", after(10))
-        assert rival.streaming_lease("flights") == StreamingLease(
+        assert not rival.streaming.register_standby("flights", "two", after(6))
+        ledger.streaming.acquire_lease("flights", "one", after(6))
+        ledger.streaming.request_standby("flights", "one")
+        ledger.streaming.record_open_batch("flights", "one", "batch-1")
+        ledger.streaming.record_open_batch("flights", "two", "batch-2")
+        assert rival.streaming.register_standby("flights", "two", after(3))
+        assert not rival.streaming.register_standby("flights", "three", after(9))
+        assert ledger.streaming.acquire_lease("flights", "one", after(10))
+        assert rival.streaming.lease("flights") == StreamingLease(
             "flights", "one", after(10), "batch-1", True, "two", after(3)
         )
         clock.pass_seconds(4)
-        assert not ledger.hand_over_lease("flights", "one", "two", after(12), "batch-1")
-        assert rival.register_standby("flights", "three", after(9))
-        assert not rival.hand_over_lease("flights", "two", "three", after(12), None)
-        assert ledger.hand_over_lease("flights", "one", "three", after(12), "batch-1")
-        assert rival.streaming_lease("flights") == StreamingLease("flights", "three", after(12), "batch-1")
-        assert not ledger.acquire_streaming_lease("flights", "one", after(20))
+        assert not ledger.streaming.hand_over_lease("flights", "one", "two", after(12), "batch-1")
+        assert rival.streaming.register_standby("flights", "three", after(9))
+        assert not rival.streaming.hand_over_lease("flights", "two", "three", after(12), None)
+        assert ledger.streaming.hand_over_lease("flights", "one", "three", after(12), "batch-1")
+        assert rival.streaming.lease("flights") == StreamingLease("flights", "three", after(12), "batch-1")
+        assert not ledger.streaming.acquire_lease("flights", "one", after(20))
         clock.pass_seconds(20)
-        assert ledger.last_open_batch("flights") == "batch-1"
+        assert ledger.streaming.last_open_batch("flights") == "batch-1"
 
     def test_who_acquires_a_streaming_lease_that_ran_out_has_no_standby(self, ledger: Ledger, clock: Clock) -> None:
         """The standby of the former one takes it, or is refused."""
-        ledger.acquire_streaming_lease("flights", "one", after(6))
-        ledger.request_standby("flights", "one")
-        ledger.register_standby("flights", "two", after(30))
+        ledger.streaming.acquire_lease("flights", "one", after(6))
+        ledger.streaming.request_standby("flights", "one")
+        ledger.streaming.register_standby("flights", "two", after(30))
         clock.pass_seconds(7)
-        assert ledger.acquire_streaming_lease("flights", "three", after(20))
-        assert ledger.streaming_lease("flights") == StreamingLease("flights", "three", after(20))
+        assert ledger.streaming.acquire_lease("flights", "three", after(20))
+        assert ledger.streaming.lease("flights") == StreamingLease("flights", "three", after(20))
 
     def test_the_last_look_of_the_watcher_is_known(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """None before the first; from then on the newest."""
-        assert last_look(ledger._engine, 5) is None
-        ledger.note_look()
-        assert last_look(rival._engine, 5) == after(0)
+        assert last_look(ledger.database.engine, 5) is None
+        ledger.watcher.record_look()
+        assert last_look(rival.database.engine, 5) == after(0)
         clock.pass_seconds(20)
-        rival.note_look()
+        rival.watcher.record_look()
 
-        assert last_look(ledger._engine, 5) == after(20)
+        assert last_look(ledger.database.engine, 5) == after(20)
 
     def test_an_open_batch_grows_with_its_segments(self, ledger: Ledger, rival: Ledger) -> None:
         """A segment and the offsets read so far are recorded together; offsets alone where nothing got a response."""
-        ledger.plan_batch(a_batch(state="open"), some_ranges())
+        ledger.batches.plan(a_batch(state="open"), some_ranges())
 
-        assert ledger.record_open("batch-1", {PARTITIONS[0]: 25}, a_segment(0))
-        assert rival.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
-        assert ledger.record_open("batch-1", {PARTITIONS[0]: 25, PARTITIONS[1]: 9}, None)
+        assert ledger.streaming.record("batch-1", {PARTITIONS[0]: 25}, a_segment(0))
+        assert rival.batches.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
+        assert ledger.streaming.record("batch-1", {PARTITIONS[0]: 25, PARTITIONS[1]: 9}, None)
 
-        assert rival.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 9)]
-        assert rival.files("batch-1", "outcome") == [a_segment(0)]
+        assert rival.batches.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 9)]
+        assert rival.files.of_batch("batch-1", "outcome") == [a_segment(0)]
 
     def test_a_runner_with_an_open_batch_plans_no_other(self, ledger: Ledger, rival: Ledger) -> None:
         """An open batch is a batch under way: nobody else takes the same offsets."""
-        ledger.plan_batch(a_batch(state="open"), some_ranges())
+        ledger.batches.plan(a_batch(state="open"), some_ranges())
 
-        assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
-        assert rival.unfinished_batch("flights") == a_batch(state="open")
+        assert not rival.batches.plan(a_batch("batch-2"), some_ranges())
+        assert rival.batches.unfinished("flights") == a_batch(state="open")
 
     def test_who_has_lost_an_open_batch_changes_nothing(self, ledger: Ledger, rival: Ledger) -> None:
         """Found and moved to planned, it takes nothing of the streaming task that wakes; one of two moves it."""
-        ledger.plan_batch(a_batch(state="open"), some_ranges())
-        assert ledger.record_open("batch-1", {PARTITIONS[0]: 25}, a_segment(0))
+        ledger.batches.plan(a_batch(state="open"), some_ranges())
+        assert ledger.streaming.record("batch-1", {PARTITIONS[0]: 25}, a_segment(0))
 
-        assert rival.move_batch("batch-1", "open", "planned")
-        assert not ledger.move_batch("batch-1", "open", "planned")
-        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 30}, a_segment(1))
-        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 30}, None)
-        assert not ledger.record_open("batch-9", {}, None)
+        assert rival.batches.move("batch-1", "open", "planned")
+        assert not ledger.batches.move("batch-1", "open", "planned")
+        assert not ledger.streaming.record("batch-1", {PARTITIONS[0]: 30}, a_segment(1))
+        assert not ledger.streaming.record("batch-1", {PARTITIONS[0]: 30}, None)
+        assert not ledger.streaming.record("batch-9", {}, None)
 
-        assert rival.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
-        assert rival.files("batch-1", "outcome") == [a_segment(0)]
+        assert rival.batches.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
+        assert rival.files.of_batch("batch-1", "outcome") == [a_segment(0)]
 
     def test_nothing_of_a_refused_segment_is_recorded(self, ledger: Ledger) -> None:
         """Neither offsets nor file: if offsets go back, a partition is not the batch's, or the key is another's."""
-        ledger.plan_batch(a_batch(state="open"), some_ranges())
-        assert ledger.record_open("batch-1", {PARTITIONS[0]: 25}, a_segment(0))
+        ledger.batches.plan(a_batch(state="open"), some_ranges())
+        assert ledger.streaming.record("batch-1", {PARTITIONS[0]: 25}, a_segment(0))
         elsewhere = PARTITIONS[0]._replace(partition_id=9)
 
-        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 24, PARTITIONS[1]: 9}, a_segment(1))
-        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 26, elsewhere: 1}, a_segment(1))
-        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 26}, a_segment(0))
+        assert not ledger.streaming.record("batch-1", {PARTITIONS[0]: 24, PARTITIONS[1]: 9}, a_segment(1))
+        assert not ledger.streaming.record("batch-1", {PARTITIONS[0]: 26, elsewhere: 1}, a_segment(1))
+        assert not ledger.streaming.record("batch-1", {PARTITIONS[0]: 26}, a_segment(0))
 
-        assert ledger.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
-        assert ledger.files("batch-1", "outcome") == [a_segment(0)]
+        assert ledger.batches.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
+        assert ledger.files.of_batch("batch-1", "outcome") == [a_segment(0)]
 
     def test_an_open_batch_in_which_nothing_came_is_dropped(self, ledger: Ledger, rival: Ledger) -> None:
         """As if it had never been; not one that has taken something up, has a file, or is another's now."""
         nothing = [Range(PARTITIONS[0], 10, 10), Range(PARTITIONS[1], 7, 7)]
-        assert ledger.plan_batch(a_batch(state="open"), nothing)
+        assert ledger.batches.plan(a_batch(state="open"), nothing)
 
-        assert ledger.drop_open("batch-1")
-        assert not ledger.drop_open("batch-1")
-        assert rival.unfinished_batch("flights") is None
-        assert rival.ranges("batch-1") == []
+        assert ledger.streaming.drop("batch-1")
+        assert not ledger.streaming.drop("batch-1")
+        assert rival.batches.unfinished("flights") is None
+        assert rival.batches.ranges("batch-1") == []
 
-        assert ledger.plan_batch(a_batch("batch-2", state="open"), nothing)
-        assert ledger.record_open("batch-2", {PARTITIONS[0]: 11}, None)
-        assert not ledger.drop_open("batch-2")
-        assert rival.move_batch("batch-2", "open", "planned")
-        assert not ledger.drop_open("batch-2")
-        assert rival.ranges("batch-2") == [Range(PARTITIONS[0], 10, 11), Range(PARTITIONS[1], 7, 7)]
+        assert ledger.batches.plan(a_batch("batch-2", state="open"), nothing)
+        assert ledger.streaming.record("batch-2", {PARTITIONS[0]: 11}, None)
+        assert not ledger.streaming.drop("batch-2")
+        assert rival.batches.move("batch-2", "open", "planned")
+        assert not ledger.streaming.drop("batch-2")
+        assert rival.batches.ranges("batch-2") == [Range(PARTITIONS[0], 10, 11), Range(PARTITIONS[1], 7, 7)]
 
-        assert ledger.plan_batch(a_batch("batch-3", runner="trains", state="open"), nothing)
-        assert rival.move_batch("batch-3", "open", "planned")
-        assert not ledger.drop_open("batch-3")
-        assert rival.ranges("batch-3") == nothing
+        assert ledger.batches.plan(a_batch("batch-3", runner="trains", state="open"), nothing)
+        assert rival.batches.move("batch-3", "open", "planned")
+        assert not ledger.streaming.drop("batch-3")
+        assert rival.batches.ranges("batch-3") == nothing
 
     def test_a_batch_follows_one_that_is_being_closed(self, ledger: Ledger, rival: Ledger) -> None:
         """It takes up what comes behind, and is its runner's, and its streaming task's open batch, once the former is
         committed.
         """
-        ledger.put_rules_in_force("cafe", {}, None, {})
-        ledger.acquire_streaming_lease("flights", "one", after(60))
-        ledger.plan_batch(a_batch(state="open"), some_ranges())
-        ledger.note_open_batch("flights", "one", "batch-1")
+        ledger.rules.put_in_force("cafe", {}, None, {})
+        ledger.streaming.acquire_lease("flights", "one", after(60))
+        ledger.batches.plan(a_batch(state="open"), some_ranges())
+        ledger.streaming.record_open_batch("flights", "one", "batch-1")
         following = a_batch("batch-2", state="open", follows="batch-1")
         ends = {PARTITIONS[0]: 25, PARTITIONS[1]: 7}
 
-        assert ledger.open_following(following, ends, "one", "cafe")
-        assert rival.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
-        assert rival.ranges("batch-2") == [Range(PARTITIONS[0], 25, 25), Range(PARTITIONS[1], 7, 7)]
-        assert rival.unfinished_batch("flights") == a_batch(state="open")
-        assert not rival.plan_batch(a_batch("batch-3"), some_ranges())
-        assert not rival.move_batch("batch-2", "open", "planned")
-        assert ledger.record_open("batch-2", {PARTITIONS[0]: 30}, replace(a_segment(), batch_id="batch-2"))
-        assert ledger.move_batch("batch-1", "open", "planned")
-        assert ledger.last_open_batch("flights") == "batch-1"
+        assert ledger.streaming.open_following(following, ends, "one", "cafe")
+        assert rival.batches.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
+        assert rival.batches.ranges("batch-2") == [Range(PARTITIONS[0], 25, 25), Range(PARTITIONS[1], 7, 7)]
+        assert rival.batches.unfinished("flights") == a_batch(state="open")
+        assert not rival.batches.plan(a_batch("batch-3"), some_ranges())
+        assert not rival.batches.move("batch-2", "open", "planned")
+        assert ledger.streaming.record("batch-2", {PARTITIONS[0]: 30}, replace(a_segment(), batch_id="batch-2"))
+        assert ledger.batches.move("batch-1", "open", "planned")
+        assert ledger.streaming.last_open_batch("flights") == "batch-1"
 
-        assert ledger.move_batch("batch-1", "planned", "buffered")
-        assert ledger.publish_chunks("batch-1", after(60), [])
-        assert ledger.begin_settlement("batch-1")
-        assert ledger.commit_batch("batch-1", "flights", [], after(9), "0")
-        assert rival.unfinished_batch("flights") == a_batch("batch-2", state="open")
-        assert rival.last_open_batch("flights") == "batch-2"
-        assert rival.move_batch("batch-2", "open", "planned")
+        assert ledger.batches.move("batch-1", "planned", "buffered")
+        assert ledger.chunks.publish("batch-1", after(60), [])
+        assert ledger.settlement.begin("batch-1")
+        assert ledger.settlement.commit("batch-1", "flights", [], after(9), "0")
+        assert rival.batches.unfinished("flights") == a_batch("batch-2", state="open")
+        assert rival.streaming.last_open_batch("flights") == "batch-2"
+        assert rival.batches.move("batch-2", "open", "planned")
 
     def test_a_batch_follows_only_where_its_streaming_task_stands(self, ledger: Ledger, rival: Ledger) -> None:
         """One that is not committed, ends there and has none behind it; for who has the lease, by rules in force."""
-        ledger.put_rules_in_force("cafe", {}, None, {})
+        ledger.rules.put_in_force("cafe", {}, None, {})
         ends = {PARTITIONS[0]: 25, PARTITIONS[1]: 7}
         following = a_batch("batch-2", state="open", follows="batch-1")
-        assert not ledger.open_following(following, ends, "one", "cafe")
-        ledger.plan_batch(a_batch(state="open"), some_ranges())
-        assert not ledger.open_following(following, ends, "one", "cafe")
-        ledger.acquire_streaming_lease("flights", "one", after(60))
-        assert not rival.open_following(following, ends, "two", "cafe")
-        assert not ledger.open_following(following, ends, "one", "another")
-        assert not ledger.open_following(following, {PARTITIONS[0]: 25}, "one", "cafe")
-        assert not ledger.open_following(following, {**ends, PARTITIONS[0]: 19}, "one", "cafe")
-        assert ledger.ranges("batch-1") == some_ranges()
-        assert ledger.open_following(following, ends, "one", "cafe")
-        assert not ledger.open_following(replace(following, batch_id="batch-3"), ends, "one", "cafe")
-        assert ledger.drop_open("batch-2")
-        assert ledger.move_batch("batch-1", "open", "planned")
-        assert not ledger.open_following(following, {**ends, PARTITIONS[0]: 26}, "one", "cafe")
-        assert ledger.open_following(following, ends, "one", "cafe")
+        assert not ledger.streaming.open_following(following, ends, "one", "cafe")
+        ledger.batches.plan(a_batch(state="open"), some_ranges())
+        assert not ledger.streaming.open_following(following, ends, "one", "cafe")
+        ledger.streaming.acquire_lease("flights", "one", after(60))
+        assert not rival.streaming.open_following(following, ends, "two", "cafe")
+        assert not ledger.streaming.open_following(following, ends, "one", "another")
+        assert not ledger.streaming.open_following(following, {PARTITIONS[0]: 25}, "one", "cafe")
+        assert not ledger.streaming.open_following(following, {**ends, PARTITIONS[0]: 19}, "one", "cafe")
+        assert ledger.batches.ranges("batch-1") == some_ranges()
+        assert ledger.streaming.open_following(following, ends, "one", "cafe")
+        assert not ledger.streaming.open_following(replace(following, batch_id="batch-3"), ends, "one", "cafe")
+        assert ledger.streaming.drop("batch-2")
+        assert ledger.batches.move("batch-1", "open", "planned")
+        assert not ledger.streaming.open_following(following, {**ends, PARTITIONS[0]: 26}, "one", "cafe")
+        assert ledger.streaming.open_following(following, ends, "one", "cafe")

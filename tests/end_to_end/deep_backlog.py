@@ -29,25 +29,27 @@ def test_a_backlog_is_one_batch_of_the_stages_and_then_events_stream_again(heape
     heaped.until("a streaming task delivers", lambda: took(heaped, 1))
     heaped.airflow.call("PATCH", f"/dags/{DAG_ID}", json={"is_paused": True})
     heaped.until("no task is at work", lambda: not at_work(heaped))
-    assert heaped.runtime.ledger.streaming_lease(HEAP) is None
+    assert heaped.runtime.ledger.streaming.lease(HEAP) is None
     heaped.publish(HEAP, range(1, 1 + _BACKLOG))
     heaped.airflow.call("PATCH", f"/dags/{DAG_ID}", json={"is_paused": False})
 
     heaped.until("the backlog is delivered", lambda: took(heaped, 1 + _BACKLOG), _MINUTES)
-    heaped.until("its batch is committed", lambda: heaped.runtime.ledger.unfinished_batch(HEAP) is None, _MINUTES)
-    (large,) = [each for each in heaped.runtime.ledger.batches(limit=None, runner=HEAP) if size(heaped, each) > 1_000]
+    heaped.until("its batch is committed", lambda: heaped.runtime.ledger.batches.unfinished(HEAP) is None, _MINUTES)
+    (large,) = [
+        each for each in heaped.runtime.ledger.batches.find(limit=None, runner=HEAP) if size(heaped, each) > 1_000
+    ]
     (run,) = [each for each in heaped.runs(DAG_ID) if "route" in done_by(heaped, each)]
     done = done_by(heaped, run)
     for number in range(1 + _BACKLOG, 11 + _BACKLOG):
         heaped.publish(HEAP, range(number, number + 1))
         heaped.until("it is delivered", lambda number=number: took(heaped, number + 1))
-        assert heaped.runtime.ledger.streaming_lease(HEAP) is not None, "a streaming task delivered it"
-    heaped.until("its streaming task ends", lambda: heaped.runtime.ledger.streaming_lease(HEAP) is None)
+        assert heaped.runtime.ledger.streaming.lease(HEAP) is not None, "a streaming task delivered it"
+    heaped.until("its streaming task ends", lambda: heaped.runtime.ledger.streaming.lease(HEAP) is None)
     heaped.until_settled()
 
     assert size(heaped, large) == _BACKLOG
     assert {"streaming", "buffer", "route", "push", "commit"} <= set(done)
-    assert done.count("push") == len(heaped.runtime.ledger.chunks(large.batch_id)) > 1
+    assert done.count("push") == len(heaped.runtime.ledger.chunks.of_batch(large.batch_id)) > 1
     for path in PATHS:
         sent = heaped.requests(path)
         assert len(sent) == len(set(sent)) == 11 + _BACKLOG
@@ -61,7 +63,7 @@ def took(heaped: RunningEnvironment, count: int) -> bool:
 
 def size(heaped: RunningEnvironment, batch: Any) -> int:
     """Return the number of events of a batch."""
-    return sum(part.end - part.start for part in heaped.runtime.ledger.ranges(batch.batch_id))
+    return sum(part.end - part.start for part in heaped.runtime.ledger.batches.ranges(batch.batch_id))
 
 
 def at_work(heaped: RunningEnvironment) -> list[Any]:

@@ -33,16 +33,16 @@ def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: RunningEnvironm
     then one delivers."""
     ledger = directed.runtime.ledger
     before = len(directed.requests("/healthy/accounts"))
-    ledger.set_store_count(QUOTA, ledger.now())
+    ledger.store_sizes.record_measured(QUOTA, ledger.now())
     form = {"bus": "orders", "from": (datetime.now(UTC) - timedelta(hours=1)).isoformat(), "rules": ["accounts"]}
     form["dry_run"] = False
     first = directed.trigger("eventbridge_replay_events", form)
     directed.until("a second run continues it", lambda: len(directed.runs("eventbridge_replay_events")) > 1)
     waiting = states(directed, "eventbridge_replay_events", first)
 
-    ledger.set_store_count(0, ledger.now())
-    (replay,) = ledger.replays()
-    directed.until("it is done", lambda: ledger.replay(replay.replay_id).state == "done")
+    ledger.store_sizes.record_measured(0, ledger.now())
+    (replay,) = ledger.replays.all()
+    directed.until("it is done", lambda: ledger.replays.get(replay.replay_id).state == "done")
     directed.until_settled()
 
     assert {name for name, state in waiting.items() if state != "skipped"} == {"plan_replay", "trigger_next_run"}

@@ -44,7 +44,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: RunningEnvi
     while time.monotonic() - began < _SECONDS:
         directed.publish(QUICK, range(number, number + 1))
         number += 1
-        lease = directed.runtime.ledger.streaming_lease(QUICK)
+        lease = directed.runtime.ledger.streaming.lease(QUICK)
         if lease is not None:
             holders.setdefault(lease.holder, time.monotonic() - began)
         time.sleep(0.05)
@@ -68,7 +68,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: RunningEnvi
 def _late(directed: RunningEnvironment) -> list[float]:
     """Return the latency of each event, except for those of the first 20 s."""
     runtime, found = directed.runtime, []
-    for batch in runtime.ledger.batches(limit=None, runner=QUICK):
+    for batch in runtime.ledger.batches.find(limit=None, runner=QUICK):
         for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
             found += [(row["published_at"], row["settled_at"]) for row in table.to_pylist()]
     first = min(published for published, _ in found)
@@ -163,13 +163,13 @@ def at_work(directed: RunningEnvironment, number: int) -> psutil.Process:
     seen = distinct(directed)
     directed.publish(QUICK, range(number, number + 1))
     directed.until("a streaming task delivers", lambda: distinct(directed) > seen)
-    directed.until("it has an open batch", lambda: directed.runtime.ledger.batches(state="open"))
+    directed.until("it has an open batch", lambda: directed.runtime.ledger.batches.find(state="open"))
     return psutil.Process(holder(directed))
 
 
 def holder(directed: RunningEnvironment) -> int:
     """Return the id of the process with the lease."""
-    lease = directed.until("a process has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
+    lease = directed.until("a process has the lease", lambda: directed.runtime.ledger.streaming.lease(QUICK))
     return int(lease.holder.split(":")[1])
 
 
@@ -192,8 +192,8 @@ def run_of(directed: RunningEnvironment, run_id: str) -> str:
 
 def until_reconciled(directed: RunningEnvironment) -> None:
     """Wait until the streaming task has ended without events, and its batches are committed."""
-    directed.until("its streaming task ends", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None)
-    directed.until("it is reconciled", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
+    directed.until("its streaming task ends", lambda: directed.runtime.ledger.streaming.lease(QUICK) is None)
+    directed.until("it is reconciled", lambda: directed.runtime.ledger.batches.unfinished(QUICK) is None)
     directed.until_settled()
 
 

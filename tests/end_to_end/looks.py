@@ -11,7 +11,7 @@ from end_to_end.running import RunningEnvironment
 
 from eventbridge.delivery.segments import segments
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.ledger.tables import batch
+from eventbridge.ledger.batches import batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table
@@ -19,8 +19,8 @@ from eventbridge.store.parquet import read_table
 
 def delivering(running: RunningEnvironment, runner: str, rule: str | None = None) -> Chunk | None:
     """Return a chunk of the runner that is being pushed and has recorded responses; with `rule`, one of this rule."""
-    unfinished = running.runtime.ledger.unfinished_batch(runner)
-    for chunk in running.runtime.ledger.chunks(unfinished.batch_id) if unfinished is not None else []:
+    unfinished = running.runtime.ledger.batches.unfinished(runner)
+    for chunk in running.runtime.ledger.chunks.of_batch(unfinished.batch_id) if unfinished is not None else []:
         of_rule = rule is None or any(piece.rule == rule for piece in chunk.pieces)
         if of_rule and chunk.state == "started" and responded(running, chunk):
             return chunk

@@ -89,12 +89,12 @@ class RunningEnvironment:
 
     def unsettled(self) -> list[str]:
         """Return what is not settled: waiting events, open batches, pending deliveries."""
-        held = [f"pending: {row}" for row in self.runtime.ledger.pending_counts() if row.state == "on_hold"]
+        held = [f"pending: {row}" for row in self.runtime.ledger.pending.counts() if row.state == "on_hold"]
         return [*unsettled(self.runtime), *held]
 
     def open(self) -> list[Batch]:
         """Return the batches that are not committed."""
-        return [batch for batch in self.runtime.ledger.batches(limit=None) if batch.state != "committed"]
+        return [batch for batch in self.runtime.ledger.batches.find(limit=None) if batch.state != "committed"]
 
     def requests(self, path: str) -> list[str]:
         """Return the webhook-id of every request that the receiver got on a path, in order."""

@@ -84,7 +84,7 @@ def test_a_push_that_airflow_ends_stops_cleanly(running: RunningEnvironment) -> 
     running.until_settled()
 
     assert "the task shouldn't be running anymore" in told, "it was Airflow that ended it"
-    assert running.runtime.ledger.chunk(chunk.batch_id, chunk.chunk_id).state in ("timeout", "error")
+    assert running.runtime.ledger.chunks.get(chunk.batch_id, chunk.chunk_id).state in ("timeout", "error")
     ended = running.airflow.call("GET", task)
     assert (ended["state"], ended["rendered_map_index"]) == ("failed", chunk_name(chunk))
     received = Counter(name for name in running.requests("/slow/tracking") if name not in before)
@@ -100,12 +100,12 @@ def test_a_spark_server_killed_while_it_routes_loses_nothing(running: RunningEnv
     running.publish("readings", range(40_000))
     batch_id = running.until("Spark has written some deliveries", lambda: routing(running, "readings"))
     os.killpg(running.services.groups["spark"], signal.SIGKILL)
-    state = running.runtime.ledger.batch(batch_id).state
+    state = running.runtime.ledger.batches.get(batch_id).state
     running.services.restart_spark()
     running.until_settled()
 
     assert state == "buffered"
-    assert running.runtime.ledger.batch(batch_id).state == "committed"
+    assert running.runtime.ledger.batches.get(batch_id).state == "committed"
     assert len(set(running.requests("/healthy/rare-reading"))) == 200
     assert running.differences() == []
 
@@ -136,7 +136,7 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
     assert "failed" in states  # by its time-out
     assert took < limit + 30
     assert 130 <= kept < 230
-    assert running.runtime.ledger.batch(first).state == "committed"
+    assert running.runtime.ledger.batches.get(first).state == "committed"
     assert len(set(running.requests("/delay/50"))) == 230
     assert running.differences() == []
 
@@ -256,7 +256,7 @@ def kill(running: RunningEnvironment, push: psutil.Process, victim: str) -> None
 
 def routing(running: RunningEnvironment, runner: str) -> str | None:
     """Return the runner's batch while Spark's workers have written some, but not all, of its delivery files."""
-    batch = running.runtime.ledger.unfinished_batch(runner)
+    batch = running.runtime.ledger.batches.unfinished(runner)
     if batch is None or batch.state != "buffered":
         return None
     return batch.batch_id if any(batch.batch_id in path for path in running.runtime.store.list("deliveries/")) else None
@@ -264,11 +264,13 @@ def routing(running: RunningEnvironment, runner: str) -> str | None:
 
 def one_of_two_waits(running: RunningEnvironment) -> str | None:
     """Return the batch while one of its two narrow chunks is being pushed and the other waits for a slot."""
-    batch = running.runtime.ledger.unfinished_batch("stock")
+    batch = running.runtime.ledger.batches.unfinished("stock")
     if batch is None or batch.state != "routed":
         return None
     chunks = [
-        chunk for chunk in running.runtime.ledger.chunks(batch.batch_id) if chunk.pool == "eventbridge.rule.narrow"
+        chunk
+        for chunk in running.runtime.ledger.chunks.of_batch(batch.batch_id)
+        if chunk.pool == "eventbridge.rule.narrow"
     ]
     states = sorted(chunk.state for chunk in chunks if chunk.handed_out)
     return batch.batch_id if states == ["new", "started"] else None
@@ -276,7 +278,7 @@ def one_of_two_waits(running: RunningEnvironment) -> str | None:
 
 def held(running: RunningEnvironment, rule: str) -> int:
     """Return the number of deliveries of a rule that are on hold."""
-    rows = [row for row in running.runtime.ledger.pending_counts() if row.rule == rule and row.state == "on_hold"]
+    rows = [row for row in running.runtime.ledger.pending.counts() if row.rule == rule and row.state == "on_hold"]
     return sum(row.count for row in rows)
 
 

@@ -71,9 +71,9 @@ def test_a_streaming_task_delivers_and_a_killed_one_loses_nothing(directed: Runn
     assert second != first
     assert len(watcher_runs(directed)) <= begun + 2
     directed.until(
-        "its streaming task ends without events", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None
+        "its streaming task ends without events", lambda: directed.runtime.ledger.streaming.lease(QUICK) is None
     )
-    directed.until("it is reconciled", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
+    directed.until("it is reconciled", lambda: directed.runtime.ledger.batches.unfinished(QUICK) is None)
     assert directed.differences() == []
 
 
@@ -159,7 +159,7 @@ def test_the_store_is_maintained(directed: RunningEnvironment) -> None:
     assert any(
         line.startswith("removed: ") for line in log_lines(directed, "eventbridge_maintain_store", run_id, "maintain")
     )
-    assert {batch.in_index for batch in directed.runtime.ledger.batches(limit=None) if batch.kind == "normal"} == {
+    assert {batch.in_index for batch in directed.runtime.ledger.batches.find(limit=None) if batch.kind == "normal"} == {
         "yes"
     }
 
@@ -170,7 +170,7 @@ def test_an_hour_is_checked(directed: RunningEnvironment) -> None:
     with earlier(directed, 3) as hours:
         ran(directed, "eventbridge_check_quality", {"hour": hours[1].isoformat()})
 
-    (check,) = [each for each in directed.runtime.ledger.quality_checks() if each.hour == hours[1]]
+    (check,) = [each for each in directed.runtime.ledger.quality.checks() if each.hour == hours[1]]
     record = json.loads(directed.runtime.store.get(check.record))
     measured = {(each["subject"]["kind"], each["subject"]["name"]) for each in record["measures"]}
     assert {("bus", "orders"), ("target", "accounts"), ("target", "invoices")} <= measured
@@ -187,7 +187,7 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: RunningEnviron
     log = directed.task_log("eventbridge_replay_archive", run["dag_run_id"], "begin_replay")
     assert "tick 'Override parameters on existing runs'" in log
     assert "error_detail" not in log
-    assert directed.runtime.ledger.replays() == []
+    assert directed.runtime.ledger.replays.all() == []
 
 
 @pytest.mark.parametrize(
@@ -266,14 +266,14 @@ def test_a_cleared_push_logs_that_it_was_already_sent(directed: RunningEnvironme
 
 def test_the_form_enables_a_target_and_releases_a_rule(directed: RunningEnvironment) -> None:
     """Deliveries on hold for a disabled target become due; a rule that is not on hold stays as it is."""
-    directed.runtime.ledger.set_target_status("crew-duty", "crew", "disabled", "responds with 410")
+    directed.runtime.ledger.targets.set_status("crew-duty", "crew", "disabled", "responds with 410")
     enabled = ran(
         directed, "eventbridge_operate_rules", {"action": "enable target", "rule": "crew-duty", "target": "crew"}
     )
     released = ran(directed, "eventbridge_operate_rules", {"action": "release rule", "rule": "crew-duty"})
 
-    assert directed.runtime.ledger.target_statuses()["crew-duty", "crew"].state == "ok"
-    done = [(each.by, each.call, each.status) for each in directed.runtime.ledger.actions(2)]
+    assert directed.runtime.ledger.targets.statuses()["crew-duty", "crew"].state == "ok"
+    done = [(each.by, each.call, each.status) for each in directed.runtime.ledger.actions.find(2)]
     assert done == [("Airflow, admin", "DAG eventbridge_operate_rules", 0)] * 2
     assert "Target crew-duty/crew enabled." in directed.task_log("eventbridge_operate_rules", enabled, "operate")
     assert "crew-duty is not on hold" in directed.task_log("eventbridge_operate_rules", released, "operate")
@@ -300,15 +300,17 @@ def test_a_replay_is_cancelled_with_its_run_without_a_triggerer(directed: Runnin
         (hour, hour),
         {"dag_run_conf": {"bus": "orders", "rules": ["*"], "dry_run": False}},
     )
-    (replay,) = directed.until("the run has started a replay", directed.runtime.ledger.replays)
+    (replay,) = directed.until("the run has started a replay", directed.runtime.ledger.replays.all)
     (run,) = [each for each in directed.runs("eventbridge_replay_archive") if each["state"] != "failed"]
     directed.airflow.call(
         "PATCH", f"/dags/eventbridge_replay_archive/dagRuns/{run['dag_run_id']}", json={"state": "failed"}
     )
-    assert directed.runtime.ledger.replay(replay.replay_id).state == "running"
+    assert directed.runtime.ledger.replays.get(replay.replay_id).state == "running"
 
     directed.airflow.call("PATCH", "/dags/eventbridge_replay_events", json={"is_paused": False})
-    directed.until("it is cancelled", lambda: directed.runtime.ledger.replay(replay.replay_id).state == "cancelled")
+    directed.until(
+        "it is cancelled", lambda: directed.runtime.ledger.replays.get(replay.replay_id).state == "cancelled"
+    )
     directed.services.restart("triggerer")
 
     assert len(directed.requests("/healthy/accounts")) == before
@@ -340,19 +342,19 @@ def test_an_orphaned_replay_continues_once_ingestion_resumes(directed: RunningEn
     )
     replay_id = begin_replay(directed.runtime, request, "eventbridge_replay_events manual__died").replay_id
     archived = survey(directed.runtime, request).deliveries["accounts/team"]
-    ledger.defer_replay(replay_id, ledger.now() - timedelta(hours=1))
-    ledger.set_store_count(QUOTA, ledger.now())
+    ledger.replays.defer(replay_id, ledger.now() - timedelta(hours=1))
+    ledger.store_sizes.record_measured(QUOTA, ledger.now())
     ran(directed, "eventbridge_retry_deliveries")
-    directed.until("ingestion has stopped", lambda: ledger.ingestion_stop() is not None)
-    waiting = (ledger.replay(replay_id).turn, ledger.replay(replay_id).state)
+    directed.until("ingestion has stopped", lambda: ledger.ingestion.current_stop() is not None)
+    waiting = (ledger.replays.get(replay_id).turn, ledger.replays.get(replay_id).state)
 
-    ledger.set_store_count(0, ledger.now())
-    directed.until("it is done", lambda: ledger.replay(replay_id).state == "done")
+    ledger.store_sizes.record_measured(0, ledger.now())
+    directed.until("it is done", lambda: ledger.replays.get(replay_id).state == "done")
     directed.until_settled()
 
     assert waiting == (0, "running")
     assert len(directed.requests("/healthy/accounts")) == before + archived > before
-    assert ledger.ingestion_stop() is None
+    assert ledger.ingestion.current_stop() is None
 
 
 def test_a_late_batch_is_reported(directed: RunningEnvironment) -> None:
@@ -366,8 +368,8 @@ def test_a_late_batch_is_reported(directed: RunningEnvironment) -> None:
 
 def holder(directed: RunningEnvironment) -> int:
     """Wait for a streaming task that delivers, and return its process id."""
-    directed.until("a streaming task has a batch open", lambda: directed.runtime.ledger.batches(state="open"))
-    lease = directed.until("a process has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
+    directed.until("a streaming task has a batch open", lambda: directed.runtime.ledger.batches.find(state="open"))
+    lease = directed.until("a process has the lease", lambda: directed.runtime.ledger.streaming.lease(QUICK))
     return int(lease.holder.split(":")[1])
 
 
@@ -379,7 +381,7 @@ def watcher_runs(directed: RunningEnvironment) -> list[str]:
 
 def late_runners(directed: RunningEnvironment) -> set[str]:
     """Return the runners whose batches were reported as late, on the bus or in the ledger."""
-    waiting = [(each.type, each.subject) for each in directed.runtime.ledger.waiting_operational_events(1_000)]
+    waiting = [(each.type, each.subject) for each in directed.runtime.ledger.operational_events.waiting(1_000)]
     published = [(each["type"], each["subject"]) for each in operational_events(directed.runtime)]
     return {subject for kind, subject in waiting + published if kind == "batch.late"}
 

@@ -98,14 +98,14 @@ def test_hours_of_archive_are_backfilled(operating: RunningEnvironment, browser:
             "its rule has them again", lambda: delivered(operating)["accounts"] == before["accounts"] + archived
         )
         operating.until("the runs succeed", lambda: set(archive_runs(operating).values()) == {"success"})
-        assert {each.state for each in operating.runtime.ledger.replays()} == {"done"}
+        assert {each.state for each in operating.runtime.ledger.replays.all()} == {"done"}
 
         with closed(operating, "eventbridge.replay"):
             backfill(operating, hours, "completed")
             operating.until(
                 "the triggerer waits for them", lambda: waiting(operating) == sorted(archive_runs(operating))
             )
-            going_on = [each.replay_id for each in operating.runtime.ledger.replays() if each.state == "running"]
+            going_on = [each.replay_id for each in operating.runtime.ledger.replays.all() if each.state == "running"]
             for run in archive_runs(operating):
                 operating.airflow.call(
                     "PATCH", f"/dags/eventbridge_replay_archive/dagRuns/{run}", json={"state": "failed"}
@@ -160,7 +160,7 @@ def waiting(operating: RunningEnvironment) -> list[str]:
 
 def state_of(operating: RunningEnvironment, replay_id: str) -> str:
     """Return the state of a replay."""
-    return operating.runtime.ledger.replay(replay_id).state
+    return operating.runtime.ledger.replays.get(replay_id).state
 
 
 def delivered(operating: RunningEnvironment) -> dict[str, int]:
@@ -187,12 +187,12 @@ def test_the_page_is_used_within_airflow(operating: RunningEnvironment, browser:
     frame.get_by_role("link", name="invoices").click()
     frame.get_by_role("button", name="Pause", exact=True).click()
     expect(frame.get_by_role("button", name="Resume", exact=True)).to_be_visible()
-    overrides = [(each.rule, each.kind, each.set_by) for each in operating.runtime.ledger.list_overrides()]
+    overrides = [(each.rule, each.kind, each.set_by) for each in operating.runtime.ledger.overrides.all()]
     frame.get_by_role("button", name="Resume", exact=True).click()
     expect(frame.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
     assert overrides == [("invoices", "paused", "admin")]
-    assert operating.runtime.ledger.list_overrides() == []
+    assert operating.runtime.ledger.overrides.all() == []
     assert browser.page.url.endswith("/plugin/eventbridge/eventbridge/page/rules/invoices")
 
     frame.get_by_text("Backtest this rule, or a change to it, on archived events").click()

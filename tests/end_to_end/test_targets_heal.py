@@ -47,20 +47,20 @@ def test_a_target_fails_and_recovers_while_scheduler_and_store_are_killed(
     running.until("the others have what it has not", lambda: takes(running, "/healthy/invoices", 50))
     running.until("a task of its retries has a lower priority", lambda: has_low_priority_task(running))
 
-    running.until("that batch is committed", lambda: running.runtime.ledger.unfinished_batch(_RUNNER) is None)
+    running.until("that batch is committed", lambda: running.runtime.ledger.batches.unfinished(_RUNNER) is None)
     running.publish("orders", range(50, 90))
     batch_id = running.until(
-        "the next batch is in progress", lambda: running.runtime.ledger.unfinished_batch(_RUNNER)
+        "the next batch is in progress", lambda: running.runtime.ledger.batches.unfinished(_RUNNER)
     ).batch_id
     kill(running, "s3")
     running.services.restart("s3")
-    running.until("the batch is committed", lambda: running.runtime.ledger.batch(batch_id).state == "committed")
+    running.until("the batch is committed", lambda: running.runtime.ledger.batches.get(batch_id).state == "committed")
 
     running.publish("orders", range(90, 130))
     chunk = running.until("a push is within its chunk", lambda: delivering(running, _RUNNER, "tracking"))
     kill(running, "scheduler")
     written_down = responded(running, chunk)
-    backlog = [row for row in running.runtime.ledger.pending() if row.target == "crm" and row.state == "scheduled"]
+    backlog = [row for row in running.runtime.ledger.pending.find() if row.target == "crm" and row.state == "scheduled"]
     assert len(set(running.requests("/healthy/crm"))) == 10, "the dead target got nothing"
     mortal.start()
     running.services.restart("scheduler")
@@ -106,9 +106,11 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     runs["no rule file names a rule 'clams', and no dead letter does. Did you mean claims?"] = mistyped
     dry = running.trigger(REDRIVE_DAG, {"rule": "claims"})
     running.until("the dry run has ended", lambda: run_state(running, REDRIVE_DAG, dry) == "success")
-    begun_by_a_dry_run = running.runtime.ledger.redrives()
+    begun_by_a_dry_run = running.runtime.ledger.redrives.all()
     right = running.trigger(REDRIVE_DAG, {"rule": "claims", "reason": "non_retryable", "rate": 50, "dry_run": False})
-    running.until("the redrive is done", lambda: [each.state for each in running.runtime.ledger.redrives()] == ["done"])
+    running.until(
+        "the redrive is done", lambda: [each.state for each in running.runtime.ledger.redrives.all()] == ["done"]
+    )
     running.until("its run has ended", lambda: run_state(running, REDRIVE_DAG, right) == "success")
     running.until_settled()
 
@@ -124,7 +126,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     assert "would take: 5 dead letters of claims/office" in running.task_log(REDRIVE_DAG, dry, PLAN_REDRIVE)
     assert begun_by_a_dry_run == []
     assert Counter(running.requests("/scripted/claims")) == Counter([*wanted, *wanted])
-    (redrive,) = running.runtime.ledger.redrives()
+    (redrive,) = running.runtime.ledger.redrives.all()
     assert Marks(running.runtime).counts(redrive) == {"delivered": 5}
     assert running.differences() == []
 
@@ -145,14 +147,14 @@ def ids(numbers: Iterable[int], rule: str, target: str) -> set[str]:
 
 def dead_claims(running: RunningEnvironment) -> int:
     """Return the number of dead letters of the claims in committed batches."""
-    if running.runtime.ledger.unfinished_batch(_RUNNER) is not None:
+    if running.runtime.ledger.batches.unfinished(_RUNNER) is not None:
         return 0
     return sum(1 for _ in dead_letters(running.runtime, Selection(rule="claims")))
 
 
 def state_of_crm(running: RunningEnvironment) -> str:
     """Return the state of the target `crm`."""
-    status = running.runtime.ledger.target_statuses().get(("partners", "crm"))
+    status = running.runtime.ledger.targets.statuses().get(("partners", "crm"))
     return status.state if status is not None else "ok"
 
 
@@ -198,11 +200,11 @@ def taken_too_early(running: RunningEnvironment, backlog: Iterable[PendingDelive
     Rows in progress when the scheduler died, and probes, are not counted.
     """
     ledger = running.runtime.ledger
-    status = ledger.target_statuses()["partners", "crm"]
-    closed = {row.pending_id: row.closed_by for row in ledger.pending()}
+    status = ledger.targets.statuses()["partners", "crm"]
+    closed = {row.pending_id: row.closed_by for row in ledger.pending.find()}
     turns = []
     for row in backlog:
-        batch = ledger.batch(closed[row.pending_id] or "")
+        batch = ledger.batches.get(closed[row.pending_id] or "")
         if row.taken_by is None and batch.planned_at >= status.since:
             turns.append((batch.planned_at, row.due_at))
     wrong = []

@@ -31,8 +31,8 @@ from faults.fault import REFUSED, Fault, Hook
 from faults.kinds import KINDS
 
 from eventbridge.errors import EventBridgeError
-from eventbridge.ledger.statements.due import due_targets
-from eventbridge.ledger.statements.pending import waiting_targets
+from eventbridge.ledger.due import select_targets
+from eventbridge.ledger.pending import select_waiting_targets
 from eventbridge.routing.warm_up import compile_ahead
 
 
@@ -50,8 +50,8 @@ def main() -> None:
     compile_ahead()
     world.rule_set()
     world.lane_rule_set()
-    waiting_targets(world.RUNNER)  # statements that are kept
-    due_targets(world.RUNNER)
+    select_waiting_targets(world.RUNNER)  # statements that are kept
+    select_targets(world.RUNNER)
     _live_through()
     if "spark" in sys.argv:
         import pyspark.sql.connect.session  # noqa: F401 - its import takes two seconds, and starts nothing

@@ -153,7 +153,7 @@ def _plan_replay(runtime: World, _: BatchKind) -> None:
 
 def _push(runtime: World, kind: BatchKind) -> None:
     batch_id = batch_of(runtime, kind)
-    for chunk in runtime.ledger.chunks(batch_id):
+    for chunk in runtime.ledger.chunks.of_batch(batch_id):
         if chunk.handed_out:
             push(runtime, batch_id, chunk.chunk_id)
 
@@ -227,7 +227,11 @@ def _change(runtime: World, _: BatchKind) -> None:
 
 
 def _is_under_way(runtime: World) -> bool:
-    spans = [each for batch in runtime.ledger.batches(state="open") for each in runtime.ledger.ranges(batch.batch_id)]
+    spans = [
+        each
+        for batch in runtime.ledger.batches.find(state="open")
+        for each in runtime.ledger.batches.ranges(batch.batch_id)
+    ]
     return any(each.end > each.start for each in spans)
 
 
@@ -364,7 +368,7 @@ KINDS: dict[KindName, Kind] = {
 def hold(runtime: World) -> None:
     """Hold the budgeted rule: all of its events become deferred matches."""
     version = runtime.rule_set().rules[BUDGETED_RULE].version
-    runtime.ledger.hold_rule(BUDGETED_RULE, version, "a person has a look at it")
+    runtime.ledger.rules.hold(BUDGETED_RULE, version, "a person has a look at it")
 
 
 def release(runtime: World) -> None:
@@ -375,7 +379,7 @@ def release(runtime: World) -> None:
 def damage(runtime: World) -> None:
     """Cut a delivery file of the newest batch short, and remove its settlement and a segment with responses."""
     files = {
-        kind: next(file.path for file in runtime.ledger.files(batch_of(runtime, "normal"), kind) if file.path)
+        kind: next(file.path for file in runtime.ledger.files.of_batch(batch_of(runtime, "normal"), kind) if file.path)
         for kind in ("delivery", "outcome", "settlement")
     }
     whole = runtime.store.get(files["delivery"])
@@ -396,7 +400,7 @@ def finish(runtime: World) -> None:
         if idle.next_due_at is None:
             break
     assert idle.next_due_at is None, "something still waits"
-    batch = runtime.ledger.batch(batch_of(runtime, "normal"))
+    batch = runtime.ledger.batches.get(batch_of(runtime, "normal"))
     runtime.store.put(layout.deliveries(batch.planned_at, batch.batch_id, "lost", "0"), b"of an attempt that died")
 
 
@@ -422,7 +426,7 @@ def plan_open_batch(runtime: World) -> None:
 
     def die(point: str) -> None:
         if point == "ledger.commit.done" and any(
-            each.state == "planned" for each in runtime.ledger.batches(limit=None)
+            each.state == "planned" for each in runtime.ledger.batches.find(limit=None)
         ):
             os._exit(0)
 
@@ -462,4 +466,4 @@ def ask_for_replay(runtime: World) -> Replay:
 
 def batch_of(runtime: World, kind: BatchKind) -> str:
     """Return the batch of a kind that was planned last, as an Airflow run would hand it from stage to stage."""
-    return next(batch.batch_id for batch in runtime.ledger.batches(limit=None) if batch.kind == kind)
+    return next(batch.batch_id for batch in runtime.ledger.batches.find(limit=None) if batch.kind == kind)

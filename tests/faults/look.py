@@ -30,9 +30,9 @@ def look(runtime: World) -> dict[str, Any]:
 
 
 def _outcomes(runtime: World) -> Iterator[dict[str, Any]]:
-    whole = [batch for batch in runtime.ledger.batches(limit=None) if batch.kept == "all"]
+    whole = [batch for batch in runtime.ledger.batches.find(limit=None) if batch.kept == "all"]
     for batch in whole:
-        for file in runtime.ledger.files(batch.batch_id, "outcome"):
+        for file in runtime.ledger.files.of_batch(batch.batch_id, "outcome"):
             try:
                 yield from read_table(runtime.store, file.path or "", columns=_COLUMNS).to_pylist()
             except StoreFileMissing:
@@ -42,8 +42,8 @@ def _outcomes(runtime: World) -> Iterator[dict[str, Any]]:
 
 def _not_durable(runtime: World) -> list[str]:
     """Return what of the committed batches does not follow from their files; the offsets must rest on these alone."""
-    if not any(batch.state == "committed" for batch in runtime.ledger.batches(limit=None)):
-        moved = [row for row in runtime.ledger.consumer_offsets() if row.offset != 0]
+    if not any(batch.state == "committed" for batch in runtime.ledger.batches.find(limit=None)):
+        moved = [row for row in runtime.ledger.offsets.find() if row.offset != 0]
         return [f"no batch is committed, and {row.partition} stands at {row.offset}" for row in moved]
     return list(audit(runtime).differences)
 
@@ -54,8 +54,8 @@ def _ahead(runtime: World) -> list[str]:
     for bus in runtime.rule_set().buses.values():
         source = runtime.open_source(bus)
         try:
-            for group in {row.group for row in runtime.ledger.consumer_offsets()}:
-                standing = runtime.ledger.committed_offsets(group)
+            for group in {row.group for row in runtime.ledger.offsets.find()}:
+                standing = runtime.ledger.offsets.committed(group)
                 on_bus = source.committed(group)
                 wrong += [
                     f"{partition}: bus {on_bus[partition]}"

@@ -102,7 +102,7 @@ def run_route(runtime: Runtime) -> None:
 
 def run_push(runtime: Runtime) -> None:
     """Push, settle, schedule retries and commit the batch under way."""
-    batch = runtime.ledger.unfinished_batch(RUNNER)
+    batch = runtime.ledger.batches.unfinished(RUNNER)
     assert batch is not None, "a batch was routed"
     _push_and_commit(runtime, batch.batch_id)
 
@@ -120,7 +120,7 @@ def run_recovery(runtime: Runtime) -> None:
 
 
 def _push_and_commit(runtime: Runtime, batch_id: str) -> None:
-    for chunk in runtime.ledger.chunks(batch_id):
+    for chunk in runtime.ledger.chunks.of_batch(batch_id):
         if chunk.handed_out:
             push(runtime, batch_id, chunk.chunk_id)
     write_dead_letters(runtime, batch_id)

@@ -115,7 +115,7 @@ def _reconciliation(runtime: World) -> dict[str, Any]:
 def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
     """Yield where the stats of rules' targets, or of buses, say something else than the reconciliation."""
     counts: Counter[tuple[str, str, str]] = Counter()
-    for each in runtime.ledger.stats("target"):
+    for each in runtime.ledger.stats.ever("target"):
         key = each.key
         counts[key.rule, key.target, key.outcome] += each.count
     for key, sums in reconciliation.deliveries.items():
@@ -123,11 +123,11 @@ def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
         found = {name: counts[rule, target, outcome] for name, outcome in OUTCOMES.items()}
         if found != (wanted := {name: sums[name] for name in OUTCOMES}):
             yield f"stats of {key} are {found}, the reconciliation {wanted}"
-    if difference := reconciliation_difference(runtime.ledger.moment(of_targets=False)):
+    if difference := reconciliation_difference(runtime.ledger.moments.read(of_targets=False)):
         yield f"{difference} deliveries are neither ended nor pending, by the stats"
     for outcome in OUTCOMES.values():
         of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)
-        of_buses = sum(each.count for each in runtime.ledger.stats("bus") if each.key.outcome == outcome)
+        of_buses = sum(each.count for each in runtime.ledger.stats.ever("bus") if each.key.outcome == outcome)
         if of_targets != of_buses:
             yield f"{of_targets} are {outcome} by target, and {of_buses} by bus"
 
@@ -150,18 +150,18 @@ def _orphaned(runtime: World) -> Iterator[str]:
     if runtime.kind == "retention":
         areas = ("buffer/", "deliveries/", "outcomes/", "settlements/", "dead_letters/")
         yield from (path for path in runtime.store.list("") if path.startswith(areas))
-        kept = {(batch.kept, batch.cleared) for batch in runtime.ledger.batches(limit=None)}
+        kept = {(batch.kept, batch.cleared) for batch in runtime.ledger.batches.find(limit=None)}
         if kept != {("manifest", "manifest")}:
             yield f"of batches is kept: {kept}"
-        if runtime.ledger.pending():
+        if runtime.ledger.pending.find():
             yield "pending rows are left"
 
 
 def _not_indexed(runtime: World) -> Iterator[str]:
     """Yield which events the index does not lead to, if it was at work, and which of its files are not whole."""
     if runtime.kind == "index":
-        files = runtime.ledger.index_files()
-        if len(files) != 1 or runtime.ledger.batches_to_index(1):
+        files = runtime.ledger.event_index.files()
+        if len(files) != 1 or runtime.ledger.event_index.batches_to_index(1):
             yield f"the index has {len(files)} files, and not every batch"
         for name in valid_events_of(runtime):
             found = why(runtime, name)
@@ -171,7 +171,7 @@ def _not_indexed(runtime: World) -> Iterator[str]:
 
 def _marked_wrong(runtime: World) -> Iterator[str]:
     """Yield what is wrong with the marks of dead letters that a redrive took, or left, if there was one."""
-    if runtime.ledger.redrives():
+    if runtime.ledger.redrives.all():
         marks = Marks(runtime)
         found: Counter[str] = Counter()
         for each in selected_dead_letters(runtime):
@@ -184,7 +184,7 @@ def _marked_wrong(runtime: World) -> Iterator[str]:
 
 def _replayed_wrong(runtime: World) -> Iterator[str]:
     """Yield what is wrong with a replay, if there was one: it is one, it is done, and all of it was delivered."""
-    replays = runtime.ledger.replays()
+    replays = runtime.ledger.replays.all()
     for each in replays:
         account = account_of(runtime, each)
         if (len(replays), each.state, set(account.outcomes)) != (1, "done", {"delivered"}):

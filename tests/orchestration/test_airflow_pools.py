@@ -136,11 +136,11 @@ def test_an_operators_slots_win_until_the_rule_file_changes(airflow: FakeAirflow
         assert apply_slots(runtime.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 7
     with stage() as runtime, AirflowPools(airflow.connection()) as client:
         assert apply_slots(runtime.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 7
-        (seen,) = runtime.ledger.applied_slots().values()
+        (seen,) = runtime.ledger.pools.applied_slots().values()
         assert (seen.pool, seen.slots, seen.seen_slots) == ("eventbridge.rule.big", 3, 7)
 
         assert apply_slots(runtime.ledger, client, rules(big=(None, 4)))["eventbridge.rule.big"].slots == 4
-        (seen,) = runtime.ledger.applied_slots().values()
+        (seen,) = runtime.ledger.pools.applied_slots().values()
 
     assert airflow.pools["eventbridge.rule.big"]["slots"] == 4
     assert (seen.slots, seen.seen_slots) == (4, 4)

@@ -39,7 +39,7 @@ def checked(home: Path) -> list[datetime]:
     """Return the checked hours."""
     ledger = Ledger.open(Settings.from_mapping(os.environ).ledger_url)
     try:
-        return sorted(check.hour for check in ledger.quality_checks())
+        return sorted(check.hour for check in ledger.quality.checks())
     finally:
         ledger.close()
 

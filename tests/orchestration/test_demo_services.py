@@ -93,7 +93,7 @@ def test_the_ledgers_server_requires_the_password_and_stops(tmp_path: Path) -> N
         running._start_postgresql()
         running._make_ledger()
 
-        assert Ledger.open(url).batches() == []
+        assert Ledger.open(url).batches.find() == []
         with pytest.raises(LedgerError, match="password"):
             Ledger.open(url.replace(made.password, "guessed"))
     finally:
@@ -102,7 +102,7 @@ def test_the_ledgers_server_requires_the_password_and_stops(tmp_path: Path) -> N
     try:
         again._start_postgresql()
 
-        assert Ledger.open(url).batches() == []  # raises where the tables are gone
+        assert Ledger.open(url).batches.find() == []  # raises where the tables are gone
     finally:
         again.stop()
     with pytest.raises(LedgerError, match="Connection refused"):

@@ -32,7 +32,7 @@ def runtime(home: Path) -> Iterator[Runtime]:
 def planned(runtime: Runtime, runner: str, seconds_ago: float, state: BatchState = "planned") -> Batch:
     """Plan an empty batch some seconds ago."""
     batch = Batch(f"of-{runner}", "normal", runner, "orders", state, "cafe", NOW - timedelta(seconds=seconds_ago))
-    assert runtime.ledger.plan_batch(batch, [])
+    assert runtime.ledger.batches.plan(batch, [])
     return batch
 
 
@@ -49,7 +49,7 @@ def test_a_late_batch_is_reported_once(runtime: Runtime, caplog: pytest.LogCaptu
         known = report_late_batches(runtime, NOW, ())
         assert report_late_batches(runtime, NOW, known) == known == {"of-slow"}
 
-    (event,) = runtime.ledger.waiting_operational_events(9)
+    (event,) = runtime.ledger.operational_events.waiting(9)
     assert (event.type, event.subject) == ("batch.late", "slow")
     assert event.time == NOW - timedelta(seconds=1)
     assert event.data == {
@@ -69,8 +69,8 @@ def test_the_watcher_reports_late_batches(runtime: Runtime) -> None:
     planned(runtime, "orders", 91, "open")
     watch = Watch(runtime)
     watch.look()
-    assert runtime.ledger.waiting_operational_events(9) == []
+    assert runtime.ledger.operational_events.waiting(9) == []
 
     planned(runtime, "night", 91)
     Watch(runtime).look()
-    assert [each.subject for each in runtime.ledger.waiting_operational_events(9)] == ["night"]
+    assert [each.subject for each in runtime.ledger.operational_events.waiting(9)] == ["night"]

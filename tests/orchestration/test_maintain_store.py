@@ -25,15 +25,15 @@ def old(home: Path) -> Batch:
     """A batch that was committed two years ago and is not the last one of its runner."""
     runtime = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
     claim_runner(runtime, "orders")
-    runtime.ledger.register_partitions("orders", "orders", {Partition("events", "", 0): 0})
+    runtime.ledger.offsets.register("orders", "orders", {Partition("events", "", 0): 0})
     made = []
     for days in (730, 1):
         at = datetime.now(UTC) - timedelta(days=days)
         made.append(Batch(new_batch_id(at), "normal", "orders", "orders", "planned", "cafe", at))
-        assert runtime.ledger.plan_batch(made[-1], [])
-        runtime.ledger.move_batch(made[-1].batch_id, "planned", "settling")
-        assert runtime.ledger.commit_batch(made[-1].batch_id, "orders", [], at, "000000")
-        runtime.ledger.mark_bus_committed(made[-1].batch_id)
+        assert runtime.ledger.batches.plan(made[-1], [])
+        runtime.ledger.batches.move(made[-1].batch_id, "planned", "settling")
+        assert runtime.ledger.settlement.commit(made[-1].batch_id, "orders", [], at, "000000")
+        runtime.ledger.settlement.mark_bus_committed(made[-1].batch_id)
         runtime.store.put(layout.manifest(at, made[-1].batch_id), b"{}")
     runtime.close()
     return made[0]
@@ -48,9 +48,9 @@ def test_the_task_removes_and_logs_what_is_past_its_retention(
 
     runtime = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
     with pytest.raises(NotFoundError):
-        runtime.ledger.batch(old.batch_id)
+        runtime.ledger.batches.get(old.batch_id)
     assert not runtime.store.exists(layout.manifest(old.planned_at, old.batch_id))
-    assert len(runtime.ledger.batches()) == 1
+    assert len(runtime.ledger.batches.find()) == 1
     runtime.close()
     assert "'manifest': 1" in caplog.text
 

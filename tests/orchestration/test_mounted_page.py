@@ -136,11 +136,11 @@ def test_a_viewer_cannot_change_anything(airflow: FastAPI, runtime: Runtime) -> 
         return ask(airflow, role, "POST", "/eventbridge/page/rules/all/operate", **content).status_code
 
     refused = [pause("viewer", own), pause("user", foreign), pause("user", {})]
-    before = runtime.ledger.list_overrides()
+    before = runtime.ledger.overrides.all()
     done = pause("user", own)
 
     assert (refused, before, done) == ([403, 403, 403], [], 303)
-    assert [(each.kind, each.set_by) for each in runtime.ledger.list_overrides()] == [("paused", "ann")]
+    assert [(each.kind, each.set_by) for each in runtime.ledger.overrides.all()] == [("paused", "ann")]
 
 
 def test_a_program_uses_airflows_bearer(airflow: FastAPI, runtime: Runtime) -> None:
@@ -161,7 +161,7 @@ def test_a_program_uses_airflows_bearer(airflow: FastAPI, runtime: Runtime) -> N
         call("user", "POST", "/eventbridge/operate", json=word).status_code,
         ask(airflow, "", "GET", "/eventbridge/status", headers={"authorization": "Bearer x"}).status_code,
     ]
-    set_by = [each.set_by for each in runtime.ledger.list_overrides() if each.target == "file" and each.rule == "all"]
+    set_by = [each.set_by for each in runtime.ledger.overrides.all() if each.target == "file" and each.rule == "all"]
     call("user", "POST", "/eventbridge/operate", json=word | {"action": "resume target"})
 
     assert statuses == [401, 200, 403, 200, 403]

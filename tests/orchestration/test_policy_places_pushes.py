@@ -50,11 +50,11 @@ def ledger(home: Path) -> Iterator[Ledger]:
 
 def plan(ledger: Ledger, batch_id: str, runner: str, *pools: str) -> None:
     """Route a normal batch with one chunk per pool, and one that is not handed out."""
-    assert ledger.plan_batch(Batch(batch_id, "normal", runner, "orders", "planned", "cafe", NOW), [])
-    assert ledger.move_batch(batch_id, "planned", "buffered")
+    assert ledger.batches.plan(Batch(batch_id, "normal", runner, "orders", "planned", "cafe", NOW), [])
+    assert ledger.batches.move(batch_id, "planned", "buffered")
     chunks = [Chunk(batch_id, n, pool, 700 + n, (), 1, 1, map_index=n) for n, pool in enumerate(pools)]
     chunks.append(Chunk(batch_id, len(pools), "eventbridge.low", 1, (), 1, 1, handed_out=False))
-    assert ledger.publish_chunks(batch_id, NOW + timedelta(days=10_000), chunks)
+    assert ledger.chunks.publish(batch_id, NOW + timedelta(days=10_000), chunks)
 
 
 def placed(**fields: object) -> Placement:
@@ -82,8 +82,8 @@ def test_a_push_gets_the_placement_of_the_chunk_with_its_map_index(ledger: Ledge
 def test_a_committed_batch_has_no_placements(ledger: Ledger) -> None:
     """The placements are those of the uncommitted batch; after its commit, those of the next one."""
     plan(ledger, "b1", "orders", "eventbridge.rule.big")
-    ledger.begin_settlement("b1")
-    assert ledger.commit_batch("b1", "orders", [], NOW, "000000")
+    ledger.settlement.begin("b1")
+    assert ledger.settlement.commit("b1", "orders", [], NOW, "000000")
     plan(ledger, "b2", "orders", "eventbridge.low")
 
     assert Placement("eventbridge.low", 700) == placed(run_id="run-2")
@@ -129,8 +129,8 @@ def test_a_cleared_run_does_not_get_its_old_placement(ledger: Ledger, monkeypatc
     """
     plan(ledger, "b1", "orders", "eventbridge.rule.big")
     assert Placement("eventbridge.rule.big", 700) == placed()
-    ledger.begin_settlement("b1")
-    ledger.commit_batch("b1", "orders", [], NOW, "000000")
+    ledger.settlement.begin("b1")
+    ledger.settlement.commit("b1", "orders", [], NOW, "000000")
     plan(ledger, "b2", "orders", "eventbridge.low")
     monkeypatch.setattr(policy, "_HOLD_SECONDS", 0.0)
 

@@ -63,7 +63,7 @@ def test_a_run_without_parameters_is_refused(runtime: Runtime) -> None:
     with pytest.raises(UserError, match=r"no bus given.*tick 'Override parameters on existing runs'"):
         replay_of_hour(runtime, EMPTY, HOUR, RUN, 0)
 
-    assert runtime.ledger.replays() == []
+    assert runtime.ledger.replays.all() == []
 
 
 def test_delivering_to_all_rules_needs_an_explicit_value(runtime: Runtime) -> None:
@@ -72,7 +72,7 @@ def test_delivering_to_all_rules_needs_an_explicit_value(runtime: Runtime) -> No
         asked(runtime, rules=[])
     with pytest.raises(UserError, match=r"\* means all rules"):
         asked(runtime, rules=["*", "big"])
-    assert runtime.ledger.replays() == []
+    assert runtime.ledger.replays.all() == []
 
     assert "rules" not in asked(runtime, rules=["*"]).selection
 
@@ -82,19 +82,19 @@ def test_a_dry_run_starts_nothing(runtime: Runtime) -> None:
     form = EMPTY | {"bus": "orders", "rules": ["*"]}
 
     assert replay_of_hour(runtime, form, HOUR, RUN, 0) is None
-    assert runtime.ledger.replays() == []
+    assert runtime.ledger.replays.all() == []
 
 
 @pytest.mark.parametrize("end", ["done", "cancelled"])
 def test_a_run_whose_replay_has_ended_starts_another(runtime: Runtime, end: Any) -> None:
     """Reprocessing a completed run, or one that was marked failed, delivers the hour again."""
     first = asked(runtime)
-    runtime.ledger.end_replay(first.replay_id, end)
+    runtime.ledger.replays.end(first.replay_id, end)
 
     second = asked(runtime, 1)
 
     assert second.replay_id != first.replay_id
-    assert (second.state, runtime.ledger.replay(first.replay_id).state) == ("running", end)
+    assert (second.state, runtime.ledger.replays.get(first.replay_id).state) == ("running", end)
     assert asked(runtime, 1) == second
 
 
@@ -103,23 +103,23 @@ def test_a_run_that_timed_out_continues_when_it_is_reprocessed(runtime: Runtime)
     first = asked(runtime)
     with pytest.raises(AirflowFailException, match=r"has not ended within.*under the same id"):
         report_end(runtime, first.replay_id, "late")
-    assert runtime.ledger.replay(first.replay_id).state == "paused"
+    assert runtime.ledger.replays.get(first.replay_id).state == "paused"
 
     again = asked(runtime, 1)
 
     assert (again.replay_id, again.state) == (first.replay_id, "running")
     assert asked(runtime, 1) == again
-    assert len(runtime.ledger.replays()) == 1
+    assert len(runtime.ledger.replays.all()) == 1
 
 
 def test_a_paused_replay_of_other_parameters_is_cancelled(runtime: Runtime) -> None:
     """Overridden parameters start a new replay."""
     first = asked(runtime)
-    runtime.ledger.set_replay_state(first.replay_id, "running", "paused")
+    runtime.ledger.replays.set_state(first.replay_id, "running", "paused")
 
     second = asked(runtime, 1, rate=7)
 
-    assert (second.rate, second.state, runtime.ledger.replay(first.replay_id).state) == (7, "running", "cancelled")
+    assert (second.rate, second.state, runtime.ledger.replays.get(first.replay_id).state) == (7, "running", "cancelled")
 
 
 def test_a_run_that_is_cleared_while_it_waits_starts_another(runtime: Runtime) -> None:
@@ -128,7 +128,7 @@ def test_a_run_that_is_cleared_while_it_waits_starts_another(runtime: Runtime) -
     second = asked(runtime, 1)
     asyncio.run(ReplayEnd(first.replay_id, first.run, "2099-01-01T00:00:00+00:00").on_kill())
 
-    assert (runtime.ledger.replay(first.replay_id).state, second.state) == ("cancelled", "running")
+    assert (runtime.ledger.replays.get(first.replay_id).state, second.state) == ("cancelled", "running")
 
 
 def test_only_a_replay_that_is_done_makes_the_run_succeed(runtime: Runtime) -> None:
@@ -154,7 +154,7 @@ def test_the_trigger_reports_the_final_state_of_the_replay(runtime: Runtime) -> 
     now = runtime.ledger.now()
 
     assert first_event(ReplayEnd(begun.replay_id, RUN, now.isoformat())) == {"state": "late"}
-    runtime.ledger.end_replay(begun.replay_id, "done")
+    runtime.ledger.replays.end(begun.replay_id, "done")
     assert first_event(ReplayEnd(begun.replay_id, RUN, (now + timedelta(hours=1)).isoformat())) == {"state": "done"}
 
 
@@ -170,13 +170,13 @@ def test_a_task_that_is_marked_failed_cancels_its_replay(runtime: Runtime) -> No
     """It does not cancel a replay that belongs to another run by now."""
     first = asked(runtime)
     killed = ReplayEnd(first.replay_id, first.run, "2099-01-01T00:00:00+00:00")
-    runtime.ledger.set_replay_state(first.replay_id, "running", "paused")
+    runtime.ledger.replays.set_state(first.replay_id, "running", "paused")
     asked(runtime, 1)
     asyncio.run(killed.on_kill())
-    assert runtime.ledger.replay(first.replay_id).state == "running"
+    assert runtime.ledger.replays.get(first.replay_id).state == "running"
 
-    asyncio.run(ReplayEnd(first.replay_id, runtime.ledger.replay(first.replay_id).run, killed.until).on_kill())
-    assert runtime.ledger.replay(first.replay_id).state == "cancelled"
+    asyncio.run(ReplayEnd(first.replay_id, runtime.ledger.replays.get(first.replay_id).run, killed.until).on_kill())
+    assert runtime.ledger.replays.get(first.replay_id).state == "cancelled"
 
 
 @pytest.mark.parametrize("times", [0, 2])
@@ -190,7 +190,7 @@ def test_a_replay_whose_run_failed_is_cancelled_at_its_next_batch(runtime: Runti
         return "failed"
 
     assert cancel_unwanted(runtime, begun.replay_id, failed)
-    assert runtime.ledger.replay(begun.replay_id).state == "cancelled"
+    assert runtime.ledger.replays.get(begun.replay_id).state == "cancelled"
     assert looked_for == ["backfill__2026-11-22T08:00:00+00:00"]
 
 
@@ -200,7 +200,7 @@ def test_a_replay_whose_run_has_not_failed_continues(runtime: Runtime, state: st
     begun = asked(runtime)
 
     assert not cancel_unwanted(runtime, begun.replay_id, lambda run_id: state)
-    assert runtime.ledger.replay(begun.replay_id).state == "running"
+    assert runtime.ledger.replays.get(begun.replay_id).state == "running"
 
 
 def test_a_replay_that_a_person_continues_is_not_cancelled_for_its_first_run(runtime: Runtime) -> None:
@@ -212,10 +212,13 @@ def test_a_replay_that_a_person_continues_is_not_cancelled_for_its_first_run(run
         report_end(runtime, begun.replay_id, "late")
 
     resume_for(
-        runtime, runtime.ledger.replay(begun.replay_id), "eventbridge_replay_events manual__1", lambda run_id: "failed"
+        runtime,
+        runtime.ledger.replays.get(begun.replay_id),
+        "eventbridge_replay_events manual__1",
+        lambda run_id: "failed",
     )
 
-    found = runtime.ledger.replay(begun.replay_id)
+    found = runtime.ledger.replays.get(begun.replay_id)
     assert (found.state, found.run) == ("running", "eventbridge_replay_events manual__1")
     assert not cancel_unwanted(runtime, begun.replay_id, lambda run_id: "failed")
 
@@ -223,13 +226,16 @@ def test_a_replay_that_a_person_continues_is_not_cancelled_for_its_first_run(run
 def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(runtime: Runtime) -> None:
     """A person paused and resumed it: marking its run failed still cancels it."""
     begun = asked(runtime)
-    runtime.ledger.set_replay_state(begun.replay_id, "running", "paused")
+    runtime.ledger.replays.set_state(begun.replay_id, "running", "paused")
 
     resume_for(
-        runtime, runtime.ledger.replay(begun.replay_id), "eventbridge_replay_events manual__1", lambda run_id: "running"
+        runtime,
+        runtime.ledger.replays.get(begun.replay_id),
+        "eventbridge_replay_events manual__1",
+        lambda run_id: "running",
     )
 
-    found = runtime.ledger.replay(begun.replay_id)
+    found = runtime.ledger.replays.get(begun.replay_id)
     assert (found.state, found.run) == ("running", begun.run)
 
 
@@ -238,26 +244,26 @@ def test_a_replay_without_a_run_is_orphaned(runtime: Runtime) -> None:
     begun = asked(runtime)
     ago = runtime.ledger.now() - 2 * run_limit(runtime.settings)
     by_command = replace(begun, replay_id="by command", run="command 3f2a", next_at=ago - timedelta(hours=1))
-    runtime.ledger.begin_replay(by_command)
+    runtime.ledger.replays.begin(by_command)
 
     assert orphaned_replay(runtime) is None
-    runtime.ledger.defer_replay(begun.replay_id, ago - timedelta(seconds=1))
+    runtime.ledger.replays.defer(begun.replay_id, ago - timedelta(seconds=1))
     found = orphaned_replay(runtime)
     assert found is not None
     assert found.replay_id == begun.replay_id
-    runtime.ledger.set_replay_state(begun.replay_id, "running", "paused")
+    runtime.ledger.replays.set_state(begun.replay_id, "running", "paused")
     assert orphaned_replay(runtime) is None
 
 
 def test_a_request_recorded_without_airflow_is_orphaned_at_once(runtime: Runtime) -> None:
     """It is orphaned until a run or the command starts it; Airflow's own page triggers its requests at once."""
-    replay = runtime.ledger.begin_replay(replace(asked(runtime), replay_id="recorded", run=f"{RECORDED}page, ann, 1"))
+    replay = runtime.ledger.replays.begin(replace(asked(runtime), replay_id="recorded", run=f"{RECORDED}page, ann, 1"))
     how: dict[str, Any] = {"rate": None, "retransform": False, "again": False}
     redrives = [begin_redrive(runtime, Selection(), f"{by}page, ann, 1", **how) for by in (RECORDED, "")]
 
     left = orphaned_replay(runtime), orphaned_redrive(runtime)
-    runtime.ledger.defer_replay(replay.replay_id, runtime.ledger.now())
-    runtime.ledger.defer_redrive(redrives[0].redrive_id, runtime.ledger.now())
+    runtime.ledger.replays.defer(replay.replay_id, runtime.ledger.now())
+    runtime.ledger.redrives.defer(redrives[0].redrive_id, runtime.ledger.now())
 
     assert left == (replay, redrives[0])
     assert (orphaned_replay(runtime), orphaned_redrive(runtime)) == (None, None)

@@ -20,8 +20,8 @@ from eventbridge.airflow.watcher import Watcher, look
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import BusError
+from eventbridge.ledger.airflow import last_look
 from eventbridge.ledger.engines.registry import engine_of
-from eventbridge.ledger.watcher import last_look
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
@@ -153,7 +153,7 @@ def watch(home: Path, clock: Clock) -> Iterator[Watch]:
     opened = Watch(Runtime.open(settings, connections_from_environment({}), clock))
     with bus(opened) as orders:
         for runner in ("orders", "night"):
-            opened.runtime.ledger.register_partitions(runner, "orders", dict.fromkeys(orders.partitions(), 0))
+            opened.runtime.ledger.offsets.register(runner, "orders", dict.fromkeys(orders.partitions(), 0))
     yield opened
     opened.close()
 
@@ -172,26 +172,26 @@ def publish(watch: Watch, count: int = 1) -> None:
 def take(watch: Watch, runner: str) -> Batch:
     """Plan a batch of all events that wait for a runner."""
     batch = Batch(f"{runner}-{watch.runtime.clock():%S%f}", "normal", runner, "orders", "planned", "cafe", NOW)
-    committed = watch.runtime.ledger.committed_offsets(runner)
+    committed = watch.runtime.ledger.offsets.committed(runner)
     with bus(watch) as orders:
         ranges = [Range(partition, committed[partition], end) for partition, end in orders.ends().items()]
-    assert watch.runtime.ledger.plan_batch(batch, ranges)
+    assert watch.runtime.ledger.batches.plan(batch, ranges)
     return batch
 
 
 def settle(watch: Watch, batch: Batch) -> None:
     """Move a planned batch to the state after its pushes."""
     ledger = watch.runtime.ledger
-    assert ledger.move_batch(batch.batch_id, "planned", "buffered")
-    assert ledger.publish_chunks(batch.batch_id, NOW + timedelta(days=1), [])
-    assert ledger.begin_settlement(batch.batch_id)
+    assert ledger.batches.move(batch.batch_id, "planned", "buffered")
+    assert ledger.chunks.publish(batch.batch_id, NOW + timedelta(days=1), [])
+    assert ledger.settlement.begin(batch.batch_id)
 
 
 def commit(watch: Watch, batch: Batch) -> None:
     """Move a planned batch through all states."""
     ledger = watch.runtime.ledger
     settle(watch, batch)
-    assert ledger.commit_batch(batch.batch_id, batch.runner, ledger.ranges(batch.batch_id), NOW, "000000")
+    assert ledger.settlement.commit(batch.batch_id, batch.runner, ledger.batches.ranges(batch.batch_id), NOW, "000000")
 
 
 def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Clock) -> None:
@@ -232,7 +232,7 @@ def test_a_batch_whose_run_died_gets_a_run_each_minute(watch: Watch, clock: Cloc
     watch.look()
     done = take(watch, "night")
     commit(watch, done)
-    watch.runtime.ledger.mark_bus_committed(done.batch_id)
+    watch.runtime.ledger.settlement.mark_bus_committed(done.batch_id)
     take(watch, "orders")
     clock.later(59)
     assert watch.look() == []
@@ -245,12 +245,12 @@ def test_a_batch_whose_run_died_gets_a_run_each_minute(watch: Watch, clock: Cloc
 def test_a_streaming_task_that_ends_soon_gets_a_run_until_it_has_a_standby(watch: Watch, clock: Clock) -> None:
     """Otherwise the streaming task takes new events, and no run starts."""
     ledger = watch.runtime.ledger
-    ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=60))
+    ledger.streaming.acquire_lease("orders", "one", NOW + timedelta(seconds=60))
     publish(watch)
     assert watch.look() == ["events_night"]
-    ledger.request_standby("orders", "one")
+    ledger.streaming.request_standby("orders", "one")
     assert watch.look() == ["events_orders"]
-    ledger.register_standby("orders", "two", NOW + timedelta(seconds=20))
+    ledger.streaming.register_standby("orders", "two", NOW + timedelta(seconds=20))
     clock.later(16)
     assert "events_orders" not in watch.look()
     clock.later(16)  # the standby is gone
@@ -263,11 +263,11 @@ def test_a_dead_streaming_task_gets_a_run_when_its_lease_expires(watch: Watch, c
     ledger = watch.runtime.ledger
     publish(watch)
     assert "events_orders" in watch.look()
-    ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=6))
+    ledger.streaming.acquire_lease("orders", "one", NOW + timedelta(seconds=6))
     with bus(watch) as orders:
         ranges = [Range(partition, 0, 0) for partition in orders.partitions()]
-    assert ledger.plan_batch(Batch("batch", "normal", "orders", "orders", "open", "cafe", NOW), ranges)
-    ledger.record_open("batch", {ranges[0].partition: 1}, None)
+    assert ledger.batches.plan(Batch("batch", "normal", "orders", "orders", "open", "cafe", NOW), ranges)
+    ledger.streaming.record("batch", {ranges[0].partition: 1}, None)
     publish(watch)
     clock.later(5)
     assert "events_orders" not in watch.look()
@@ -283,9 +283,9 @@ def test_a_streaming_task_whose_process_is_gone_gets_a_run_at_once(watch: Watch,
         gone.wait()
     publish(watch)
     for host, gets_run in (("another.example", False), (socket.gethostname(), True)):
-        ledger.acquire_streaming_lease("orders", f"{host}:{gone.pid}:1", NOW + timedelta(seconds=60))
+        ledger.streaming.acquire_lease("orders", f"{host}:{gone.pid}:1", NOW + timedelta(seconds=60))
         assert ("events_orders" in watch.look()) == gets_run
-        ledger.release_streaming_lease("orders", f"{host}:{gone.pid}:1")
+        ledger.streaming.release_lease("orders", f"{host}:{gone.pid}:1")
 
 
 def test_changed_rules_get_a_run_without_an_event(watch: Watch, clock: Clock) -> None:
@@ -351,8 +351,8 @@ def test_the_next_run_starts_while_the_batch_before_is_settled(watch: Watch, clo
     watch.look()
     clock.later(2)
     assert watch.run_starts["events_orders"].started_at == clock.now - timedelta(seconds=2)
-    assert watch.runtime.ledger.commit_batch(
-        batch.batch_id, "orders", watch.runtime.ledger.ranges(batch.batch_id), NOW, "000000"
+    assert watch.runtime.ledger.settlement.commit(
+        batch.batch_id, "orders", watch.runtime.ledger.batches.ranges(batch.batch_id), NOW, "000000"
     )
 
     assert "events_orders" not in watch.look()
@@ -421,7 +421,7 @@ def test_runs_that_fail_within_a_batch_start_at_growing_intervals(watch: Watch, 
 
 def test_a_stopped_ingestion_gets_a_run_every_15_s(watch: Watch, clock: Clock) -> None:
     """Only a run notices that there is free space again."""
-    assert watch.runtime.ledger.stop_ingestion("the disk is full", "disk")
+    assert watch.runtime.ledger.ingestion.stop("the disk is full", "disk")
     publish(watch)
     watch.look()
 
@@ -462,18 +462,18 @@ def test_retries_get_a_run_when_they_are_due(watch: Watch, clock: Clock) -> None
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
-    batch = watch.runtime.ledger.batches(runner="orders")[0]
+    batch = watch.runtime.ledger.batches.find(runner="orders")[0]
     row = PendingDeliveries(
         batch.batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW + timedelta(seconds=5), (("f", "0"),), 1, 9
     )
-    watch.runtime.ledger.add_pending([row])
+    watch.runtime.ledger.pending.add([row])
     assert watch.look() == []
     clock.later(5)
     assert watch.look() == ["due_deliveries"]
-    (pending,) = watch.runtime.ledger.pending()
+    (pending,) = watch.runtime.ledger.pending.find()
     retry = replace(batch, batch_id="retry", kind="retry", state="routed", deadline_at=clock() + timedelta(seconds=60))
     assert pending.pending_id is not None
-    assert watch.runtime.ledger.plan_taken(retry, [], [pending.pending_id])
+    assert watch.runtime.ledger.pending.take(retry, [], [pending.pending_id])
     clock.later(20)
 
     assert watch.look() == []
@@ -484,14 +484,14 @@ def test_the_next_due_delivery_gets_a_run_even_if_the_last_run_took_nothing(watc
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
-    batch_id = watch.runtime.ledger.batches(runner="orders")[0].batch_id
+    batch_id = watch.runtime.ledger.batches.find(runner="orders")[0].batch_id
     first = PendingDeliveries(batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW, (("f", "0"),), 1, 9)
-    watch.runtime.ledger.add_pending([first])
+    watch.runtime.ledger.pending.add([first])
     assert watch.look() == ["due_deliveries"]
-    watch.runtime.ledger.hold_pending("big", "log", "rule disabled")
+    watch.runtime.ledger.pending.hold("big", "log", "rule disabled")
     clock.later(2)
     assert watch.look() == []
-    watch.runtime.ledger.add_pending([replace(first, chunk_id=1)])
+    watch.runtime.ledger.pending.add([replace(first, chunk_id=1)])
     clock.later(2)
 
     assert watch.look() == ["due_deliveries"]
@@ -504,11 +504,11 @@ def test_a_reopened_pool_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
-    batch_id = watch.runtime.ledger.batches(runner="orders")[0].batch_id
-    watch.runtime.ledger.add_pending(
+    batch_id = watch.runtime.ledger.batches.find(runner="orders")[0].batch_id
+    watch.runtime.ledger.pending.add(
         [PendingDeliveries(batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW, (("f", "0"),), 1, 9)]
     )
-    watch.runtime.ledger.hold_pending("big", "log", "pool closed")
+    watch.runtime.ledger.pending.hold("big", "log", "pool closed")
     with serving() as airflow:
         watch.runtime = watch._pools.runtime = replace(watch.runtime, connections=lambda _: airflow.connection())
         airflow.add("eventbridge.rule.big", 0)

@@ -42,7 +42,7 @@ def test_a_heartbeat_is_sent_to_where_the_connection_says(
         monkeypatch.setenv("AIRFLOW_CONN_BEATS", json.dumps({"conn_type": "http", "extra": extra}))
         task.python_callable()
         ledger = Ledger.open(Settings.from_mapping(os.environ).ledger_url)
-        ledger.stop_ingestion("the disk is short", "disk")
+        ledger.ingestion.stop("the disk is short", "disk")
         ledger.close()
         task.python_callable()
 

@@ -198,7 +198,7 @@ def test_an_invalid_replay_form_is_refused(entered: dict[str, Any], said: str, h
         with pytest.raises(UserError, match=said):
             replay_id_of(runtime, form, "eventbridge_replay_events a run")
 
-        assert runtime.ledger.replays() == []
+        assert runtime.ledger.replays.all() == []
 
 
 def test_a_retried_run_keeps_its_replay(home: Path) -> None:
@@ -211,11 +211,11 @@ def test_a_retried_run_keeps_its_replay(home: Path) -> None:
         begun = replay_id_of(runtime, asked, "eventbridge_replay_events manual__1")
         assert begun is not None
         assert replay_id_of(runtime, asked, "eventbridge_replay_events manual__1") == begun
-        runtime.ledger.set_replay_state(begun, "running", "paused")
+        runtime.ledger.replays.set_state(begun, "running", "paused")
         replay_id_of(runtime, continued | {"replay_id": begun}, f"eventbridge_replay_events replay__{begun}__after_x")
-        assert runtime.ledger.replay(begun).state == "paused"
+        assert runtime.ledger.replays.get(begun).state == "paused"
         replay_id_of(runtime, continued | {"replay_id": begun}, "eventbridge_replay_events manual__2")
-        assert runtime.ledger.replay(begun).state == "running"
+        assert runtime.ledger.replays.get(begun).state == "running"
         assert (
             replay_id_of(
                 runtime, continued | {"replay_id": begun, "bus": "orders"}, "eventbridge_replay_events manual__3"
@@ -233,7 +233,7 @@ def test_a_retried_run_keeps_its_replay(home: Path) -> None:
                 "eventbridge_replay_events x",
             )
         assert replay_id_of(runtime, asked | {"dry_run": True}, "eventbridge_replay_events manual__3") is None
-        assert len(runtime.ledger.replays()) == 1
+        assert len(runtime.ledger.replays.all()) == 1
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_an_invalid_redrive_form_is_refused(entered: dict[str, Any], said: str, 
         with pytest.raises(UserError, match=said):
             redrive_id_of(runtime, form, "a run")
 
-        assert runtime.ledger.redrives() == []
+        assert runtime.ledger.redrives.all() == []
 
 
 @pytest.mark.parametrize(
@@ -305,12 +305,12 @@ def test_a_form_is_recorded_before_it_is_carried_out(home: Path) -> None:
     }
     with stage() as runtime:
         with recorded_form(runtime, context, {"action": "pause rule", "rule": "big", "target": None}) as by:  # type: ignore[arg-type]
-            (noted,) = runtime.ledger.actions(10)
+            (noted,) = runtime.ledger.actions.find(10)
         with pytest.raises(UserError), recorded_form(runtime, context, {"rule": "bgi"}):  # type: ignore[arg-type]
             raise UserError("no rule 'bgi'")
         with recorded_form(runtime, context, {"rule": "big", "dry_run": True}):  # type: ignore[arg-type]
             pass
-        refused, done = runtime.ledger.actions(10)
+        refused, done = runtime.ledger.actions.find(10)
 
     assert (by, noted.by, noted.call, noted.status) == ("ada", "Airflow, ada", "DAG eventbridge_operate_rules", None)
     assert json.loads(noted.asked) == {"action": "pause rule", "rule": "big"}

@@ -122,7 +122,7 @@ def settled(runtime: Runtime, batch_id: str) -> None:
 
 def waiting(runtime: Runtime) -> list[tuple[str, str, int]]:
     """Return reason, state and number of events of the waiting deferred matches."""
-    return [(each.reason, each.state, each.count) for each in runtime.ledger.waiting_deferred_matches()]
+    return [(each.reason, each.state, each.count) for each in runtime.ledger.deferred_matches.waiting()]
 
 
 class Crashing(InProcessRouter):

@@ -280,11 +280,11 @@ def settle_by_ledger() -> Callable[[Runtime, str], None]:
 
     def settle(runtime: Runtime, batch_id: str) -> None:
         ledger = runtime.ledger
-        batch = ledger.batch(batch_id)
-        ledger.move_batch(batch_id, "planned", "buffered")
-        ledger.publish_chunks(batch_id, ledger.now() + timedelta(seconds=60), [])
-        ledger.begin_settlement(batch_id)
-        assert ledger.commit_batch(batch_id, batch.runner, ledger.ranges(batch_id), ledger.now(), "000000")
+        batch = ledger.batches.get(batch_id)
+        ledger.batches.move(batch_id, "planned", "buffered")
+        ledger.chunks.publish(batch_id, ledger.now() + timedelta(seconds=60), [])
+        ledger.settlement.begin(batch_id)
+        assert ledger.settlement.commit(batch_id, batch.runner, ledger.batches.ranges(batch_id), ledger.now(), "000000")
 
     return settle
 

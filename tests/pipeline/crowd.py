@@ -105,7 +105,7 @@ class Crowd:
         """Run in a child with its own runtime, and report the result."""
         try:
             runtime = self._site.reopen(**self._settings)
-            runtime.ledger.batches()
+            runtime.ledger.batches.find()
             self._gate.wait(_PATIENCE_SECONDS)
             self._results.put(what(runtime, me))
         except BaseException as error:
@@ -180,7 +180,7 @@ class Crowd:
     def _is_idle(self, runtime: Runtime) -> bool:
         ledger = runtime.ledger
         return all(
-            ledger.unfinished_batch(runner) is None
+            ledger.batches.unfinished(runner) is None
             and listen(runtime, runner) is None
             and not next_due_at(runtime, runner)
             for runner in self._runners
@@ -191,7 +191,7 @@ def _timeline(runtime: Runtime, me: int, kind: str, batch_id: str) -> Timeline:
     if kind == "normal":
         yield [Task(me, "buffer", batch_id)]
         yield [Task(me, "route", batch_id)]
-    chunks = [chunk for chunk in runtime.ledger.chunks(batch_id) if chunk.map_index is not None]
+    chunks = [chunk for chunk in runtime.ledger.chunks.of_batch(batch_id) if chunk.map_index is not None]
     yield [Task(me, "push", batch_id, chunk.chunk_id) for chunk in chunks]
     for stage in ("write_dead_letters", "schedule_retries", "commit"):
         yield [Task(me, stage, batch_id)]

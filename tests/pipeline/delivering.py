@@ -169,7 +169,7 @@ class Sending:
 
     def push(self, batch: Batch) -> None:
         """Push every chunk of a batch."""
-        for chunk in self.runtime.ledger.chunks(batch.batch_id):
+        for chunk in self.runtime.ledger.chunks.of_batch(batch.batch_id):
             push(self.runtime, batch.batch_id, chunk.chunk_id)
 
     def settle(self, batch: Batch) -> None:
@@ -188,7 +188,7 @@ def routed(runtime: Runtime) -> Batch:
     assert batch_id is not None, "events were published"
     buffer(runtime, batch_id)
     route(runtime, batch_id, InProcessRouter(runtime.store))
-    return runtime.ledger.batch(batch_id)
+    return runtime.ledger.batches.get(batch_id)
 
 
 def verdicts(runtime: Runtime, batch_id: str) -> dict[str, list[Verdict]]:
@@ -201,7 +201,7 @@ def verdicts(runtime: Runtime, batch_id: str) -> dict[str, list[Verdict]]:
 
 def segment_rows(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return every recorded outcome row of a batch."""
-    files = runtime.ledger.files(batch_id, "outcome")
+    files = runtime.ledger.files.of_batch(batch_id, "outcome")
     return [row for file in files if file.path for row in read_table(runtime.store, file.path).to_pylist()]
 
 

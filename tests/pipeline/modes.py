@@ -98,9 +98,9 @@ def deliver_one_batch(runtime: Runtime, runner: str, mode: str = MODE, idle_seco
     """
     if mode == "batch":
         return deliver_batch(runtime, runner, InProcessRouter(runtime.store), Stop())
-    known = {batch.batch_id for batch in runtime.ledger.batches(limit=None, state="committed")}
+    known = {batch.batch_id for batch in runtime.ledger.batches.find(limit=None, state="committed")}
     run_streaming_task(runtime, runner, idle_seconds)
-    done = runtime.ledger.batches(limit=None, state="committed")
+    done = runtime.ledger.batches.find(limit=None, state="committed")
     found = [batch for batch in done if batch.kind == "normal" and batch.batch_id not in known]
     return min(found, key=lambda batch: batch.planned_at).batch_id if found else None
 

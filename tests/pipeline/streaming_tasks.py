@@ -52,7 +52,7 @@ def a_streaming_task(
     thread.start()
     try:
         ledger = sending.runtime.ledger
-        until(lambda: failed or (ledger.batches(state="open") if opens else ledger.streaming_lease(RUNNER)))
+        until(lambda: failed or (ledger.batches.find(state="open") if opens else ledger.streaming.lease(RUNNER)))
         yield
     finally:
         (stop.set_at_once if at_once else stop.set)()
@@ -96,7 +96,7 @@ def a_process(sending: Sending, first: str = "", **environ: str) -> Iterator[sub
         stderr=subprocess.PIPE,
     )
     try:
-        until(lambda: sending.runtime.ledger.batches(state="open"), 60)
+        until(lambda: sending.runtime.ledger.batches.find(state="open"), 60)
         yield child
     finally:
         child.kill()

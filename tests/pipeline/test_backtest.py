@@ -172,12 +172,12 @@ def test_every_rule_of_a_file_is_run(archive: Any) -> None:
 def test_nothing_is_delivered_planned_or_left(archive: Any) -> None:
     """The store gains only a frozen rule set, the ledger no batch."""
     before = set(archive.runtime.store.list(""))
-    batches = archive.runtime.ledger.batches()
+    batches = archive.runtime.ledger.batches.find()
 
     backtest(archive, written(archive, LOWER))
 
     assert {path.partition("/")[0] for path in {*archive.runtime.store.list("")} - before} == {"rulesets"}
-    assert archive.runtime.ledger.batches() == batches
+    assert archive.runtime.ledger.batches.find() == batches
 
 
 def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:

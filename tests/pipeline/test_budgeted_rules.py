@@ -43,8 +43,8 @@ def test_a_budgeted_rule_within_its_budget_is_delivered_like_any_other(place: Pl
 
     assert place.lines("COSTLY") == place.lines("MORE") == ["1", "2", "4"]
     assert place.lines("CHEAP") == ["0", "1", "2", "3", "4"]
-    assert runtime.ledger.deferred_matches() == []
-    assert runtime.ledger.batch(batch_id or "").state == "committed"
+    assert runtime.ledger.deferred_matches.all() == []
+    assert runtime.ledger.batches.get(batch_id or "").state == "committed"
     assert audit(runtime).differences == ()
 
 
@@ -108,8 +108,12 @@ def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
     assert waiting(runtime) == []
     records = sorted((row["event_id"], row["target"], row["reason"]) for row in dead_letters(runtime))
     assert records == [(number, target, "transform_failed") for number in "25" for target in ("lines", "more")]
-    chunks = [chunk for batch in runtime.ledger.batches(limit=None) for chunk in runtime.ledger.chunks(batch.batch_id)]
-    kinds = {batch.batch_id: batch.kind for batch in runtime.ledger.batches(limit=None)}
+    chunks = [
+        chunk
+        for batch in runtime.ledger.batches.find(limit=None)
+        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)
+    ]
+    kinds = {batch.batch_id: batch.kind for batch in runtime.ledger.batches.find(limit=None)}
     assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"eventbridge.retry"}
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
@@ -212,7 +216,7 @@ def test_deferred_matches_taken_up_by_a_run_that_died_come_back(place: Place, or
     assert settle_stale(runtime) == [lost]
 
     assert waiting(runtime) == [("abandoned", "scheduled", 2)]
-    assert runtime.ledger.waiting_deferred_matches()[0].tries == 1
+    assert runtime.ledger.deferred_matches.waiting()[0].tries == 1
     assert audit(runtime).differences == ()
 
 
@@ -243,7 +247,7 @@ def test_a_batch_without_one_deferred_event_is_not_reconciled(place: Place, orde
     class Forgetful(BudgetedRuntime):
         pass
 
-    genuine = runtime.ledger.publish_chunks
+    genuine = runtime.ledger.chunks.publish
 
     def forget(batch: str, deadline: Any, chunks: Any, deferred_matches: Sequence[DeferredMatch] = ()) -> bool:
 
@@ -251,7 +255,7 @@ def test_a_batch_without_one_deferred_event_is_not_reconciled(place: Place, orde
             batch, deadline, chunks, [replace(each, files=((each.files[0][0], "0-1"),)) for each in deferred_matches]
         )
 
-    runtime.ledger.publish_chunks = forget  # type: ignore[method-assign]
+    runtime.ledger.chunks.publish = forget  # type: ignore[method-assign]
     route(runtime, batch_id, router(runtime))
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
@@ -290,7 +294,7 @@ def test_a_rule_with_sql_is_refused_without_spark(site: Any, order: Order) -> No
 
     with pytest.raises(UserError, match=r"rule cheap has `where` .* only Spark .* `eventbridge deliver`"):
         route(runtime, batch_id, InProcessRouter(runtime.store))
-    assert runtime.ledger.batch(batch_id).state == "buffered"
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
 
 
 class SqlResultsRouter(InProcessRouter):
@@ -328,7 +332,7 @@ def test_events_that_where_rejected_are_in_the_reconciliation(site: Any, order: 
 
     (path,) = runtime.store.list("manifests/")
     assert json.loads(runtime.store.get(path))["rejected"]["cheap"][0] == 2
-    reconciliation = reconciliation_of(runtime, runtime.ledger.batch(batch_id))
+    reconciliation = reconciliation_of(runtime, runtime.ledger.batches.get(batch_id))
     assert (
         reconciliation.routed["cheap"].count,
         reconciliation.admitted["cheap"].count,

@@ -40,7 +40,7 @@ def planned(site: Any, **settings: Any) -> tuple[Runtime, str]:
 def landed(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return the rows of all recorded files, in the order of their keys."""
     rows: list[dict[str, Any]] = []
-    for file in runtime.ledger.files(batch_id, "buffer"):
+    for file in runtime.ledger.files.of_batch(batch_id, "buffer"):
         if file.path is not None:
             rows += read_table(runtime.store, file.path).to_pylist()
     return rows
@@ -51,7 +51,10 @@ def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 def details(runtime: Runtime, batch_id: str, *names: str) -> list[tuple[Any, ...]]:
-    return [tuple(getattr(file.detail, name) for name in names) for file in runtime.ledger.files(batch_id, "buffer")]
+    return [
+        tuple(getattr(file.detail, name) for name in names)
+        for file in runtime.ledger.files.of_batch(batch_id, "buffer")
+    ]
 
 
 class OnLog(Runtime):
@@ -76,7 +79,7 @@ def test_every_message_is_landed_as_it_arrived(site: Any, clock: Any, order: Ord
     buffer(runtime, batch_id)
 
     rows = landed(runtime, batch_id)
-    assert runtime.ledger.batch(batch_id).state == "buffered"
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
     assert places(rows) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
     assert sorted(row["body"] for row in rows) == sorted(bodies)
     assert {(row["published_at"], row["arrived_at"]) for row in rows} == {(published_at, clock())}
@@ -100,7 +103,7 @@ def test_files_hold_a_bounded_number_of_events(site: Any, order: Order) -> None:
         (Q1, 2, 4, 2, 2),
         (Q1, 4, 5, 1, 1),
     ]
-    assert [file.rows for file in runtime.ledger.files(batch_id, "buffer")] == [2, 2, 1, 2, 2, 1]
+    assert [file.rows for file in runtime.ledger.files.of_batch(batch_id, "buffer")] == [2, 2, 1, 2, 2, 1]
 
 
 def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +172,7 @@ def stop_after(runtime: Runtime, batch_id: str, files: int) -> None:
     hurried = Runtime(runtime.settings, runtime.ledger, runtime.store, runtime.connections, clock)
     with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_TIMEOUT"):
         buffer(hurried, batch_id)
-    assert len(runtime.ledger.files(batch_id, "buffer")) == files
+    assert len(runtime.ledger.files.of_batch(batch_id, "buffer")) == files
 
 
 def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
@@ -177,12 +180,12 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
     site.publish(*[order(number) for number in range(8)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=2)
     stop_after(runtime, batch_id, files=2)
-    before = runtime.ledger.files(batch_id, "buffer")
-    assert runtime.ledger.batch(batch_id).state == "planned"
+    before = runtime.ledger.files.of_batch(batch_id, "buffer")
+    assert runtime.ledger.batches.get(batch_id).state == "planned"
 
     buffer(runtime, batch_id)
 
-    assert runtime.ledger.files(batch_id, "buffer")[:2] == before
+    assert runtime.ledger.files.of_batch(batch_id, "buffer")[:2] == before
     assert [place for _, place in places(landed(runtime, batch_id))] == list(range(8))
 
 
@@ -205,7 +208,7 @@ def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
             buffer(slow, batch_id)
     buffer(slow, batch_id)
 
-    assert runtime.ledger.batch(batch_id).state == "buffered"
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
 
 
 def test_expired_messages_are_recorded_as_a_gap(site: Any, clock: Any, order: Order) -> None:
@@ -219,8 +222,8 @@ def test_expired_messages_are_recorded_as_a_gap(site: Any, clock: Any, order: Or
     buffer(runtime, batch_id)
 
     assert details(runtime, batch_id, "start", "end", "read", "gaps") == [(0, 4, 0, ((0, 4),))]
-    assert runtime.ledger.files(batch_id, "buffer")[0].path is None
-    assert runtime.ledger.batch(batch_id).state == "buffered"
+    assert runtime.ledger.files.of_batch(batch_id, "buffer")[0].path is None
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
 
 
 def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) -> None:
@@ -281,7 +284,7 @@ def test_tombstones_are_in_the_reconciliation_of_a_batch(site: Any, clock: Any, 
     clock.advance(60)
     (bus,) = daily_stats(runtime, 1).buses
     assert (bus.valid, bus.malformed, bus.tombstone) == (2, 1, 2)
-    assert reconciliation_of_manifest(runtime, runtime.ledger.batch(batch_id or "")).tombstone == 2
+    assert reconciliation_of_manifest(runtime, runtime.ledger.batches.get(batch_id or "")).tombstone == 2
 
 
 def test_a_log_that_was_replaced_stops_the_stage(site: Any, order: Order) -> None:
@@ -293,7 +296,7 @@ def test_a_log_that_was_replaced_stops_the_stage(site: Any, order: Order) -> Non
 
     with pytest.raises(OffsetGapError):
         buffer(runtime, batch_id)
-    assert runtime.ledger.batch(batch_id).state == "planned"
+    assert runtime.ledger.batches.get(batch_id).state == "planned"
 
 
 def test_later_calls_change_nothing(site: Any, order: Order) -> None:
@@ -301,11 +304,11 @@ def test_later_calls_change_nothing(site: Any, order: Order) -> None:
     site.publish(order(1), order(2))
     runtime, batch_id = planned(site)
     buffer(runtime, batch_id)
-    before = runtime.ledger.files(batch_id, "buffer")
+    before = runtime.ledger.files.of_batch(batch_id, "buffer")
 
     buffer(runtime, batch_id)
 
-    assert runtime.ledger.files(batch_id, "buffer") == before
+    assert runtime.ledger.files.of_batch(batch_id, "buffer") == before
 
 
 def test_two_at_once_land_everything_once(site: Any, order: Order) -> None:
@@ -335,7 +338,7 @@ def test_a_try_that_was_overtaken_continues_from_there(site: Any, order: Order) 
 
             def read_late(*span: Any) -> Any:
                 messages = list(read(*span))
-                if not runtime.ledger.files(batch_id, "buffer"):
+                if not runtime.ledger.files.of_batch(batch_id, "buffer"):
                     stop_after(runtime, batch_id, files=1)
                 return iter(messages)
 
@@ -344,7 +347,7 @@ def test_a_try_that_was_overtaken_continues_from_there(site: Any, order: Order) 
 
     buffer(Overtaken(runtime.settings, runtime.ledger, runtime.store, runtime.connections, runtime.clock), batch_id)
 
-    assert runtime.ledger.batch(batch_id).state == "buffered"
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
     assert [place for _, place in places(landed(runtime, batch_id))] == list(range(6))
     assert [row["status"] for row in landed(runtime, batch_id)].count("duplicate") == 1
 
@@ -362,7 +365,7 @@ def test_it_may_die_anywhere(site: Any, order: Order, dying_everywhere: Callable
         stage(runtime)
         rows = landed(runtime, batch_id)
 
-        assert runtime.ledger.batch(batch_id).state == "buffered"
+        assert runtime.ledger.batches.get(batch_id).state == "buffered"
         assert places(rows) == [(partition, offset) for partition in range(2) for offset in range(3)]
         assert sorted(row["event_id"] for row in rows if row["status"] == "valid") == ["1", "2", "3"]
         assert sum(map(sum, details(runtime, batch_id, "valid", "duplicate", "malformed"))) == 6

@@ -114,7 +114,7 @@ def test_what_comes_again_is_counted_and_not_landed_twice(
     assert bodies(inbox()) == [b"1", b"2", b"3"]
     assert queue.waiting() == 0
     assert [
-        (file.end, file.again, file.acknowledged) for file in runtime.ledger.inbox_files("shop", "orders", 0, 9)
+        (file.end, file.again, file.acknowledged) for file in runtime.ledger.inbox.files("shop", "orders", 0, 9)
     ] == [
         (2, 0, False),
         (3, 2, True),
@@ -198,7 +198,7 @@ def test_maintain_removes_what_a_dead_process_left(
         "rules: {all: {bus: shop, pattern: {}, targets: {log: {type: file, path: /tmp/never-written/all.jsonl}}}}\n"
     )
     claim_runner(runtime, "shop")
-    runtime.ledger.register_partitions("shop", "shop", {TOPIC: 0})
+    runtime.ledger.offsets.register("shop", "shop", {TOPIC: 0})
     lost = [layout.inbox("shop", "orders", clock.now + timedelta(days=days), "lost") for days in (0, 1)]
     for path in lost:
         runtime.store.put(path, b"never recorded")

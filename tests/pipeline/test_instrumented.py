@@ -106,7 +106,7 @@ def test_deliveries_do_not_depend_on_telemetry(
     with caplog.at_level(logging.WARNING):
         batch_id = delivered(runtime)
 
-    assert runtime.ledger.batch(batch_id).state == "committed"
+    assert runtime.ledger.batches.get(batch_id).state == "committed"
     assert telemetry.reported == []
     assert "telemetry failed, and StageEnded" in caplog.text
 

@@ -58,7 +58,7 @@ def test_jsonata_that_loops_fails_for_its_events_and_delays_no_other_rule(
     deliver_batch(runtime, "orders", router, Stop())
     assert delivered("cheap", "id") == delivered("other") == list("0123456")
     assert delivered("costly") == ["0"]
-    (left,) = runtime.ledger.waiting_deferred_matches()
+    (left,) = runtime.ledger.deferred_matches.waiting()
     failed = [(row["rule"], row["event_id"], row["reason"]) for row in dead_letters(runtime)]
     assert (left.rule, left.reason, left.count) == ("costly", "budget", 6 - len(failed))
     assert failed == [("costly", str(number + 1), "transform_failed") for number in range(len(failed))] != []

@@ -37,7 +37,7 @@ rules:
 
 def ranges(runtime: Runtime, batch_id: str | None) -> list[tuple[Partition, int, int]]:
     assert batch_id is not None
-    return [(taken.partition, taken.start, taken.end) for taken in runtime.ledger.ranges(batch_id)]
+    return [(taken.partition, taken.start, taken.end) for taken in runtime.ledger.batches.ranges(batch_id)]
 
 
 def test_a_batch_covers_what_the_bus_holds(site: Any, order: Callable[..., bytes]) -> None:
@@ -46,7 +46,7 @@ def test_a_batch_covers_what_the_bus_holds(site: Any, order: Callable[..., bytes
 
     batch_id = listen(site.runtime, "orders")
 
-    batch = site.runtime.ledger.batch(batch_id)
+    batch = site.runtime.ledger.batches.get(batch_id)
     assert ranges(site.runtime, batch_id) == [(Q0, 0, 5), (Q1, 0, 5)]
     assert (batch.kind, batch.state, batch.bus) == ("normal", "planned", "orders")
     assert site.runtime.rules_of(batch) == site.runtime.rule_set()
@@ -55,8 +55,8 @@ def test_a_batch_covers_what_the_bus_holds(site: Any, order: Callable[..., bytes
 def test_nothing_available_plans_nothing(site: Any) -> None:
     """An empty bus gives no batch, and its group is registered all the same."""
     assert listen(site.runtime, "orders") is None
-    assert site.runtime.ledger.committed_offsets("orders") == {Q0: 0, Q1: 0}
-    assert site.runtime.ledger.batches() == []
+    assert site.runtime.ledger.offsets.committed("orders") == {Q0: 0, Q1: 0}
+    assert site.runtime.ledger.batches.find() == []
 
 
 def test_the_unfinished_batch_comes_first(site: Any, order: Callable[..., bytes]) -> None:
@@ -66,7 +66,7 @@ def test_the_unfinished_batch_comes_first(site: Any, order: Callable[..., bytes]
     site.publish(order(2))
 
     assert listen(site.runtime, "orders") == first
-    assert len(site.runtime.ledger.batches()) == 1
+    assert len(site.runtime.ledger.batches.find()) == 1
 
 
 def test_the_next_batch_begins_where_the_last_one_ended(
@@ -102,7 +102,7 @@ def test_large_events_make_smaller_batches(
     site.publish(*[order(number) for number in range(40)])
     batch_id = listen(runtime, "orders") or ""
     detail = LandedRange(partition=Q0, start=0, end=40, read=40, size=40 * (1 << 17))
-    assert runtime.ledger.record_file(BatchFile(batch_id, "buffer", "k", None, 40, detail), while_state="planned")
+    assert runtime.ledger.files.record(BatchFile(batch_id, "buffer", "k", None, 40, detail), while_state="planned")
     settle_by_ledger(runtime, batch_id)
     site.publish(*[order(number) for number in range(40, 80)])
 
@@ -125,7 +125,7 @@ def test_start_at_is_resolved_once(
     site.write_rules(RULES_AT.format(topics="[placed]", start_at="earliest"))
     listen(site.runtime, "orders")
 
-    assert site.runtime.ledger.committed_offsets("orders") == {Q0: expected, Q1: expected}
+    assert site.runtime.ledger.offsets.committed("orders") == {Q0: expected, Q1: expected}
 
 
 def test_a_partition_that_appears_later_starts_at_its_beginning(site: Any, order: Callable[..., bytes]) -> None:
@@ -167,7 +167,7 @@ def test_a_topic_that_is_no_longer_named_is_let_be(
     site.write_rules(RULES_AT.format(topics="[placed]", start_at="earliest"))
 
     assert ranges(site.runtime, listen(site.runtime, "orders")) == [(Q0, 0, 1)]
-    assert site.runtime.ledger.committed_offsets("orders")[Partition("paid", "", 0)] == 1
+    assert site.runtime.ledger.offsets.committed("orders")[Partition("paid", "", 0)] == 1
 
 
 def test_an_expired_part_of_the_log_is_planned_as_a_gap(site: Any, clock: Any, order: Callable[..., bytes]) -> None:
@@ -201,7 +201,7 @@ def test_a_short_disk_stops_planning_only(site: Any, order: Callable[..., bytes]
     """With too little free space no batch is planned; an existing one is still returned."""
     site.publish(order(1))
     assert listen(site.reopen(disk_min_free_size="1000GiB"), "orders") is None
-    assert site.runtime.ledger.batches() == []
+    assert site.runtime.ledger.batches.find() == []
 
     batch_id = listen(site.reopen(), "orders")
 
@@ -214,13 +214,13 @@ def test_ingestion_resumes_by_itself_above_the_high_watermark(site: Any, order: 
     between = {"disk_min_free_size": "0", "disk_resume_free_size": "1000GiB"}
     short = site.reopen(disk_min_free_size="1000GiB")
     assert listen(short, "orders") is None
-    assert "EVENTBRIDGE_DISK_MIN_FREE_SIZE" in short.ledger.ingestion_stop().reason
+    assert "EVENTBRIDGE_DISK_MIN_FREE_SIZE" in short.ledger.ingestion.current_stop().reason
     assert listen(site.reopen(**between), "orders") is None
 
     assert listen(site.reopen(), "orders") is not None
 
     assert listen(site.reopen(**between), "orders") is not None
-    assert site.runtime.ledger.ingestion_stop() is None
+    assert site.runtime.ledger.ingestion.current_stop() is None
     assert [event["type"] for event in operational_events(site.runtime)] == ["ingestion.stopped", "ingestion.resumed"]
 
 
@@ -249,7 +249,7 @@ def test_a_bus_commit_that_failed_is_repeated(
     runtime = site.runtime
     for number in range(2):
         site.publish(order(number), order(number + 10))
-        batch = runtime.ledger.unfinished_batch("orders")
+        batch = runtime.ledger.batches.unfinished("orders")
         settle_by_ledger(runtime, batch.batch_id if batch else listen_without_repeat(runtime))
     with site.bus() as bus:
         assert bus.committed("orders") == {}
@@ -258,7 +258,7 @@ def test_a_bus_commit_that_failed_is_repeated(
 
     with site.bus() as bus:
         assert bus.committed("orders") == {Q0: 2, Q1: 2}
-    assert runtime.ledger.bus_commits_outstanding("orders") == []
+    assert runtime.ledger.settlement.bus_commits_outstanding("orders") == []
 
 
 def listen_without_repeat(runtime: Runtime) -> str:
@@ -300,7 +300,7 @@ def test_a_bus_that_stays_deaf_does_not_stop_the_runner(
     batch_id = listen_without_repeat(runtime)
 
     assert ranges(runtime, batch_id) == [(Q0, 1, 2), (Q1, 1, 2)]
-    assert len(runtime.ledger.bus_commits_outstanding("orders")) == 1
+    assert len(runtime.ledger.settlement.bus_commits_outstanding("orders")) == 1
     assert "still does not take the offsets of orders: the bus is deaf" in caplog.text
 
 
@@ -313,7 +313,7 @@ def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) 
         ids = list(pool.map(lambda runtime: listen(runtime, "orders"), works))
 
     assert len(set(ids)) == 1
-    assert len(site.runtime.ledger.batches()) == 1
+    assert len(site.runtime.ledger.batches.find()) == 1
 
 
 def test_what_was_committed_meanwhile_is_not_planned_again(
@@ -324,12 +324,12 @@ def test_what_was_committed_meanwhile_is_not_planned_again(
     done = listen(site.runtime, "orders")
     settle_by_ledger(site.runtime, done)
     ledger = site.runtime.ledger
-    late = replace(ledger.batch(done), batch_id="late", state="planned")
+    late = replace(ledger.batches.get(done), batch_id="late", state="planned")
 
-    assert not ledger.plan_batch(late, ledger.ranges(done))
+    assert not ledger.batches.plan(late, ledger.batches.ranges(done))
 
-    assert ledger.unfinished_batch("orders") is None
-    assert [batch.batch_id for batch in ledger.batches()] == [done]
+    assert ledger.batches.unfinished("orders") is None
+    assert [batch.batch_id for batch in ledger.batches.find()] == [done]
 
 
 def test_it_may_die_anywhere(
@@ -345,9 +345,9 @@ def test_it_may_die_anywhere(
         deaths += 1
 
         assert ranges(runtime, batch_id) == [(Q0, 0, 3), (Q1, 0, 3)]
-        assert len(runtime.ledger.batches()) == 1
-        assert runtime.ledger.ranges(batch_id) == [Range(Q0, 0, 3), Range(Q1, 0, 3)]
-        assert runtime.rules_of(runtime.ledger.batch(batch_id)) == runtime.rule_set()
+        assert len(runtime.ledger.batches.find()) == 1
+        assert runtime.ledger.batches.ranges(batch_id) == [Range(Q0, 0, 3), Range(Q1, 0, 3)]
+        assert runtime.rules_of(runtime.ledger.batches.get(batch_id)) == runtime.rule_set()
     assert deaths > 20
 
 
@@ -357,7 +357,7 @@ def test_planned_at_is_the_ledgers_time(site: Any, clock: Any, order: Callable[.
     clock.advance(1234)
     expected: datetime = clock()
 
-    assert site.runtime.ledger.batch(listen(site.runtime, "orders") or "").planned_at == expected
+    assert site.runtime.ledger.batches.get(listen(site.runtime, "orders") or "").planned_at == expected
 
 
 def test_a_home_that_cannot_be_made_is_reported(site: Any, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def committed(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle, 
     site.publish(order(number))
     batch_id = listen(runtime, "orders") or ""
     settle_by_ledger(runtime, batch_id)
-    runtime.store.create(layout.manifest(runtime.ledger.batch(batch_id).planned_at, batch_id), b"{}")
+    runtime.store.create(layout.manifest(runtime.ledger.batches.get(batch_id).planned_at, batch_id), b"{}")
     return batch_id
 
 
@@ -37,12 +37,12 @@ def lose_ledger(site: Any) -> None:
 def test_an_empty_ledger_is_no_first_start(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:
     """A deleted ledger stops the runner: its state was in another ledger, and the error says which."""
     committed(site, order, settle_by_ledger, 1)
-    lost = site.runtime.ledger.ledger_id
+    lost = site.runtime.ledger.id
     lose_ledger(site)
 
     with pytest.raises(LedgerLostError, match=rf"'orders' is in the ledger {lost}.*EVENTBRIDGE_LEDGER_URL"):
         listen(site.runtime, "orders")
-    assert site.runtime.ledger.committed_offsets("orders") == {}
+    assert site.runtime.ledger.offsets.committed("orders") == {}
 
 
 def test_an_empty_ledger_stops_new_runners_too(
@@ -58,7 +58,7 @@ def test_an_empty_ledger_stops_new_runners_too(
 
     with pytest.raises(LedgerLostError, match=rf"manifest of batch {batch_id}"):
         listen(site.runtime, "other")
-    assert site.runtime.ledger.committed_offsets("other") == {}
+    assert site.runtime.ledger.offsets.committed("other") == {}
 
 
 def restore(site: Any) -> None:
@@ -85,7 +85,7 @@ def test_an_older_copy_of_the_ledger_stops_the_runner(
 
     with pytest.raises(LedgerLostError, match=rf"manifest of batch {newest}"):
         listen(site.runtime, "orders")
-    assert len(site.runtime.ledger.batches()) == 1
+    assert len(site.runtime.ledger.batches.find()) == 1
 
 
 def test_an_older_copy_with_an_unfinished_batch_stops_too(
@@ -129,7 +129,7 @@ def test_the_runner_file_names_the_ledger(site: Any) -> None:
     listen(site.runtime, "orders")
 
     written = json.loads(site.runtime.store.get("runners/orders.json"))
-    assert (written["runner"], written["ledger"]) == ("orders", site.runtime.ledger.ledger_id)
+    assert (written["runner"], written["ledger"]) == ("orders", site.runtime.ledger.id)
 
 
 def test_a_store_that_was_deleted_stops_the_runner(

@@ -49,7 +49,7 @@ def identity(site: Any) -> str:
 
 def ranges(runtime: Runtime, batch_id: str | None) -> list[tuple[Partition, int, int]]:
     assert batch_id is not None
-    return [(taken.partition, taken.start, taken.end) for taken in runtime.ledger.ranges(batch_id)]
+    return [(taken.partition, taken.start, taken.end) for taken in runtime.ledger.batches.ranges(batch_id)]
 
 
 def test_a_bus_made_again_stops_the_runner_though_it_holds_more(
@@ -60,7 +60,7 @@ def test_a_bus_made_again_stops_the_runner_though_it_holds_more(
     was = identity(site)
     lose_bus(site)
     site.publish(*(order(number) for number in range(100, 110)))
-    offsets, batches = site.runtime.ledger.consumer_offsets(), site.runtime.ledger.batches()
+    offsets, batches = site.runtime.ledger.offsets.find(), site.runtime.ledger.batches.find()
 
     with pytest.raises(OffsetGapError) as stopped:
         listen(site.runtime, "orders")
@@ -69,7 +69,7 @@ def test_a_bus_made_again_stops_the_runner_though_it_holds_more(
     assert f"'orders' stands at offset 2 of placed/0 of the bus 'orders' whose identity is {was}" in reported
     assert f"{(site.folder / 'bus' / 'orders.sqlite').as_uri()} has the identity {identity(site)}" in reported
     assert re.search(r"Put the right log back.*Or.*a runner with a new name", reported)
-    assert (site.runtime.ledger.consumer_offsets(), site.runtime.ledger.batches()) == (offsets, batches)
+    assert (site.runtime.ledger.offsets.find(), site.runtime.ledger.batches.find()) == (offsets, batches)
     with site.bus() as bus:
         assert bus.committed("orders") == {}
 
@@ -143,8 +143,8 @@ def test_a_batch_is_not_landed_from_another_bus(site: Any, order: Order) -> None
 
     with pytest.raises(OffsetGapError, match="was deleted or replaced"):
         buffer(site.runtime, batch_id)
-    assert site.runtime.ledger.files(batch_id, "buffer") == []
-    assert site.runtime.ledger.batch(batch_id).state == "planned"
+    assert site.runtime.ledger.files.of_batch(batch_id, "buffer") == []
+    assert site.runtime.ledger.batches.get(batch_id).state == "planned"
 
 
 def test_a_topic_of_another_bus_is_not_registered(site: Any, order: Order, settle_by_ledger: Settle) -> None:
@@ -157,7 +157,7 @@ def test_a_topic_of_another_bus_is_not_registered(site: Any, order: Order, settl
 
     with pytest.raises(OffsetGapError):
         listen(site.runtime, "orders")
-    assert set(site.runtime.ledger.committed_offsets("orders")) == {Q0, Q1}
+    assert set(site.runtime.ledger.offsets.committed("orders")) == {Q0, Q1}
 
 
 def test_every_partition_is_registered_with_the_identity(site: Any, order: Order) -> None:
@@ -167,7 +167,7 @@ def test_every_partition_is_registered_with_the_identity(site: Any, order: Order
     site.write_rules(text.replace("topics: [placed]", "topics: [placed, paid]"))
     listen(site.runtime, "orders")
 
-    rows = site.runtime.ledger.consumer_offsets("orders")
+    rows = site.runtime.ledger.offsets.find("orders")
     assert [row.partition.topic for row in rows] == ["paid", "paid", "placed", "placed"]
     assert {row.bus_identity for row in rows} == {identity(site)}
 
@@ -188,7 +188,7 @@ def test_offsets_of_an_earlier_version_count_on_the_current_bus(
 
     assert listen(site.runtime, "orders") is None
 
-    assert {row.bus_identity for row in site.runtime.ledger.consumer_offsets()} == {identity(site)}
+    assert {row.bus_identity for row in site.runtime.ledger.offsets.find()} == {identity(site)}
 
 
 class NamelessLog(InMemoryLog):

@@ -56,7 +56,7 @@ def test_a_changed_file_waits_to_be_published(site: Any, runtime: Any, order: Ca
     batch_id = listen(runtime, "orders")
 
     assert batch_id is not None
-    assert some in runtime.rules_of(runtime.ledger.batch(batch_id)).rules
+    assert some in runtime.rules_of(runtime.ledger.batches.get(batch_id)).rules
     with pytest.raises(UserError, match="Use --empty"):
         publish_rules(runtime, runtime.rule_files())
     assert publish_rules(runtime, runtime.rule_files(), empty=True).removed == tuple(sorted(before.rules))
@@ -66,12 +66,12 @@ def test_a_changed_file_waits_to_be_published(site: Any, runtime: Any, order: Ca
 def test_publishing_again_changes_nothing(runtime: Any) -> None:
     """The same set, or the same files on another host."""
     publish_rules(runtime, runtime.rule_files())
-    since = runtime.ledger.rules_in_force().since
+    since = runtime.ledger.rules.in_force().since
 
     again = publish_rules(runtime, runtime.rule_files())
 
     assert (again.changed, again.removed) == ((), ())
-    assert runtime.ledger.rules_in_force().since == since
+    assert runtime.ledger.rules.in_force().since == since
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
@@ -80,7 +80,7 @@ def test_publishing_again_restores_a_lost_set(runtime: Any, elsewhere: Any, dama
     changed.
     """
     publish_rules(runtime, runtime.rule_files())
-    path = layout.rule_set(runtime.ledger.rules_in_force().rule_set)
+    path = layout.rule_set(runtime.ledger.rules.in_force().rule_set)
     right = runtime.store.get(path)
     runtime.store.delete(path)
     if damage == "damaged":

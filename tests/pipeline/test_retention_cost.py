@@ -31,9 +31,9 @@ def calls() -> Iterator[Counter[str]]:
 def commit(runtime: Runtime, settle: Settle, at: datetime) -> Batch:
     """Have a batch planned at a time and committed, as if nothing had matched; it leaves a manifest."""
     batch = Batch(new_batch_id(at), "normal", "orders", "orders", "planned", "cafe", at)
-    assert runtime.ledger.plan_batch(batch, [])
+    assert runtime.ledger.batches.plan(batch, [])
     settle(runtime, batch.batch_id)
-    runtime.ledger.mark_bus_committed(batch.batch_id)
+    runtime.ledger.settlement.mark_bus_committed(batch.batch_id)
     runtime.store.put(layout.manifest(at, batch.batch_id), b"{}")
     return batch
 

@@ -45,7 +45,7 @@ def test_a_delivery_says_where_it_comes_from(site: Any, clock: Any, order: Order
     published_at = clock()
     clock.advance(5)
     runtime, batch_id = buffered(site)
-    (event_file,) = (file.path for file in runtime.ledger.files(batch_id, "buffer"))
+    (event_file,) = (file.path for file in runtime.ledger.files.of_batch(batch_id, "buffer"))
 
     routed(runtime, batch_id)
 
@@ -109,7 +109,7 @@ def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) ->
     routed(runtime, batch_id)
 
     failed = [row for row in deliveries(runtime, batch_id) if row["failure"] is not None]
-    (file,) = runtime.ledger.files(batch_id, "delivery")
+    (file,) = runtime.ledger.files.of_batch(batch_id, "delivery")
     assert [(row["rule"], row["target"], row["event_id"], row["payload"]) for row in failed] == [
         ("big", "note", "1", None)
     ]
@@ -119,7 +119,10 @@ def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) ->
     rows = read_rows(runtime.store, file.path or "", file.detail.failed_rows).to_pylist()
     assert [row["delivery_id"] for row in rows] == [row["delivery_id"] for row in failed]
     in_chunks = [
-        row for chunk in runtime.ledger.chunks(batch_id) for piece in chunk.pieces for row in rowset.decode(piece.rows)
+        row
+        for chunk in runtime.ledger.chunks.of_batch(batch_id)
+        for piece in chunk.pieces
+        for row in rowset.decode(piece.rows)
     ]
     assert sorted(in_chunks) == [row for row in range(6) if row not in set(rowset.decode(file.detail.failed_rows))]
 
@@ -134,12 +137,12 @@ def test_what_is_routed_in_memory_is_what_a_delivery_file_says(site: Any, order:
     site.publish(*bodies, *(order(number, 101, **traced) for number in (6, 7)), order(8, 50))
     runtime, batch_id = buffered(site)
     routed(runtime, batch_id)
-    batch = runtime.ledger.batch(batch_id)
+    batch = runtime.ledger.batches.get(batch_id)
     rules = runtime.rules_of(batch)
 
     with closing(runtime.open_source(rules.buses["orders"])) as source:
         landing = Landing(runtime, batch, rules.buses["orders"], source)
-        taken = [landing.take(part.partition, part.start, part.end) for part in runtime.ledger.ranges(batch_id)]
+        taken = [landing.take(part.partition, part.start, part.end) for part in runtime.ledger.batches.ranges(batch_id)]
         fresh = [event for each in taken for event in each.events]
         routing = StreamingRouting(runtime, batch, rules, ())
 
@@ -164,7 +167,7 @@ def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
 
     routed(runtime, batch_id)
 
-    (file,) = runtime.ledger.files(batch_id, "delivery")
+    (file,) = runtime.ledger.files.of_batch(batch_id, "delivery")
     detail = file.detail
     rows = deliveries(runtime, batch_id)
     expected = {
@@ -175,7 +178,7 @@ def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
     }
     assert isinstance(detail, RoutedSlice)
     assert (detail.rows_in, detail.reference_matched, file.rows) == (3, 0, len(rows))
-    landed = runtime.ledger.files(batch_id, "buffer")[0].path
+    landed = runtime.ledger.files.of_batch(batch_id, "buffer")[0].path
     assert (detail.file, detail.row_from, detail.row_to) == (landed, 0, 4)
     assert detail.matched == expected
     assert [value.count for value in detail.matched.values()] == [2, 2, 3]
@@ -186,14 +189,14 @@ def test_later_calls_return_the_stored_list(site: Any, clock: Any, order: Order)
     site.publish(order(1, 500))
     runtime, batch_id = buffered(site)
     first = routed(runtime, batch_id)
-    files = runtime.ledger.files(batch_id, "delivery")
+    files = runtime.ledger.files.of_batch(batch_id, "delivery")
 
     assert routed(runtime, batch_id) == first == [0, 1]
-    assert runtime.ledger.files(batch_id, "delivery") == files
+    assert runtime.ledger.files.of_batch(batch_id, "delivery") == files
     clock.advance(60)
     assert routed(runtime, batch_id) == []
     clock.advance(-60)
-    runtime.ledger.begin_settlement(batch_id)
+    runtime.ledger.settlement.begin(batch_id)
     assert routed(runtime, batch_id) == []
 
 
@@ -204,7 +207,7 @@ def test_a_batch_that_is_not_landed_is_left_alone(site: Any, order: Order) -> No
     batch_id = listen(runtime, "orders") or ""
 
     assert routed(runtime, batch_id) == []
-    assert runtime.ledger.batch(batch_id).state == "planned"
+    assert runtime.ledger.batches.get(batch_id).state == "planned"
 
 
 def test_nothing_matched_is_a_batch_without_chunks(site: Any, order: Order) -> None:
@@ -213,8 +216,8 @@ def test_nothing_matched_is_a_batch_without_chunks(site: Any, order: Order) -> N
     runtime, batch_id = buffered(site)
 
     assert routed(runtime, batch_id) == []
-    assert runtime.ledger.batch(batch_id).state == "routed"
-    files = runtime.ledger.files(batch_id, "delivery")
+    assert runtime.ledger.batches.get(batch_id).state == "routed"
+    files = runtime.ledger.files.of_batch(batch_id, "delivery")
     assert [(file.path, file.rows, getattr(file.detail, "rows_in", None)) for file in files] == [
         (None, 0, 0),
         (None, 0, 0),

@@ -61,7 +61,7 @@ def poisoned(order: Order, count: int, *bad: int) -> list[bytes]:
 
 def routed_ids(runtime: Runtime, batch_id: str) -> list[str]:
     """Return the events that rule `everything` delivers, in the order of the batch's files."""
-    files = [file.path for file in runtime.ledger.files(batch_id, "delivery") if file.path]
+    files = [file.path for file in runtime.ledger.files.of_batch(batch_id, "delivery") if file.path]
     tables = [read_table(runtime.store, path, columns=["rule", "event_id"]) for path in files]
     return [row["event_id"] for table in tables for row in table.to_pylist() if row["rule"] == "everything"]
 
@@ -120,7 +120,7 @@ def test_slices_that_fail_are_tried_alone_and_others_once(
 
     route(runtime, batch_id, router)
 
-    files = {file.key.rpartition("/")[2]: file for file in runtime.ledger.files(batch_id, "delivery")}
+    files = {file.key.rpartition("/")[2]: file for file in runtime.ledger.files.of_batch(batch_id, "delivery")}
     split = [name for name, file in files.items() if isinstance(file.detail, SplitSlice)]
     assert split == ["000010", "000014-000016"]
     assert [name for name, file in files.items() if isinstance(file.detail, UnroutableEvent)] == ["000015-000016"]
@@ -138,9 +138,9 @@ def test_a_canary_that_fails_blames_nobody(site: Any, order: Order, jobs: int) -
     runtime, batch_id = landed(site, *poisoned(order, 30, 7))
     with pytest.raises(SparkError):
         route(runtime, batch_id, Watched(runtime, jobs))
-    assert runtime.ledger.batch(batch_id).state == "buffered"
-    recorded = {file.key for file in runtime.ledger.files(batch_id, "delivery")}
-    tries = {name: count for name, count in runtime.ledger.tries(batch_id).items() if name not in recorded}
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
+    recorded = {file.key for file in runtime.ledger.files.of_batch(batch_id, "delivery")}
+    tries = {name: count for name, count in runtime.ledger.route_tries.counts(batch_id).items() if name not in recorded}
     assert sorted(tries.values()) in ([], [1], [2])
 
     route(runtime, batch_id, Watched(runtime))
@@ -158,14 +158,14 @@ def test_without_spark_nothing_is_counted(site: Any, order: Order) -> None:
         with pytest.raises(SparkError, match="Spark is gone"):
             route(runtime, batch_id, Watched(runtime, 0))
 
-    assert runtime.ledger.tries(batch_id) == {"": 1}
-    assert runtime.ledger.files(batch_id, "delivery") == []
+    assert runtime.ledger.route_tries.counts(batch_id) == {"": 1}
+    assert runtime.ledger.files.of_batch(batch_id, "delivery") == []
 
 
 def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) -> None:
     """A buffer file that is gone fails the stage, however often; none of its events is dead-lettered."""
     runtime, batch_id = landed(site, order(1), order(2))
-    (file,) = runtime.ledger.files(batch_id, "buffer")
+    (file,) = runtime.ledger.files.of_batch(batch_id, "buffer")
     runtime.store.delete(file.path or "")
 
     class Spark(Watched):
@@ -179,16 +179,16 @@ def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) 
         with pytest.raises(StoreError):
             route(runtime, batch_id, Spark(runtime))
 
-    assert runtime.ledger.tries(batch_id) == {}
-    assert runtime.ledger.files(batch_id, "delivery") == []
+    assert runtime.ledger.route_tries.counts(batch_id) == {}
+    assert runtime.ledger.files.of_batch(batch_id, "delivery") == []
 
 
 def test_tries_that_were_never_heard_of_again_count(site: Any, order: Order) -> None:
     """A slice whose tries took the counting process with them is split unheard, and its event dead-lettered at last."""
     runtime, batch_id = landed(site, *poisoned(order, 3, 1))
-    piece = runtime.ledger.files(batch_id, "buffer")[0].key + "/000000"
+    piece = runtime.ledger.files.of_batch(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):
-        runtime.ledger.begin_try(batch_id, piece)
+        runtime.ledger.route_tries.begin(batch_id, piece)
     router = Watched(runtime)
 
     route(runtime, batch_id, router)
@@ -201,12 +201,12 @@ def test_three_jobs_that_end_their_process_are_the_last(site: Any, order: Order)
     """After three whole jobs that were never heard of again slices are tried one at a time."""
     runtime, batch_id = landed(site, order(1), order(2))
     for _ in range(3):
-        runtime.ledger.begin_try(batch_id, "")
+        runtime.ledger.route_tries.begin(batch_id, "")
     router = Watched(runtime)
 
     route(runtime, batch_id, router)
 
-    assert router.asked == [["canary"], [runtime.ledger.files(batch_id, "buffer")[0].key + "/000000"]]
+    assert router.asked == [["canary"], [runtime.ledger.files.of_batch(batch_id, "buffer")[0].key + "/000000"]]
     assert routed_ids(runtime, batch_id) == ["1", "2"]
 
 
@@ -224,7 +224,7 @@ def test_two_that_split_the_same_slice_have_one_outcome(site: Any, order: Order)
     route(runtime, batch_id, Overtaken(runtime))
 
     assert routed_ids(runtime, batch_id) == [str(number) for number in range(8) if number != 2]
-    assert runtime.ledger.batch(batch_id).state == "routed"
+    assert runtime.ledger.batches.get(batch_id).state == "routed"
 
 
 class Mortal(Watched):
@@ -258,7 +258,7 @@ def route_until_done(runtime: Runtime, batch_id: str, router: Mortal) -> None:
             router.dead = not started
             with suppress(SparkError):
                 route(runtime, batch_id, router)
-            if runtime.ledger.batch(batch_id).state == "routed":
+            if runtime.ledger.batches.get(batch_id).state == "routed":
                 return
 
 
@@ -281,9 +281,9 @@ def test_an_event_that_ends_spark_itself_is_a_dead_letter(site: Any, order: Orde
 def test_a_spark_that_is_killed_now_and_then_costs_no_event(site: Any, order: Order) -> None:
     """Twice it went while one event was tried, by chance: that is not a verdict, and the event is routed."""
     runtime, batch_id = landed(site, order(1))
-    piece = runtime.ledger.files(batch_id, "buffer")[0].key + "/000000"
+    piece = runtime.ledger.files.of_batch(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):
-        runtime.ledger.begin_try(batch_id, piece)
+        runtime.ledger.route_tries.begin(batch_id, piece)
     router = Watched(runtime)
 
     route(runtime, batch_id, router)

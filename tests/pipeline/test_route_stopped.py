@@ -28,7 +28,7 @@ def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None
     """Slices begin at row groups, cover each file, and are the same at every try."""
     site.publish(*[order(number) for number in range(9)], key="one partition")
     runtime, batch_id = buffered(site, buffer_range_events=5)
-    files = runtime.ledger.files(batch_id, "buffer")
+    files = runtime.ledger.files.of_batch(batch_id, "buffer")
 
     slices = slices_of(files)
 
@@ -60,15 +60,15 @@ def test_a_failure_keeps_the_finished_slices(site: Any, order: Order, small_slic
     runtime, batch_id = buffered(site)
     with pytest.raises(SparkError, match="Spark is gone"):
         route(runtime, batch_id, Stopping(runtime, after=3))
-    assert runtime.ledger.batch(batch_id).state == "buffered"
-    kept = runtime.ledger.files(batch_id, "delivery")
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
+    kept = runtime.ledger.files.of_batch(batch_id, "delivery")
     assert len(kept) == 3
 
     second = Stopping(runtime, after=100)
     route(runtime, batch_id, second)
 
     assert len(second.asked) == 1
-    assert runtime.ledger.files(batch_id, "delivery")[:3] == kept
+    assert runtime.ledger.files.of_batch(batch_id, "delivery")[:3] == kept
     assert wanted(deliveries(runtime, batch_id)).total() == 24
 
 
@@ -84,7 +84,7 @@ def test_a_slice_without_a_response_is_noticed(site: Any, order: Order, small_sl
 
     with pytest.raises(SparkError, match="1 of 3 slices"):
         route(runtime, batch_id, Lazy())
-    assert runtime.ledger.batch(batch_id).state == "buffered"
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
 
 
 def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_slices: None) -> None:
@@ -104,10 +104,10 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_sl
     for tried in (1, 2):
         with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_TIMEOUT"):
             routed(slow, batch_id)
-        assert len(runtime.ledger.files(batch_id, "delivery")) == tried
+        assert len(runtime.ledger.files.of_batch(batch_id, "delivery")) == tried
     routed(slow, batch_id)
 
-    assert runtime.ledger.batch(batch_id).state == "routed"
+    assert runtime.ledger.batches.get(batch_id).state == "routed"
 
 
 def test_two_at_once_publish_one_batch(site: Any, order: Order, small_slices: None) -> None:
@@ -122,7 +122,7 @@ def test_two_at_once_publish_one_batch(site: Any, order: Order, small_slices: No
     assert responses == [[0, 1]] * 3
     rows = deliveries(site.runtime, batch_id)
     assert len({row["delivery_id"] for row in rows}) == len(rows) == 30
-    assert sum(chunk.rows for chunk in site.runtime.ledger.chunks(batch_id)) == 30
+    assert sum(chunk.rows for chunk in site.runtime.ledger.chunks.of_batch(batch_id)) == 30
 
 
 def test_it_may_die_anywhere(
@@ -147,7 +147,7 @@ def test_it_may_die_anywhere(
         assert wanted(rows) == expected
         assert len({row["delivery_id"] for row in rows}) == len(rows) == 7
         assert handed_out == [0, 1]
-        assert sum(chunk.rows for chunk in runtime.ledger.chunks(batch_id)) == 6
+        assert sum(chunk.rows for chunk in runtime.ledger.chunks.of_batch(batch_id)) == 6
 
 
 class Twice(InProcessRouter):
@@ -182,7 +182,7 @@ def test_tasks_that_run_twice_at_once_leave_no_duplicate(
     schedule_retries(runtime, batch_id)
 
     rows = deliveries(runtime, batch_id)
-    named = {file.path for file in runtime.ledger.files(batch_id, "delivery")}
+    named = {file.path for file in runtime.ledger.files.of_batch(batch_id, "delivery")}
     written = set(runtime.store.list("deliveries/"))
     assert len({row["delivery_id"] for row in rows}) == len(rows) == 27
     assert named < written

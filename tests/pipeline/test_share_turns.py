@@ -78,7 +78,7 @@ def router(runtime: Runtime) -> InProcessRouter:
 
 def reasons(runtime: Runtime) -> Counter[str]:
     """Return how many deferred matches wait for which reason."""
-    return Counter(each.reason for each in runtime.ledger.waiting_deferred_matches())
+    return Counter(each.reason for each in runtime.ledger.deferred_matches.waiting())
 
 
 def received(runtime: Runtime, name: str) -> int:
@@ -136,7 +136,7 @@ def test_shares_that_are_tried_alone_have_a_total_as_well(runtime: Looping) -> N
     found = reasons(runtime)
     assert found.total() == COSTLY
     assert 1 <= found["budget"] <= 3
-    assert runtime.ledger.rules_on_hold() == {}
+    assert runtime.ledger.rules.on_hold() == {}
 
 
 def test_turns_are_drawn_again_for_every_batch() -> None:
@@ -153,8 +153,8 @@ def test_turns_are_drawn_again_for_every_batch() -> None:
 def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime: Looping) -> None:
     """It defers it unseen, in this job; what Spark SQL was asked about had its turn; another job has a total too."""
     batch_id = landed(runtime)
-    job = job_of(runtime, runtime.ledger.batch(batch_id))
-    (file,) = runtime.ledger.files(batch_id, "buffer")
+    job = job_of(runtime, runtime.ledger.batches.get(batch_id))
+    (file,) = runtime.ledger.files.of_batch(batch_id, "buffer")
     shares = [RuleShare(f"rule/{name}", name, ((file.path or "", "0-1"),), 0.4) for name in ("costly-00", "costly-01")]
 
     def reason(job: RouteJob, share: RuleShare) -> str:

@@ -72,7 +72,7 @@ def reconciliation_of(runtime: Runtime, batch_id: str) -> dict[int, Counter[str]
     """Return by partition what the recorded ranges come to; fails where they do not follow one another."""
     reconciliation: dict[int, Counter[str]] = {}
     ends: dict[int, int] = {}
-    for file in runtime.ledger.files(batch_id, "buffer"):
+    for file in runtime.ledger.files.of_batch(batch_id, "buffer"):
         detail: Any = file.detail
         place = detail.partition.partition_id
         assert detail.start == ends.get(place, detail.start)
@@ -106,7 +106,7 @@ def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order
     assert len(parts) > len(log.partitions())
     assert rows_of(runtime, batch_id) == rows_of(other, batch_id)
     assert reconciliation_of(runtime, batch_id) == reconciliation_of(other, batch_id)
-    assert runtime.ledger.batch(batch_id).state == "buffered"
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
     other.close()
 
 
@@ -118,7 +118,7 @@ def test_what_workers_fail_at_is_landed_by_the_task(site: Any, order: Order) -> 
     assert len(shared(runtime, batch_id, fails_at=1)) == 1
 
     assert [place for _, place in places(landed(runtime, batch_id))] == list(range(30))
-    assert runtime.ledger.batch(batch_id).state == "buffered"
+    assert runtime.ledger.batches.get(batch_id).state == "buffered"
 
 
 def test_workers_that_see_another_log_land_nothing_of_it(site: Any, clock: Any, order: Order) -> None:
@@ -147,7 +147,7 @@ def test_a_bus_that_fails_where_messages_are_gone_fails(site: Any, clock: Any, o
 
     with pytest.raises(OffsetGapError, match="dropped offsets 0 to 15"):
         shared(runtime, batch_id)
-    assert runtime.ledger.files(batch_id, "buffer") == []
+    assert runtime.ledger.files.of_batch(batch_id, "buffer") == []
 
 
 def test_a_small_batch_is_not_shared_out(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_it_may_die_anywhere(
         stage(runtime)
         rows = landed(runtime, batch_id)
 
-        assert runtime.ledger.batch(batch_id).state == "buffered"
+        assert runtime.ledger.batches.get(batch_id).state == "buffered"
         assert [place for _, place in places(rows)] == list(range(5))
         assert [row["status"] for row in rows] == ["valid", "valid", "duplicate", "malformed", "valid"]
         assert [sum(counts.values()) - counts["size"] for counts in reconciliation_of(runtime, batch_id).values()] == [

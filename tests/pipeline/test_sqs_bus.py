@@ -107,7 +107,7 @@ def test_a_streaming_task_delivers_what_comes_to_a_queue(
             for number in (1, 2):  # one read takes both over, or the second does
                 send(number)
             until(lambda: (tmp_path / "big.jsonl").exists() and delivered(tmp_path) == ["1", "2"])
-            assert runtime.ledger.batches(state="open")
+            assert runtime.ledger.batches.find(state="open")
             send(3)
             until(lambda: delivered(tmp_path) == ["1", "2", "3"])
         finally:

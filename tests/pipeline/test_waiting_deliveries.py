@@ -81,7 +81,7 @@ class Place:
 
     def waiting(self) -> list[tuple[int, datetime, int]]:
         """Return number, due time and attempts of the deliveries that are pending."""
-        rows = [row for row in self.site.runtime.ledger.pending() if row.state == "scheduled"]
+        rows = [row for row in self.site.runtime.ledger.pending.find() if row.state == "scheduled"]
         return sorted((row.count, row.due_at, row.attempts) for row in rows)
 
 
@@ -158,8 +158,8 @@ def test_a_duration_after_arrival(place: Place, order: Order, clock: Any) -> Non
     runtime = place.begin("not_before: 90s", order(1), order(2))
 
     place.deliver()
-    (batch,) = runtime.ledger.batches()
-    handed_out = {chunk.pieces[0].rule: chunk.map_index for chunk in runtime.ledger.chunks(batch.batch_id)}
+    (batch,) = runtime.ledger.batches.find()
+    handed_out = {chunk.pieces[0].rule: chunk.map_index for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)}
     assert handed_out == {"others": 0, "waiting": None}
     assert place.waiting() == [(2, NOON + timedelta(seconds=90), 0)]
     clock.advance(90)
@@ -223,7 +223,7 @@ def test_a_window_that_closed_since_route(place: Place, order: Order, clock: Any
     assert len(routed(runtime, batch_id)) == 1
     clock.advance(10)
 
-    for chunk in runtime.ledger.chunks(batch_id):
+    for chunk in runtime.ledger.chunks.of_batch(batch_id):
         push(runtime, batch_id, chunk.chunk_id)
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
@@ -297,7 +297,7 @@ def test_what_waits_for_different_times_is_cut_by_them(place: Place, order: Orde
 
     routed(runtime, batch_id)
 
-    (file,) = runtime.ledger.files(batch_id, "delivery")
+    (file,) = runtime.ledger.files.of_batch(batch_id, "delivery")
     assert isinstance(file.detail, Routed)
     pieces = [piece for piece in file.detail.pieces if piece.rule == "waiting"]
     rows = [row for row in deliveries(runtime, batch_id) if row["rule"] == "waiting"]

@@ -192,7 +192,7 @@ def _pushed(runtime: Runtime, batch: Counted, counting: Counting, batch_id: str,
     counting("write_dead_letters", lambda: write_dead_letters(runtime, batch_id))
     counting("schedule_retries", lambda: schedule_retries(runtime, batch_id))
     counting("commit", lambda: commit(runtime, batch_id))
-    assert runtime.ledger.batch(batch_id).state == "committed"
+    assert runtime.ledger.batches.get(batch_id).state == "committed"
     return batch
 
 

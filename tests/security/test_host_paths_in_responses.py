@@ -63,7 +63,7 @@ def addresses(server: Server, client: httpx.Client) -> Iterator[str]:
     """Yield an address of each route that only looks: of the rule, event, dead letter and batch that are there."""
     with server.installation.opened() as runtime:
         routes = [each for each in create_app(runtime).routes if isinstance(each, APIRoute)]
-        batch = runtime.ledger.batches(limit=1)[0].batch_id
+        batch = runtime.ledger.batches.find(limit=1)[0].batch_id
     letters = client.get("/dead-letters").json()["dead_letters"]
     letter = letters[0]["name"] if letters else "x"
     names = {"rule": "numbers", "target": "crm", "bus": "orders", "batch": batch, "batch_id": batch, "event_id": "o1"}

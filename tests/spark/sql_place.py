@@ -87,4 +87,4 @@ class Place:
 
 def waiting(runtime: Runtime) -> list[tuple[str, str, str, int]]:
     """Return rule, reason, state and number of events of the deferred matches that wait."""
-    return [(each.rule, each.reason, each.state, each.count) for each in runtime.ledger.waiting_deferred_matches()]
+    return [(each.rule, each.reason, each.state, each.count) for each in runtime.ledger.deferred_matches.waiting()]

@@ -93,7 +93,7 @@ def test_a_program_that_loops_delays_no_other_rule_on_spark(
 
     assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
     assert lines(runtime, "costly") == list("012")
-    assert [(each.reason, each.count) for each in runtime.ledger.waiting_deferred_matches()] == [("budget", 5)]
+    assert [(each.reason, each.count) for each in runtime.ledger.deferred_matches.waiting()] == [("budget", 5)]
     (runtime.settings.home / "program").write_text("$.id")
     deliver_deferred_matches(runtime, "orders", router, Stop())
     assert lines(runtime, "costly") == list("01234567")
@@ -134,7 +134,7 @@ def test_jsonata_that_loops_delays_no_other_rule_on_spark(
 
     assert lines(runtime, "cheap") == lines(runtime, "jsonata") == list("01234567")
     assert lines(runtime, "looping") == list("012")
-    (left,) = runtime.ledger.waiting_deferred_matches()
+    (left,) = runtime.ledger.deferred_matches.waiting()
     assert (left.rule, left.reason) == ("looping", "budget")
     assert left.count + len(list(dead_letters(runtime))) == 5
     deliver_deferred_matches(runtime, "orders", router, Stop())
@@ -154,7 +154,7 @@ def test_a_program_that_takes_its_worker_along_holds_its_rule(
 
     assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
     assert lines(runtime, "costly") == []
-    waiting = runtime.ledger.waiting_deferred_matches()
+    waiting = runtime.ledger.deferred_matches.waiting()
     assert [(each.reason, each.state, each.count) for each in waiting] == [("route_failed", "on_hold", 8)]
-    assert list(runtime.ledger.rules_on_hold()) == ["costly"]
+    assert list(runtime.ledger.rules.on_hold()) == ["costly"]
     assert audit(runtime).differences == ()

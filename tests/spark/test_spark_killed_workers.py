@@ -91,8 +91,10 @@ def test_files_of_workers_killed_before_they_respond_are_not_read(runtime: Runti
     """
     batch_id = listen(runtime, "orders") or ""
     buffer(runtime, batch_id)
-    slices = slices_of(runtime.ledger.files(batch_id, "buffer"))
-    undisturbed = InProcessRouter(runtime.store).route_slices(job_of(runtime, runtime.ledger.batch(batch_id)), slices)
+    slices = slices_of(runtime.ledger.files.of_batch(batch_id, "buffer"))
+    undisturbed = InProcessRouter(runtime.store).route_slices(
+        job_of(runtime, runtime.ledger.batches.get(batch_id)), slices
+    )
     expected = {result.slice_id: (uncosted(result.detail), rows_of(runtime, result.path)) for result in undisturbed}
     before = set(runtime.store.list("deliveries/"))
 
@@ -101,7 +103,7 @@ def test_files_of_workers_killed_before_they_respond_are_not_read(runtime: Runti
         handed_out = route(runtime, batch_id, router)
 
     killed = [piece for piece in slices if runtime.store.exists(mark_of(piece))]
-    named = {file.key: file for file in runtime.ledger.files(batch_id, "delivery")}
+    named = {file.key: file for file in runtime.ledger.files.of_batch(batch_id, "delivery")}
     left = set(runtime.store.list("deliveries/")) - before - {file.path for file in named.values()}
     assert (router.times, len(slices), len(killed), len(left)) == (1, 3, 2, 2)
     assert {key: (uncosted(file.detail), rows_of(runtime, file.path)) for key, file in named.items()} == expected
@@ -112,5 +114,5 @@ def test_files_of_workers_killed_before_they_respond_are_not_read(runtime: Runti
 
     lines = (tmp_path / "lines.jsonl").read_text().splitlines()
     assert sorted(int(json.loads(line)["id"]) for line in lines) == list(range(EVENTS))
-    assert runtime.ledger.batch(batch_id).state == "committed"
+    assert runtime.ledger.batches.get(batch_id).state == "committed"
     assert audit(runtime).differences == ()

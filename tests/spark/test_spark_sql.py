@@ -144,7 +144,7 @@ def test_invalid_sql_holds_its_rule_alone(place: Place) -> None:
     runtime = place.deliver(*SUBJECT)
 
     assert place.ids("plain-all") == place.ids("good-all") == "012345"
-    held = runtime.ledger.rules_on_hold()
+    held = runtime.ledger.rules.on_hold()
     assert sorted(held) == ["column", "number", "value"]
     assert "[DATATYPE_MISMATCH" in held["column"].reason
     assert sorted(waiting(runtime)) == [(name, "route_failed", "on_hold", 6) for name in sorted(held)]
@@ -226,14 +226,14 @@ def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) ->
         events = [*SUBJECT]
         events[3] = {**events[3], "data": {"n": 3, "long": LONG}}
         runtime = place.deliver(*events)
-        routed_until(place, runtime, lambda: "endless" in runtime.ledger.rules_on_hold())
+        routed_until(place, runtime, lambda: "endless" in runtime.ledger.rules.on_hold())
         routed_until(place, runtime, lambda: {each[0] for each in waiting(runtime)} == {"endless"})
 
         assert place.ids("plain-all") == place.ids("other-all") == "012345"
         done = place.ids("endless-all")
         assert "012".startswith(done)
         assert waiting(runtime) == [("endless", "route_failed", "on_hold", 6 - len(done))]
-        assert "its SQL does not end within" in runtime.ledger.rules_on_hold()["endless"].reason
+        assert "its SQL does not end within" in runtime.ledger.rules.on_hold()["endless"].reason
         place.write_rules(endless={"where": "data:n::int <> 3"}, other={"where": "true"}, plain={})
         routed_until(place, runtime, lambda: not waiting(runtime))
         assert place.ids("endless-all") == "01245"
@@ -249,7 +249,7 @@ def routed_until(place: Place, runtime: Runtime, done: Callable[[], bool]) -> No
         if due_at is not None:
             time.sleep(max(0.0, (due_at - runtime.clock()).total_seconds()))
         deliver_deferred_matches(runtime, "orders", place.router, STOP)
-    pytest.fail(f"after 20 batches there wait {waiting(runtime)}, held are {runtime.ledger.rules_on_hold()}")
+    pytest.fail(f"after 20 batches there wait {waiting(runtime)}, held are {runtime.ledger.rules.on_hold()}")
 
 
 def test_a_fixed_rule_routes_its_dead_letters_again(place: Place) -> None:
@@ -268,5 +268,5 @@ def test_a_fixed_rule_routes_its_dead_letters_again(place: Place) -> None:
 
     assert left == {("cast/a", NO_REQUEST): 2}
     assert place.received("cast-a") == [{"n": "MANY"}]
-    assert Marks(runtime).counts(runtime.ledger.redrive(request.redrive_id)) == {"delivered": 1, "unmatched": 1}
+    assert Marks(runtime).counts(runtime.ledger.redrives.get(request.redrive_id)) == {"delivered": 1, "unmatched": 1}
     assert audit(runtime).differences == ()

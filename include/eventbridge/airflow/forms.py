@@ -139,7 +139,7 @@ def recorded_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -
         code = error.exit_code
         raise
     finally:
-        runtime.ledger.record_action_status(number, code)
+        runtime.ledger.actions.record_status(number, code)
 
 
 def user_of(context: Context) -> str:

@@ -118,7 +118,7 @@ class Placements:
         return _within(self._limit_seconds, lambda: self._query(runner))
 
     def _query(self, runner: str) -> Mapping[int, Placement]:
-        from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
+        from eventbridge.ledger.chunks import PLACES_OF_RUNNER
 
         assert self._engine is not None
         with self._engine.connect() as connection:

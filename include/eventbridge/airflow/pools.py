@@ -48,7 +48,7 @@ def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[s
     A pool that existed before its rule file gave it slots belongs to the operator.
     """
     pools = airflow.ensure(wanted_pools(rules))
-    applied = ledger.applied_slots()
+    applied = ledger.pools.applied_slots()
     for name, slots in rules.pools().items():
         if slots is None:
             continue
@@ -56,7 +56,7 @@ def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[s
         if before is not None and before.slots != slots:
             pools[name] = airflow.resize(name, slots)  # if this dies before it is recorded, it is repeated
         if before is None or (before.slots, before.seen_slots) != (slots, pools[name].slots):
-            ledger.note_slots(name, slots, pools[name].slots)
+            ledger.pools.record_slots(name, slots, pools[name].slots)
     return pools
 
 

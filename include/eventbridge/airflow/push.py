@@ -60,7 +60,7 @@ class PushOperator(BaseOperator):
 
         try:
             with closing(Ledger.open(configured_settings().ledger_url)) as ledger:
-                return chunk_name(ledger.chunk(self.batch_id, self.chunk_id))
+                return chunk_name(ledger.chunks.get(self.batch_id, self.chunk_id))
         except EventBridgeError as error:
             self.log.warning("chunk %s of batch %s has no name: %s", self.chunk_id, self.batch_id, error)
             return f"chunk {self.chunk_id}"

@@ -67,10 +67,12 @@ class ReplayEnd(BaseTrigger):
             log.info("replay %s cancelled, as its task was marked or cleared", self.replay_id)
 
     def _look(self, ledger: Ledger) -> tuple[str, datetime]:
-        return ledger.replay(self.replay_id).state, ledger.now()
+        return ledger.replays.get(self.replay_id).state, ledger.now()
 
     def _cancel(self, ledger: Ledger) -> bool:
-        return ledger.replay(self.replay_id).run == self.run_name and ledger.end_replay(self.replay_id, "cancelled")
+        return ledger.replays.get(self.replay_id).run == self.run_name and ledger.replays.end(
+            self.replay_id, "cancelled"
+        )
 
 
 #: All triggers of this process share one thread and one connection in it.

@@ -69,8 +69,8 @@ def fallback_cron(ledger_url: str) -> str:
     """
     from sqlalchemy.exc import SQLAlchemyError
 
+    from eventbridge.ledger.airflow import last_look
     from eventbridge.ledger.engines.registry import engine_of
-    from eventbridge.ledger.watcher import last_look
 
     ledger = engine_of(ledger_url)
     try:
@@ -144,7 +144,7 @@ def _in_force(settings: Settings) -> RulesInForce | None:
 
     try:
         with closing(Ledger.open(settings.ledger_url)) as ledger:
-            return ledger.rules_in_force()
+            return ledger.rules.in_force()
     except (
         LedgerError
     ) as error:  # the tasks of every batch report it too; only `eventbridge_rule_errors.py` shows errors

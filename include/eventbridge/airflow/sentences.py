@@ -59,7 +59,7 @@ def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) 
 
 def of_landing(runtime: Runtime, batch_id: str) -> TaskReport:
     """Return how many events a batch landed, by kind."""
-    details = [file.detail for file in runtime.ledger.files(batch_id, "buffer")]
+    details = [file.detail for file in runtime.ledger.files.of_batch(batch_id, "buffer")]
     landed = [each for each in details if isinstance(each, LandedRange)]
     kinds = {kind: sum(getattr(each, kind) for each in landed) for kind in ("valid", "duplicate", "malformed")}
     named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
@@ -71,7 +71,7 @@ def of_landing(runtime: Runtime, batch_id: str) -> TaskReport:
 
 def of_routing(runtime: Runtime, batch_id: str, pushes: int) -> TaskReport:
     """Return how many deliveries a batch has, and how many pushes deliver them."""
-    chunks = runtime.ledger.chunks(batch_id)
+    chunks = runtime.ledger.chunks.of_batch(batch_id)
     deliveries = sum(piece.count for chunk in chunks for piece in chunk.pieces)
     if not deliveries:
         return TaskReport(f"batch {batch_id}: no rule matches its events")
@@ -119,7 +119,9 @@ def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: Stre
     text = f"the streaming task of runner {runner} has ended: {did}"
     if done.backlog:
         text += "; the following tasks deliver the backlog"
-    batches = [each for each in runtime.ledger.batches_between(since, runtime.ledger.now()) if each.runner == runner]
+    batches = [
+        each for each in runtime.ledger.batches.planned_between(since, runtime.ledger.now()) if each.runner == runner
+    ]
     undelivered = _undelivered(runtime, [each.batch_id for each in batches if each.kind == "normal"])
     return (
         TaskReport(f"{text}. {undelivered}. {page_address('batches')}", is_warning=True)
@@ -161,7 +163,7 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 def _why_nothing(runtime: Runtime, batch_id: str, chunk_id: int) -> str:
-    batch = runtime.ledger.batch(batch_id)
+    batch = runtime.ledger.batches.get(batch_id)
     nothing = f"nothing was sent for chunk {chunk_id} of batch {batch_id}"
     if batch.state in ("settling", "committed"):
         return f"{nothing}: another run already sent it, and the batch is settled; redrive to send it again"
@@ -203,7 +205,7 @@ def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
     """Return the dead letters of a batch: all of them counted, with the reasons and events of the first files."""
     from eventbridge.store.parquet import read_table
 
-    files = [file for file in runtime.ledger.files(batch_id, "dead_letter") if file.path is not None]
+    files = [file for file in runtime.ledger.files.of_batch(batch_id, "dead_letter") if file.path is not None]
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for file in files[:_MOST_FILES]:
         assert file.path is not None
@@ -223,7 +225,7 @@ def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
 
 def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
     by_target: dict[str, list[PendingDeliveries]] = defaultdict(list)
-    for row in (each for each in runtime.ledger.pending_of(batch_id) if each.state != "closed"):
+    for row in (each for each in runtime.ledger.pending.of_batch(batch_id) if each.state != "closed"):
         by_target[f"{row.rule}/{row.target}"].append(row)
     lines = []
     for name, rows in by_target.items():

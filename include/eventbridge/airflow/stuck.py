@@ -38,7 +38,7 @@ def report_late_batches(runtime: Runtime, now: datetime, known: Collection[str])
     The open batch of a streaming task is not late: the streaming task closes it.
     """
     seconds = runtime.settings.batch_late_after
-    late = [each for each in runtime.ledger.open_batches() if _is_late(each, now, seconds)]
+    late = [each for each in runtime.ledger.batches.uncommitted() if _is_late(each, now, seconds)]
     new = [each for each in late if each.batch_id not in known]
     for batch in new:
         log.error(
@@ -46,7 +46,7 @@ def report_late_batches(runtime: Runtime, now: datetime, known: Collection[str])
             *(batch.kind, batch.batch_id, batch.runner or "none", f"{batch.planned_at:%H:%M:%S} UTC", batch.state),
         )
     if new:
-        runtime.ledger.queue_operational_events([of_late_batch(each, seconds) for each in new])
+        runtime.ledger.operational_events.queue([of_late_batch(each, seconds) for each in new])
     return {each.batch_id for each in late}
 
 
@@ -67,14 +67,14 @@ def orphaned_replay(runtime: Runtime) -> Replay | None:
     """
     now = runtime.ledger.now()
     before = now - 2 * run_limit(runtime.settings)
-    found = (each for each in runtime.ledger.left_replays(now) if not each.run.startswith(_COMMAND))
+    found = (each for each in runtime.ledger.replays.unattended(now) if not each.run.startswith(_COMMAND))
     return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
 
 
 def orphaned_redrive(runtime: Runtime) -> Redrive | None:
     """Return the oldest orphaned redrive that a server without Airflow recorded; None if there is none."""
     before = runtime.ledger.now() - 2 * run_limit(runtime.settings)
-    found = runtime.ledger.recorded_redrives()
+    found = runtime.ledger.redrives.recorded()
     return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
 
 
@@ -125,7 +125,7 @@ class ReopenedPools:
             self._airflow = None
 
     def _look(self, rules: RuleSet, now: datetime) -> bool:
-        held = {each.rule for each in self.runtime.ledger.waiting_targets() if each.held == POOL_CLOSED}
+        held = {each.rule for each in self.runtime.ledger.pending.waiting_targets() if each.held == POOL_CLOSED}
         wanted = {rules.rules[name].pool_name for name in held if name in rules.rules}
         if not wanted:
             return False

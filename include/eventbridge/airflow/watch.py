@@ -95,7 +95,7 @@ class Watch:
         now = self.runtime.clock()
         rules = self._current_rules(now)
         subjects = [*(runner_subject(runner) for runner in rules.runners()), RETRIES]
-        last = self.runtime.ledger.last_look()
+        last = self.runtime.ledger.watcher.last_look()
         if last is None or self.runtime.ledger.now() - last >= WATCHER_ALIVE:
             return subjects
         seen = self._subject_states(rules, now)
@@ -141,7 +141,7 @@ class Watch:
         """
         silent = any(until > now for until in self._silent.values())
         if not silent and (self._noted_at is None or now - self._noted_at >= _RECORD_INTERVAL):
-            self.runtime.ledger.note_look()
+            self.runtime.ledger.watcher.record_look()
             self._noted_at = now
 
     def _report_late(self, now: datetime) -> None:
@@ -185,18 +185,18 @@ class Watch:
         if source is None:
             source = self._sources[bus] = self.runtime.open_source(rules.buses[bus])
         ledger = self.runtime.ledger
-        lease = ledger.streaming_lease(runner)
+        lease = ledger.streaming.lease(runner)
         if lease is not None and not is_gone(
             lease.holder
         ):  # the streaming task takes new events, and requests a standby
             wanted = lease.wants_next and lease.standby(ledger.now()) is None
             return SubjectState(waiting=wanted, busy=not wanted, mark=lease.holder)
-        pulled = dict(ledger.committed_offsets(runner))
+        pulled = dict(ledger.offsets.committed(runner))
         # An unregistered group gets a run even if nothing waits: `latest` counts from its registration.
         registered = bool(pulled)
-        batch = ledger.unfinished_batch(runner)
+        batch = ledger.batches.unfinished(runner)
         if batch is not None:
-            pulled |= {part.partition: part.end for part in ledger.ranges(batch.batch_id)}
+            pulled |= {part.partition: part.end for part in ledger.batches.ranges(batch.batch_id)}
         waiting = not registered or any(
             end > pulled[partition] if partition in pulled else end > source.earliest(partition)
             for partition, end in self._ends_of(bus, source, now).items()
@@ -206,7 +206,7 @@ class Watch:
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
-        unfinished = unfinished or bool(ledger.bus_commits_outstanding(runner))
+        unfinished = unfinished or bool(ledger.settlement.bus_commits_outstanding(runner))
         progress = None if batch is None else (batch.batch_id, batch.state)
         return SubjectState(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
 
@@ -214,7 +214,7 @@ class Watch:
         """Return what a run changes; None if runs without work are useful: they check for free space, or for new
         rules.
         """
-        if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion_stop() is not None:
+        if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion.current_stop() is not None:
             return None
         return mark, batch_progress
 
@@ -231,13 +231,13 @@ class Watch:
     def _retry_state(self, rules: RuleSet) -> SubjectState:
         ledger = self.runtime.ledger
         now = ledger.now()
-        if not (ledger.anything_due(now) or ledger.deferred_match_due(now)):
-            pending = ledger.anything_pending()
+        if not (ledger.due.has_any(now) or ledger.deferred_matches.has_due(now)):
+            pending = ledger.pending.has_waiting()
             if not (pending and self._pools.has_any(rules, now)):  # a run releases deliveries on hold for a pool
-                unfinished = pending or ledger.any_deferred_match() or self._has_orphans()
+                unfinished = pending or ledger.deferred_matches.has_waiting() or self._has_orphans()
                 return SubjectState(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
-        busy = ledger.anything_taken() or ledger.deferred_match_taken()
-        newest = ledger.newest_retry()
+        busy = ledger.pending.has_taken() or ledger.deferred_matches.has_taken()
+        newest = ledger.batches.newest_retry()
         return SubjectState(waiting=True, busy=busy, mark=newest, beside=True, progress=(newest, busy))
 
     def _has_orphans(self) -> bool:
@@ -263,7 +263,7 @@ class Watch:
 
     def _mark(self) -> Hashable:
         if self.runtime.settings.rules_from == "published":
-            known = self.runtime.ledger.rules_in_force()
+            known = self.runtime.ledger.rules.in_force()
             return None if known is None else known.rule_set
         return _folder_mark(Path(self.runtime.settings.rules_folder))
 

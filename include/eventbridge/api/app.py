@@ -146,7 +146,7 @@ async def health(request: Request, response: Response) -> Health:
     """Check the ledger and the rules. It needs no token, and returns 503 if one of them fails."""
     runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
-    ledger = await _check("ledger", asyncio.to_thread(lambda: runtime.ledger.ledger_id))
+    ledger = await _check("ledger", asyncio.to_thread(lambda: runtime.ledger.id))
     rules = await _check("rules", buses.rules())
     status: _State = "ok" if ledger == rules == "ok" else "failing"
     if status != "ok":

@@ -182,7 +182,7 @@ class PublishRates:
                 if left > 0:
                     return left
                 missing = events - known.events
-                given = await asyncio.to_thread(self._runtime.ledger.grant_publishing, owner, per_second, missing)
+                given = await asyncio.to_thread(self._runtime.ledger.publish_balances.grant, owner, per_second, missing)
                 if given.wait_seconds:
                     known.refused_until = time.monotonic() + given.wait_seconds
                     return given.wait_seconds

@@ -232,7 +232,7 @@ def audit(
     def found(runtime: Runtime) -> Any:
         if batch is not None:
             return audited(runtime, find_batch(runtime, batch))
-        if len(runtime.ledger.batches(limit=MOST_AUDITED + 1)) > MOST_AUDITED:
+        if len(runtime.ledger.batches.find(limit=MOST_AUDITED + 1)) > MOST_AUDITED:
             raise UserError(
                 f"there are more than {MOST_AUDITED} batches. Name one with batch=, or run `eventbridge audit`"
             )

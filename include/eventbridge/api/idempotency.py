@@ -57,7 +57,7 @@ class Idempotency:
 
     async def _known(self, caller: str, key: str, call_hash: str) -> Response | None:
         def look() -> KeptResponse | None:  # in a thread: the clock may be the ledger's database
-            return self._runtime.ledger.kept_response(caller, key, self._runtime.clock() - self._kept)
+            return self._runtime.ledger.responses.get(caller, key, self._runtime.clock() - self._kept)
 
         found = await asyncio.to_thread(look)
         return None if found is None else _replayed(found, call_hash)
@@ -71,7 +71,7 @@ class Idempotency:
         def keep() -> None:
             now = self._runtime.clock()
             made = KeptResponse(caller, key, call_hash, response.status_code, body, now)
-            self._runtime.ledger.keep_response(made, now - self._kept)
+            self._runtime.ledger.responses.keep(made, now - self._kept)
 
         await asyncio.to_thread(keep)
         return response

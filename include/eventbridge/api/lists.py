@@ -260,7 +260,7 @@ def pools(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> 
     """Return, by pool, the slots that the rule files set and the slots that Airflow last reported."""
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
-        by_name = sorted(runtime.ledger.applied_slots().values(), key=lambda each: each.pool)
+        by_name = sorted(runtime.ledger.pools.applied_slots().values(), key=lambda each: each.pool)
         return page_of(by_name, lambda each: (each.pool,), limit, cursor)
 
     return page_response(request, found)

@@ -108,8 +108,8 @@ async def cancel(
 
     def cancelled(runtime: Runtime) -> dict[str, Any]:
         found = find_redrive(runtime, redrive)
-        changed = runtime.ledger.end_redrive(found.redrive_id, "cancelled")
-        state = runtime.ledger.redrive(found.redrive_id).state
+        changed = runtime.ledger.redrives.end(found.redrive_id, "cancelled")
+        state = runtime.ledger.redrives.get(found.redrive_id).state
         return {"redrive_id": found.redrive_id, "state": state, "cancelled": changed}
 
     return await respond_once(request, token, cancelled)

@@ -128,6 +128,6 @@ def _recorded_response(request: Request, by: str, content: bytes, do: Callable[[
 def record_status(request: Request, number: int, status: int) -> None:
     """Record the status of an action's response; a failure is only logged, because the action is done."""
     try:
-        run_for_caller(request, lambda runtime: runtime.ledger.record_action_status(number, status))
+        run_for_caller(request, lambda runtime: runtime.ledger.actions.record_status(number, status))
     except EventBridgeError as error:
         log.error("the status %d of action %d was not recorded: %s", status, number, error)

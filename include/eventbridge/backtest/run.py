@@ -131,7 +131,7 @@ class _Run:
         self._held: list[dict[str, str]] = [{} for _ in self.candidates]
         self._sets = [freeze_rules(self.runtime.store, each.rules) for each in self.candidates]
         part = self.part
-        found = self.runtime.ledger.archive_files(self.candidates[0].bus, part.since, part.until, self.made_at)
+        found = self.runtime.ledger.archive.files(self.candidates[0].bus, part.since, part.until, self.made_at)
         self.files: list[Found] = take_once(found, "")
 
     def process(self) -> None:

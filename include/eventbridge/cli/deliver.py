@@ -86,7 +86,7 @@ def deliver(
         router = ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
         interrupts.begin()
         idle = deliver_until_idle(runtime, runner, router, wait_seconds=wait, stop=interrupts.stop)
-        stopped = runtime.ledger.ingestion_stop()
+        stopped = runtime.ledger.ingestion.current_stop()
     if as_json:
         show_json(idle)
     else:

@@ -123,7 +123,7 @@ def refuse_unknown(runtime: Runtime, rule: str | None, target: str | None) -> No
         rules = runtime.rule_set()
     except UserError:
         return
-    if rule is not None and rule not in rules.rules and runtime.ledger.rule_changes(rule, 1):
+    if rule is not None and rule not in rules.rules and runtime.ledger.rules.changes(rule, 1):
         return
     if rule is not None:
         find_rule(rules, rule)

@@ -95,7 +95,7 @@ def redrive(
         interrupts.begin()
         router = _router(runtime, request, spark, stack, interrupts)
         batches = deliver_redrive(runtime, request.redrive_id, router, interrupts.stop)
-        request = runtime.ledger.redrive(request.redrive_id)
+        request = runtime.ledger.redrives.get(request.redrive_id)
         marks = Marks(runtime)
         counts, damaged = marks.counts(request), marks.damaged
         if request.state == "done":
@@ -114,7 +114,7 @@ def list_redrives(as_json: JsonOption = False) -> None:
 
     with open_runtime(expects_ledger=True) as runtime:
         marks = Marks(runtime)
-        found = [(each, marks.counts(each)) for each in runtime.ledger.redrives()]
+        found = [(each, marks.counts(each)) for each in runtime.ledger.redrives.all()]
     if as_json:
         show_json([redrive_document(each, counts) for each, counts in found])
     else:
@@ -143,8 +143,8 @@ def cancel(
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_redrive(runtime, redrive_id)
-        cancelled = runtime.ledger.end_redrive(found.redrive_id, "cancelled")
-        found = runtime.ledger.redrive(found.redrive_id)
+        cancelled = runtime.ledger.redrives.end(found.redrive_id, "cancelled")
+        found = runtime.ledger.redrives.get(found.redrive_id)
     if as_json:
         show_json({"redrive_id": found.redrive_id, "state": found.state, "cancelled": cancelled})
     elif cancelled:

@@ -136,7 +136,7 @@ def list_replays(as_json: JsonOption = False) -> None:
     from eventbridge.replay.account import account_of
 
     with open_runtime(expects_ledger=True) as runtime:
-        found = [(each, account_of(runtime, each)) for each in runtime.ledger.replays()]
+        found = [(each, account_of(runtime, each)) for each in runtime.ledger.replays.all()]
     if as_json:
         show_json([_document(each, account) for each, account in found])
         return
@@ -184,7 +184,7 @@ def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
         changed = pause_replay(runtime, found.replay_id)
-        found = runtime.ledger.replay(found.replay_id)
+        found = runtime.ledger.replays.get(found.replay_id)
     _show_changed(found, "is paused", changed=changed, as_json=as_json)
 
 
@@ -199,7 +199,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with open_runtime(is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
-        if found.state == "cancelled" and not runtime.ledger.open_replay_batches(found.replay_id):
+        if found.state == "cancelled" and not runtime.ledger.replays.open_batches(found.replay_id):
             raise UserError(
                 f"replay {found.replay_id} is cancelled, and none of its batches is under way: there is nothing to "
                 f"continue. `eventbridge replay {found.bus} --from TIME` begins another one"
@@ -216,8 +216,8 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
         changed = cancel_replay(runtime, found.replay_id)
-        found = runtime.ledger.replay(found.replay_id)
-        under_way = runtime.ledger.open_replay_batches(found.replay_id)
+        found = runtime.ledger.replays.get(found.replay_id)
+        under_way = runtime.ledger.replays.open_batches(found.replay_id)
     _show_changed(found, "is cancelled", changed=changed, as_json=as_json)
     for batch in under_way:
         note(
@@ -240,7 +240,7 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
         router = ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
         interrupts.begin()
         batches = deliver_replay(runtime, request.replay_id, router, interrupts.stop)
-        request = runtime.ledger.replay(request.replay_id)
+        request = runtime.ledger.replays.get(request.replay_id)
         account = account_of(runtime, request)
     if as_json:
         show_json(_document(request, account))

@@ -106,7 +106,7 @@ def _recorded_action(runtime: Runtime) -> Iterator[None]:
         code = error.exit_code
         raise
     finally:
-        runtime.ledger.record_action_status(number, code)
+        runtime.ledger.actions.record_status(number, code)
 
 
 def user() -> str:

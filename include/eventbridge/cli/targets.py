@@ -129,12 +129,12 @@ def enable(
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         rule, target = operate.parse_target(runtime, about, name)
         find_target(runtime.rule_set(), rule, target)
-        status = runtime.ledger.target_statuses().get((rule, target))
+        status = runtime.ledger.targets.statuses().get((rule, target))
         before: str = "ok" if status is None else status.state
         if before == "ok" and pause_of(status, runtime.clock()) is not None:
             before = "paused"
         released = enable_target(runtime, rule, target)
-        held = runtime.ledger.overrides().hold_reason(rule, target)
+        held = runtime.ledger.overrides.in_effect().hold_reason(rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "before": before, "released": released})
     elif before == "ok" and not released:

@@ -57,7 +57,7 @@ def create(
 def list_tokens(as_json: JsonOption = False) -> None:
     """List tokens by name, with their scopes; never the tokens themselves."""
     with open_runtime(expects_ledger=True) as runtime:
-        found = runtime.ledger.api_tokens()
+        found = runtime.ledger.tokens.all()
     if as_json:
         show_json(found)
         return

@@ -26,12 +26,12 @@ class ActionPage:
 def note_action(runtime: Runtime, by: str, call: str, asked: Mapping[str, Any]) -> int:
     """Record an action, without payloads, before it runs; return its number. Do not act on LedgerError."""
     recorded = {name: value for name, value in asked.items() if name not in _LEFT_OUT}
-    return runtime.ledger.note_action(by, call, write_document(recorded) if recorded else "")
+    return runtime.ledger.actions.record(by, call, write_document(recorded) if recorded else "")
 
 
 def action_page(runtime: Runtime, limit: int, after: str | None = None) -> ActionPage:
     """Return at most `limit` actions after a cursor; raises UserError for an invalid cursor."""
     before = read_number_cursor(after) if after else None
-    found = runtime.ledger.actions(limit + 1, before)
+    found = runtime.ledger.actions.find(limit + 1, before)
     cursor = write_name_cursor(str(found[limit - 1].action_id)) if len(found) > limit else None
     return ActionPage(tuple(found[:limit]), cursor)

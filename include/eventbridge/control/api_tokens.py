@@ -39,16 +39,16 @@ def create_token(
     limits = (f"{OWNER}{owner}" for owner in owners)
     token = ApiToken(name, tuple(dict.fromkeys([*scopes, *limits])), now, expires_at)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(_BYTES)
-    if not runtime.ledger.note_api_token(token, hash_of(secret)):
+    if not runtime.ledger.tokens.add(token, hash_of(secret)):
         raise UserError(f"a token {name!r} exists, or existed. Choose another name, so that calls can be told apart")
     return token, secret
 
 
 def revoke_token(runtime: Runtime, name: str) -> bool:
     """Revoke a token; False if it was revoked already. Raises NotFoundError with the nearest name."""
-    if runtime.ledger.revoke_api_token(name):
+    if runtime.ledger.tokens.revoke(name):
         return True
-    names = [token.name for token in runtime.ledger.api_tokens()]
+    names = [token.name for token in runtime.ledger.tokens.all()]
     if name in names:
         return False
     raise NotFoundError(f"there is no token {name!r}. {suggest('Tokens', name, names)}")
@@ -58,7 +58,7 @@ def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:
     """Return the token that a caller shows; None if there is none, or it is revoked or expired."""
     if not secret.startswith(TOKEN_PREFIX):
         return None
-    token = runtime.ledger.api_token(hash_of(secret))
+    token = runtime.ledger.tokens.get(hash_of(secret))
     return token if token is not None and token.is_valid(runtime.clock()) else None
 
 

@@ -69,14 +69,14 @@ def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop 
 
 def pause_replay(runtime: Runtime, replay_id: str) -> bool:
     """Pause a running replay, whose batch under way is finished; False if it is not running."""
-    return runtime.ledger.set_replay_state(replay_id, "running", "paused")
+    return runtime.ledger.replays.set_state(replay_id, "running", "paused")
 
 
 def resume_replay(runtime: Runtime, replay_id: str) -> bool:
     """Resume a paused replay, so that its next batch can be planned; False if it is not paused."""
-    return runtime.ledger.set_replay_state(replay_id, "paused", "running")
+    return runtime.ledger.replays.set_state(replay_id, "paused", "running")
 
 
 def cancel_replay(runtime: Runtime, replay_id: str) -> bool:
     """Cancel a replay that has not ended: the batch under way is finished, no further one is planned."""
-    return runtime.ledger.end_replay(replay_id, "cancelled")
+    return runtime.ledger.replays.end(replay_id, "cancelled")

@@ -109,16 +109,16 @@ def operate(
         wanted = "name a target of the rule" if action in _OF_TARGET else "it is about the whole rule: name no target"
         raise UserError(f"{action}: {wanted}")
     kind = _WORDS[action]
-    there = {(each.rule, each.target, each.kind) for each in runtime.ledger.list_overrides()}
+    there = {(each.rule, each.target, each.kind) for each in runtime.ledger.overrides.all()}
     if action not in _CLEARS or (rule, target, kind) not in there:
         _find(runtime.rule_set(), rule, target)
     if action in _CLEARS:
-        changed = runtime.ledger.clear_override(rule, target, kind)
+        changed = runtime.ledger.overrides.clear(rule, target, kind)
         found = OverrideResult(action, rule, target, "", changed, _release(runtime, action, rule, target))
     else:
         kept = _value(action, value)
         found = OverrideResult(
-            action, rule, target, value.strip(), runtime.ledger.set_override(rule, target, kind, kept, by)
+            action, rule, target, value.strip(), runtime.ledger.overrides.set(rule, target, kind, kept, by)
         )
     log.info("%s Requested by %s.", found, by or "an unknown user")
     return found
@@ -159,13 +159,13 @@ def release_held(runtime: Runtime, rule: str, reason: str, target: str = "") -> 
 
     Those that an override holds, for example a paused target of a resumed rule, stay on hold for that.
     """
-    rows = runtime.ledger.pending(state="on_hold", rule=rule)
+    rows = runtime.ledger.pending.find(state="on_hold", rule=rule)
     held = [row for row in rows if row.held == reason and row.taken_by is None and target in ("", row.target)]
-    overrides = runtime.ledger.overrides()
+    overrides = runtime.ledger.overrides.in_effect()
     released = 0
     for name in sorted({row.target for row in held}):
         instead = overrides.hold_reason(rule, name)
-        runtime.ledger.release_pending(rule, name, held=reason, instead=instead)
+        runtime.ledger.pending.release(rule, name, held=reason, instead=instead)
         released += 0 if instead else sum(row.count for row in held if row.target == name)
     return released
 
@@ -176,19 +176,19 @@ def enable_target(runtime: Runtime, rule: str, target: str) -> int:
     If the target is ok already, this only ends its pause. A dead letter queue is a target of its own, named
     `<target>/dead_letter_queue`; the copies that it refused are tried again.
     """
-    status = runtime.ledger.target_statuses().get((rule, target))
+    status = runtime.ledger.targets.statuses().get((rule, target))
     hastened = 0
     now = runtime.ledger.now()
     if status is not None and (until := pause_of(status, now)) is not None:
         # Before the pause ends: a process that dies in between does this again. Rows that are due sooner too:
         # concurrent pushes may get different times, and the ledger keeps the last one. Rows have whole seconds.
         last = until.replace(microsecond=0) + timedelta(seconds=1)
-        hastened = runtime.ledger.hasten_pending(rule, target, now, last)
+        hastened = runtime.ledger.pending.hasten(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):
-        runtime.ledger.set_target_status(rule, target, "ok", "enabled by hand")
-    held = [row for row in runtime.ledger.pending(state="on_hold", rule=rule) if row.target == target]
+        runtime.ledger.targets.set_status(rule, target, "ok", "enabled by hand")
+    held = [row for row in runtime.ledger.pending.find(state="on_hold", rule=rule) if row.target == target]
     # deliveries on hold for a removed target continue to age while they wait: `aged`
-    runtime.ledger.release_pending(rule, target, aged=True, held=TARGET_DISABLED)
-    runtime.ledger.release_pending(rule, target, held=QUEUE_EXHAUSTED)
+    runtime.ledger.pending.release(rule, target, aged=True, held=TARGET_DISABLED)
+    runtime.ledger.pending.release(rule, target, held=QUEUE_EXHAUSTED)
     publish_operational_events(runtime)
     return hastened + sum(row.count for row in held if row.held in (TARGET_DISABLED, QUEUE_EXHAUSTED))

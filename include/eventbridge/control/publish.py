@@ -183,7 +183,7 @@ def _unregistered(runtime: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
     if bus.source.start_at != "latest":
         return []
     runners = [runner for runner, name in sorted(rules.runners().items()) if name == bus.name]
-    return [runner for runner in runners if not runtime.ledger.committed_offsets(runner)]
+    return [runner for runner in runners if not runtime.ledger.offsets.committed(runner)]
 
 
 def report_published(published: Published, results: Sequence[PublishResult], log_line: Callable[[str], object]) -> None:
@@ -239,7 +239,7 @@ class BusWatch:
         return max(sum(self._lag(source, ends, runner)) for runner in runners)
 
     def _lag(self, source: LogSource, ends: Mapping[Partition, int], runner: str) -> list[int]:
-        committed = {row.partition: row.offset for row in self._runtime.ledger.consumer_offsets(runner)}
+        committed = {row.partition: row.offset for row in self._runtime.ledger.offsets.find(runner)}
         if not committed and self._bus.source.start_at == "latest":
             return [0]  # it has never run, and starts at the end
         return [

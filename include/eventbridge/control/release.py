@@ -57,7 +57,7 @@ def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Releas
     if skip is not None:
         return Released(rule, skipped=(_skip_on_hold(runtime, rule, skip),))
     retried, unsendable = _try_again_on_hold(runtime, rule)
-    statuses = runtime.ledger.target_statuses().items()
+    statuses = runtime.ledger.targets.statuses().items()
     disabled = sorted(target for (of, target), status in statuses if of == rule and status.state == "disabled")
     hold, deliveries = _release_expectation(runtime, rule)
     return replace(
@@ -72,17 +72,17 @@ def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Releas
 
 def _release_routing(runtime: Runtime, rule: str) -> Released:
     """Lift a rule's hold and make its deferred matches due; they age from then on. If disabled, only lift the hold."""
-    hold = runtime.ledger.rules_on_hold().get(rule)
+    hold = runtime.ledger.rules.on_hold().get(rule)
     if hold is not None:
-        runtime.ledger.release_rule(rule)
-    held = [each for each in runtime.ledger.waiting_deferred_matches() if (each.rule, each.state) == (rule, "on_hold")]
+        runtime.ledger.rules.release(rule)
+    held = [each for each in runtime.ledger.deferred_matches.waiting() if (each.rule, each.state) == (rule, "on_hold")]
     waiting = [each for each in held if each.taken_by is None]
     if not waiting:
         return Released(rule, hold)
-    if waits_for := deferred_match_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.overrides(), rule):
+    if waits_for := deferred_match_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.overrides.in_effect(), rule):
         return Released(rule, hold, waits_for=waits_for)
     # After the hold is lifted: if the process dies in between, the next call or retry run releases them.
-    deferred_matches = runtime.ledger.release_deferred_matches(rule)
+    deferred_matches = runtime.ledger.deferred_matches.release(rule)
     return Released(rule, hold, deferred_matches, sum(each.count for each in waiting))
 
 
@@ -91,9 +91,9 @@ def _release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold |
 
     If the process dies in between, the next call or retry run makes them due.
     """
-    hold = runtime.ledger.expectation_holds().get(rule)
+    hold = runtime.ledger.quality.holds().get(rule)
     if hold is not None:
-        runtime.ledger.drop_expectation_hold(rule)
+        runtime.ledger.quality.release(rule)
     return hold, release_held(runtime, rule, EXPECTATION_FAILED)
 
 
@@ -110,7 +110,7 @@ def deliveries_on_hold(runtime: Runtime, rule: str) -> dict[int, DeliveryOnHold]
     """Return the deliveries that a rule is on hold at, by the ids of their pending rows, in order."""
     return {
         row.pending_id: DeliveryOnHold(row.target, name, row.reason)
-        for row in runtime.ledger.on_hold_of_rule(rule)
+        for row in runtime.ledger.order.rows_on_hold(rule)
         if row.pending_id is not None and row.taken_by is None and (name := delivery_on_hold_at(row.held)) is not None
     }
 
@@ -143,7 +143,7 @@ def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHo
 
 
 def _mark(runtime: Runtime, pending_id: int, delivery: DeliveryOnHold, note: str) -> bool:
-    marked = runtime.ledger.mark_on_hold(pending_id, on_hold_at(delivery.delivery_id), note)
+    marked = runtime.ledger.order.release_row(pending_id, on_hold_at(delivery.delivery_id), note)
     if marked:
         log.warning("delivery %s to %s: %s by hand", delivery.delivery_id, delivery.target, note)
     return marked

@@ -95,7 +95,7 @@ def begin_redrive(
         retransform=retransform,
         again=again,
     )
-    return runtime.ledger.begin_redrive(request)
+    return runtime.ledger.redrives.begin(request)
 
 
 def refuse_rate(rate: float | None) -> None:
@@ -138,7 +138,7 @@ def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlot
     do all while the store is full.
     """
     refuse_lost_ledger(runtime)
-    redrive = runtime.ledger.redrive(redrive_id)
+    redrive = runtime.ledger.redrives.get(redrive_id)
     now = runtime.ledger.now()
     unfinished = _unfinished(runtime, redrive)
     if unfinished is not None:
@@ -154,7 +154,7 @@ def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlot
     search = _RedriveSearch(runtime, redrive, pools or {})
     dead_letters = search.first_dead_letters()
     if not dead_letters:
-        runtime.ledger.end_redrive(redrive_id, "done")
+        runtime.ledger.redrives.end(redrive_id, "done")
         return RedrivePlan(damaged=search.damaged)
     if is_ingestion_stopped(runtime, again=logging.INFO):
         return RedrivePlan(wait_until=now + timedelta(seconds=RECHECK_SECONDS))
@@ -186,16 +186,19 @@ def _plan(
     made: DeadLetterFile = write(runtime, batch, newest(dead_letters))
     next_at = now if redrive.rate is None else now + timedelta(seconds=len(dead_letters) / redrive.rate)
     taken = search.taken(batch.batch_id, dead_letters)
-    if not runtime.ledger.plan_redriven(batch, made.file, made.chunks, taken, next_at):
+    if not runtime.ledger.redrives.take(batch, made.file, made.chunks, taken, next_at):
         return RedrivePlan(wait_until=now)
     return RedrivePlan(batch.batch_id)
 
 
 def _unfinished(runtime: Runtime, redrive: Redrive) -> Batch | None:
     taken = [
-        each for rows in runtime.ledger.redriven().values() for each in rows if each.redrive_id == redrive.redrive_id
+        each
+        for rows in runtime.ledger.redrives.taken().values()
+        for each in rows
+        if each.redrive_id == redrive.redrive_id
     ]
-    batches = (runtime.ledger.batch(batch_id) for batch_id in sorted({each.batch_id for each in taken}))
+    batches = (runtime.ledger.batches.get(batch_id) for batch_id in sorted({each.batch_id for each in taken}))
     return next((batch for batch in batches if batch.state != "committed"), None)
 
 
@@ -215,9 +218,9 @@ class _RedriveSearch:
         self._redrive = redrive
         self._pools = pools
         self._selection = Selection.from_json(redrive.selection)
-        self._redriven = runtime.ledger.redriven()
-        self._statuses = runtime.ledger.target_statuses()
-        self._overrides = runtime.ledger.overrides()
+        self._redriven = runtime.ledger.redrives.taken()
+        self._statuses = runtime.ledger.targets.statuses()
+        self._overrides = runtime.ledger.overrides.in_effect()
         self.rules = runtime.rule_set()
         self.damaged: Damaged = {}
 

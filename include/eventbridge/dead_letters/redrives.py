@@ -31,7 +31,7 @@ _ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 def seen_redrives(runtime: Runtime) -> list[Redrive]:
     """Return the redrives, newest first; callers who are limited to owners get those of one rule they may see."""
     visibility = visibility_of(runtime)
-    return [each for each in runtime.ledger.redrives() if visibility.rule(each.selection.get("rule"))]
+    return [each for each in runtime.ledger.redrives.all() if visibility.rule(each.selection.get("rule"))]
 
 
 def find_redrive(runtime: Runtime, name: str) -> Redrive:
@@ -91,7 +91,7 @@ class Marks:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.damaged: Damaged = {}
-        self._redriven = runtime.ledger.redriven()
+        self._redriven = runtime.ledger.redrives.taken()
         self._batches: dict[str, Batch] = {}
         self._outcomes: dict[str, dict[bytes, str]] = {}
 
@@ -134,7 +134,7 @@ class Marks:
 
     def _is_referred(self, batch_id: str) -> bool:
         """Return whether some deferred matches of a batch, or of batches that routed it later, are not routed yet."""
-        made = self._runtime.ledger.deferred_matches_of(batch_id)
+        made = self._runtime.ledger.deferred_matches.of_batch(batch_id)
         return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
@@ -145,10 +145,12 @@ class Marks:
             for _, table in settlements(self._runtime, batch_id, ["delivery_id", "verdict"]):
                 rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
                 found |= {name: PENDING if verdict in _OPEN else verdict for name, verdict in rows}
-            routed = {each.closed_by for each in self._runtime.ledger.deferred_matches_of(batch_id)}
+            routed = {each.closed_by for each in self._runtime.ledger.deferred_matches.of_batch(batch_id)}
             for other in sorted(each for each in routed if each is not None):
                 found |= self._outcomes_of(other)
-            later = {row.closed_by for row in self._runtime.ledger.pending_of(batch_id) if row.closed_by is not None}
+            later = {
+                row.closed_by for row in self._runtime.ledger.pending.of_batch(batch_id) if row.closed_by is not None
+            }
             for other in sorted(later):
                 known = self._outcomes_of(other)
                 found |= {key: known[key] for key, value in found.items() if value == PENDING and key in known}
@@ -157,5 +159,5 @@ class Marks:
 
     def _batch(self, batch_id: str) -> Batch:
         if batch_id not in self._batches:
-            self._batches[batch_id] = self._runtime.ledger.batch(batch_id)
+            self._batches[batch_id] = self._runtime.ledger.batches.get(batch_id)
         return self._batches[batch_id]

@@ -42,7 +42,7 @@ def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until
         return "none"
     if found == "apart":
         return "all"
-    return "probes" if runtime.ledger.claim_probe(status.rule, status.target, until) else "none"
+    return "probes" if runtime.ledger.targets.claim_probe(status.rule, status.target, until) else "none"
 
 
 def must_halt(status: TargetStatus, *, follows_others: bool, now: datetime) -> bool:

@@ -39,7 +39,7 @@ def open_deliveries(
     found = Open()
     spans = spans_of(going)
     waiting = []
-    for row in runtime.ledger.open_of_target(*target, shard):
+    for row in runtime.ledger.order.open_rows(*target, shard):
         if row.pending_id not in own and (_is_head(row) or may_block(row.order_spans, spans)):
             waiting.append(row)
     if sum(row.count for row in waiting) > _KEYS_READ_AT_MOST:
@@ -75,7 +75,7 @@ def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Posi
 
     A deferred match without that information, from before its rule was ordered, costs a read of each of its files.
     """
-    spans, unsaid = runtime.ledger.waiting_spans(rule, but=batch.batch_id)
+    spans, unsaid = runtime.ledger.deferred_matches.waiting_spans(rule, but=batch.batch_id)
     yield from (Position(span.partition, span.first) for span in spans)
     for deferred_match in unsaid:
         for file, rows in deferred_match.files:
@@ -90,7 +90,7 @@ def _add_failed(runtime: Runtime, batch: Batch, target: tuple[str, str], found: 
     rule, name = target
     if not batch.routes or runtime.rules_of(batch).rules[rule].targets[name].errors_tolerance != "none":
         return
-    for file in runtime.ledger.files(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
         if file.path is None or not isinstance(file.detail, Routed) or f"{rule}/{name}" not in file.detail.failed:
             continue
         columns = [*PLACE_COLUMNS, "order_key", "rule", "target"]

@@ -109,7 +109,7 @@ def ordered_deliveries(
 def _items(
     runtime: Runtime, batch: Batch, pieces: Iterable[Piece], within_seconds: float | None
 ) -> Iterator[OrderedItem]:
-    taken = {row.pending_id: row for row in runtime.ledger.pending_taken_by(batch.batch_id)}
+    taken = {row.pending_id: row for row in runtime.ledger.pending.taken_by(batch.batch_id)}
     for piece in pieces:
         for row in read_rows(runtime.store, piece.file, piece.rows, columns=_COLUMNS).to_pylist():
             if row["order_key"] is not None:
@@ -364,7 +364,7 @@ class OrderedRounds:
         run.report.spent = left and not stopped
         if not self._is_unclear:
             shard = self._shard
-            end_lease = shard.runtime.ledger.end_lease
+            end_lease = shard.runtime.ledger.order.release_lease
             yield from _blocking(partial(end_lease, shard.rule, shard.spec.name, shard.number, shard.holder))
 
     def _wait_for_lease(self) -> Steps[bool]:
@@ -383,7 +383,7 @@ class OrderedRounds:
     def _take_lease(self) -> Steps[bool]:
         shard = self._shard
         until = lease_until(self._clock(), self._timeout)
-        take_lease = shard.runtime.ledger.take_lease
+        take_lease = shard.runtime.ledger.order.acquire_lease
         taken = yield from _blocking(
             partial(take_lease, shard.rule, shard.spec.name, shard.number, shard.holder, until)
         )

@@ -58,7 +58,7 @@ class ChunkRuns:
         by_target: dict[tuple[str, str], list[ReadPiece]] = defaultdict(list)
         for each in self.read:
             by_target[each.piece.rule, each.piece.target].append(each)
-        statuses = self.runtime.ledger.target_statuses()
+        statuses = self.runtime.ledger.targets.statuses()
         rules = self.runtime.rules_of(self.batch).rules
         runs: list[TargetRun] = []
         for (rule, target), found in by_target.items():
@@ -87,7 +87,7 @@ class ChunkRuns:
 
     @cached_property
     def _overrides(self) -> OperatorOverrides:
-        return self.runtime.ledger.overrides()
+        return self.runtime.ledger.overrides.in_effect()
 
     @cached_property
     def _connections(self) -> SharedConnections:
@@ -99,10 +99,10 @@ class ChunkRuns:
         ledger = self.runtime.ledger
         found: Redrive | Replay | None = None
         if self.batch.kind == "redrive":
-            taken = ledger.redriven_by(self.batch.batch_id)
-            found = ledger.redrive(taken[0].redrive_id) if taken else None
+            taken = ledger.redrives.taken_by(self.batch.batch_id)
+            found = ledger.redrives.get(taken[0].redrive_id) if taken else None
         elif self.batch.kind == "replay":
-            found = ledger.replay(self.batch.replay_id)
+            found = ledger.replays.get(self.batch.replay_id)
         if found is None or found.rate is None:
             return None
         return found.redrive_id if isinstance(found, Redrive) else found.replay_id, found.rate
@@ -112,7 +112,7 @@ class ChunkRuns:
         if self._limited is None:
             return None
         name, rate = self._limited
-        return Pace(partial(self.runtime.ledger.lease_tokens, "", name), rate)
+        return Pace(partial(self.runtime.ledger.targets.lease_tokens, "", name), rate)
 
     def _runs_of_target(
         self,
@@ -253,7 +253,7 @@ class ChunkRuns:
                 judges_speed=self._judges_speed and not self._is_shadow(spec),
             ),
             pace=Pace(
-                partial(self.runtime.ledger.lease_tokens, rule, spec.name),
+                partial(self.runtime.ledger.targets.lease_tokens, rule, spec.name),
                 self._overrides.rate(rule, spec.name, spec.rate_per_second),
                 ramp_until,
             ),

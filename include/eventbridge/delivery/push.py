@@ -90,7 +90,7 @@ def push(
     Raises the first error that concerns no single delivery (a target that cannot be opened, the store, the ledger),
     after the other targets are served.
     """
-    batch = runtime.ledger.batch(batch_id)
+    batch = runtime.ledger.batches.get(batch_id)
     now = runtime.clock()
     if batch.state != "routed" or batch.deadline_at is None or now >= batch.deadline_at:
         return PushReport()
@@ -151,7 +151,7 @@ class _Push:
         runs = ChunkRuns(self._runtime, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._neighbours = Neighbours(self._runtime, self._batch, runs)
         self._unreported = RunsUnderWay(self._neighbours.begun)
-        self._overrides = self._runtime.ledger.overrides()
+        self._overrides = self._runtime.ledger.overrides.in_effect()
         try:
             self._collect(runs)
         except BaseException as error:
@@ -227,7 +227,7 @@ class _Push:
     def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
         for row in rows:
             if row.reason == "target_gone":
-                self._runtime.ledger.set_target_status(
+                self._runtime.ledger.targets.set_status(
                     row.rule, row.target, "disabled", "the target responded with 410"
                 )
         table = pa.concat_tables([*tables, outcome_table(rows)])
@@ -246,8 +246,8 @@ class _Push:
             return
         tallies = [tally for run in self._unreported.poll() if (tally := run.breaker.take()) is not None]
         if tallies:
-            self._runtime.ledger.note_attempts(tallies)
-        statuses, overrides = self._runtime.ledger.target_statuses(), self._runtime.ledger.overrides()
+            self._runtime.ledger.targets.record_attempts(tallies)
+        statuses, overrides = self._runtime.ledger.targets.statuses(), self._runtime.ledger.overrides.in_effect()
         if statuses or overrides or self._overrides:
             for run in runs:
                 if not run.has_ended:
@@ -271,7 +271,7 @@ class _Push:
             run.pause.ask(pause)
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
-        self._runtime.ledger.end_chunk(
+        self._runtime.ledger.chunks.end(
             self._batch.batch_id,
             self._chunk.chunk_id,
             self._chunk.claim,
@@ -295,7 +295,7 @@ class Neighbours:
         self.begun = BegunRuns(runs)
         self._under_way = RunsUnderWay(self.begun)
         self._runs = runs
-        self._targets_of = runtime.ledger.chunk_targets(batch.batch_id) if batch.kind == "normal" else {}
+        self._targets_of = runtime.ledger.chunks.targets(batch.batch_id) if batch.kind == "normal" else {}
         for run in runs if batch.kind == "normal" else ():
             run.progress.may_wait = partial(self._may_wait, run)
 

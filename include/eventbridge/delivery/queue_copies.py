@@ -61,7 +61,7 @@ def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
     rules = runtime.rules_of(batch)
     return [
         pending
-        for file in runtime.ledger.files(batch.batch_id, "dead_letter")
+        for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter")
         for pending in _of_file(runtime, batch, rules, file)
     ]
 
@@ -70,7 +70,7 @@ def copy_fingerprints(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
     """Return the fingerprints, by `<rule>/<queue>`, of the copies of a batch's dead letters."""
     rules = runtime.rules_of(batch)
     ids: dict[str, list[bytes]] = defaultdict(list)
-    for file in runtime.ledger.files(batch.batch_id, "dead_letter"):
+    for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"):
         if file.path is not None:
             columns = ["delivery_id", "rule", "target", "bus", "source", "event_id", "batch_id"]
             for record in read_table(runtime.store, file.path, columns=columns).to_pylist():

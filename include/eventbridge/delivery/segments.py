@@ -80,7 +80,7 @@ def write_open_segment(
         write_table(runtime.store, path, rows, row_group_rows=_GROUP_ROWS)
         key = f"{_OF_STREAMING_TASK}{number:06d}"
         segment = BatchFile(batch.batch_id, "outcome", key, path, rows.num_rows, _spent(rows, cpu))
-    return runtime.ledger.record_open(batch.batch_id, ends, segment)
+    return runtime.ledger.streaming.record(batch.batch_id, ends, segment)
 
 
 def _spent(rows: pa.Table, cpu: int) -> Spent | None:
@@ -103,9 +103,9 @@ def write_segment(
     path = layout.outcomes(batch.planned_at, batch.batch_id, chunk_id, claim, number)
     write_table(runtime.store, path, rows, row_group_rows=_GROUP_ROWS)
     file = BatchFile(batch.batch_id, "outcome", segment_key(chunk_id, claim, number), path, rows.num_rows)
-    if runtime.ledger.record_segment(file, chunk_id, claim, cpu):
+    if runtime.ledger.chunks.record_segment(file, chunk_id, claim, cpu):
         return True
-    counts = runtime.ledger.record_late_segment(file)
+    counts = runtime.ledger.chunks.record_late_segment(file)
     log.warning(
         "chunk %s of batch %s: another push or the settlement took over claim %s; the last %d responses are %s",
         *(chunk_id, batch.batch_id, claim, rows.num_rows, "recorded" if counts else "too late, and not recorded"),
@@ -120,7 +120,7 @@ def segments(runtime: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = 
     Ask for several chunks at once: a segment of a streaming task may have deliveries of any chunk, and is returned
     once.
     """
-    files = runtime.ledger.files(batch_id, "outcome")
+    files = runtime.ledger.files.of_batch(batch_id, "outcome")
     if chunk_ids is None:
         return files
     prefixes = tuple(f"{chunk_id:06d}-" for chunk_id in chunk_ids)

@@ -4,21 +4,93 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    ForeignKey,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    bindparam,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
 
 from eventbridge.ledger.batches import ranges_of, unfinished_of
-from eventbridge.ledger.database import Database
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import JsonText, UtcTime, insert_or_skip, metadata
 from eventbridge.ledger.offsets import offsets_of
-from eventbridge.ledger.statements import runners as statements
-from eventbridge.ledger.statements.rules import HOLD_RULES
+from eventbridge.ledger.rules import HOLD_RULES
 from eventbridge.model.partition import Partition
 from eventbridge.model.runner import Assignment, Deliverers, LeftAt, OpenBatch
 
+#: Where a runner's tasks execute (queue of an Airflow executor), and how loaded that worker is.
+event_push_worker = Table(
+    "event_push_worker",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("load", Float, nullable=False),
+    Column("seen_at", UtcTime, nullable=False),
+)
 
-class Assignments(Database):
-    """The part of the ledger about which runner delivers for which target."""
+#: Which runner serves a rule's target, and the worker to which the runner is assigned.
+event_target_runner = Table(
+    "event_target_runner",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("runner", Text, nullable=False),
+    Column("worker", Text, ForeignKey("event_push_worker.worker")),
+    Column("assigned_at", UtcTime, nullable=False),
+    Column("left_at", JsonText, nullable=False, server_default="[]"),
+    PrimaryKeyConstraint("rule", "target"),
+)
 
-    def assignments(self) -> dict[tuple[str, str], Assignment]:
+#: The runner that delivers for each target, and where it left the target's rule.
+ASSIGNMENTS = select(
+    event_target_runner.c.rule,
+    event_target_runner.c.target,
+    event_target_runner.c.runner,
+    event_target_runner.c.left_at,
+)
+
+_HAS_LEFT = type_coerce(event_target_runner.c.left_at, Text) != "[]"
+
+#: Assigns a target to a runner, unless it is assigned.
+ASSIGN_TARGET = insert_or_skip(event_target_runner)
+
+#: Assigns to a runner a target that another runner has, or that it had left itself.
+REASSIGN_TARGET = (
+    update(event_target_runner)
+    .where(
+        event_target_runner.c.rule == bindparam("of_rule"),
+        event_target_runner.c.target == bindparam("of_target"),
+        or_(event_target_runner.c.runner != bindparam("to"), _HAS_LEFT),
+    )
+    .values(runner=bindparam("to"), assigned_at=bindparam("now", type_=UtcTime), left_at=())
+)
+
+#: Records where a runner leaves a target's rule; the first place counts.
+LEAVE_TARGET = (
+    update(event_target_runner)
+    .where(
+        event_target_runner.c.rule == bindparam("of_rule"),
+        event_target_runner.c.target == bindparam("of_target"),
+        event_target_runner.c.runner == bindparam("of_runner"),
+        ~_HAS_LEFT,
+    )
+    .values(left_at=bindparam("left"))
+)
+
+
+class Assignments(Aggregate):
+    """Which runner delivers for which target."""
+
+    def all(self) -> dict[tuple[str, str], Assignment]:
         """Return, for each (rule, target), the runner that last took a batch, and where it left the rule to another."""
         with self._reading() as connection:
             return _assignments(connection)
@@ -34,7 +106,7 @@ class Assignments(Database):
                     found[runner] = OpenBatch(batch, tuple(ranges_of(connection, batch.batch_id)))
             return Deliverers(assigned, tuple(offsets_of(connection)), found)
 
-    def leave_targets(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
+    def leave(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
         """Record that a runner delivers for these (rule, target) up to its offsets and no further; only for its own.
 
         Return whether it was recorded. It is recorded only while `in_force` is the rule set in force and no batch of
@@ -51,16 +123,16 @@ class Assignments(Database):
                 for row in offsets_of(connection, runner)
             ]
             rows = [{"of_rule": r, "of_target": t, "of_runner": runner, "left": left} for r, t in pairs]
-            connection.execute(statements.LEAVE_TARGET, rows)
+            connection.execute(LEAVE_TARGET, rows)
             return True
 
-    def assign_targets(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
+    def assign(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
         """Record that a runner delivers for these (rule, target) from now on.
 
         Return whether it was recorded. It is recorded only while `in_force` is the rule set in force: a newer rule set
         may assign them to another runner.
         """
-        now = self.now()
+        now = self._now()
         pairs = sorted(set(targets))
         if not pairs:
             return True
@@ -69,8 +141,8 @@ class Assignments(Database):
         with self._writing() as connection:
             if not _held(connection, in_force):
                 return False
-            connection.execute(statements.ASSIGN_TARGET, rows)
-            connection.execute(statements.REASSIGN_TARGET, changes)
+            connection.execute(ASSIGN_TARGET, rows)
+            connection.execute(REASSIGN_TARGET, changes)
             return True
 
 
@@ -84,5 +156,5 @@ def _assignments(connection: Connection) -> dict[tuple[str, str], Assignment]:
         (row.rule, row.target): Assignment(
             row.runner, tuple(LeftAt(Partition(*partition), offset, name) for partition, offset, name in row.left_at)
         )
-        for row in connection.execute(statements.ASSIGNMENTS)
+        for row in connection.execute(ASSIGNMENTS)
     }

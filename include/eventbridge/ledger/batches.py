@@ -1,75 +1,262 @@
-"""Batches in the ledger: planning a batch, moving it from state to state, recording the files of its stages."""
+"""Batches in the ledger: planning a batch, moving it from state to state, and its ranges of offsets."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Connection,
+    ForeignKey,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Row,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    false,
+    func,
+    select,
+    tuple_,
+    update,
+)
 
-from eventbridge.errors import NotFoundError, SettledAgainError
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.descriptions import Descriptions
-from eventbridge.ledger.statements import batches as statements
-from eventbridge.ledger.statements import offsets as offset_statements
-from eventbridge.ledger.statements.moment import OPEN_BATCHES
-from eventbridge.ledger.statements.rules import HOLD_RULES
-from eventbridge.model.batch import Batch, BatchFile, BatchKind, BatchState, FileKind, FilePlace, Range
+from eventbridge.errors import NotFoundError
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import NOW, UtcTime, insert, insert_or_skip, metadata, one_of, partial, word
+from eventbridge.ledger.offsets import offsets_of, select_offsets
+from eventbridge.ledger.rules import HOLD_RULES
+from eventbridge.model.batch import Batch, BatchKind, BatchState, Range
 from eventbridge.model.partition import Move, Partition
-from eventbridge.model.storage import STEPS, Kept
+
+batch = Table(
+    "batch",
+    metadata,
+    Column("batch_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("runner", Text, nullable=False),
+    Column("bus", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("rule_set", Text, nullable=False),
+    Column("planned_at", UtcTime, nullable=False),
+    Column("deadline_at", UtcTime),
+    Column("replay_id", Text, nullable=False),
+    Column("committed_at", UtcTime),
+    Column("bus_committed_at", UtcTime),
+    Column("kept", Text, nullable=False, server_default="all"),
+    Column("cleared", Text, nullable=False, server_default="all"),
+    Column("is_full", Boolean, nullable=False, server_default=false()),
+    Column("in_index", Text, nullable=False, server_default="no"),
+    Column("follows", Text),
+    one_of("kind", BatchKind),
+    one_of("state", BatchState),
+)
+UNCOMMITTED = batch.c.state != word("committed")
+
+NORMAL_UNCOMMITTED = (batch.c.kind == word("normal")) & UNCOMMITTED & batch.c.follows.is_(None)
+
+BUS_COMMIT_OUTSTANDING = (
+    (batch.c.kind == word("normal")) & (batch.c.state == word("committed")) & batch.c.bus_committed_at.is_(None)
+)
+# It keeps two listens of a runner from planning the same offsets. A batch that follows begins where its former ends.
+partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
+partial("uq_batch_follows", batch.c.follows.is_not(None), batch.c.follows, unique=True)
+partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
+partial("ix_batch_bus_commit_outstanding", BUS_COMMIT_OUTSTANDING, batch.c.runner)
+Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
+RETRY = batch.c.kind == word("retry")
+partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
+
+#: Batches whose files retention has not removed completely; retention continues with them.
+UNCLEARED = batch.c.kept != batch.c.cleared
+partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
+
+#: Batches with an archive that is not in the index: they are searched directly.
+UNINDEXED = (
+    (batch.c.kind == word("normal"))
+    & (batch.c.in_index == word("no"))
+    & batch.c.kept.in_([word("all"), word("archive")])
+)
+partial("ix_batch_unindexed", UNINDEXED, batch.c.planned_at, batch.c.batch_id)
+#: Retention finds expired batches by it, whatever else is kept.
+Index("ix_batch_kept", batch.c.kept, batch.c.runner, batch.c.bus, batch.c.planned_at, batch.c.batch_id)
+Index("ix_batch_rule_set", batch.c.rule_set)
+
+batch_range = Table(
+    "batch_range",
+    metadata,
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("topic_name", Text, nullable=False),
+    Column("broker_name", Text, nullable=False),
+    Column("partition_id", Integer, nullable=False),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False),
+    PrimaryKeyConstraint("batch_id", "topic_name", "broker_name", "partition_id"),
+    CheckConstraint("end_offset >= start_offset", name="forward"),
+)
+
+_BATCH = batch.c.batch_id == bindparam("of_batch")
+
+#: One batch.
+BATCH = select(batch).where(_BATCH)
+
+#: The state of a batch, locked until the transaction ends.
+BATCH_STATE = select(batch.c.state).where(_BATCH).with_for_update(read=True)
+
+#: The batches that were planned in a period.
+BATCHES_BETWEEN = (
+    select(batch)
+    .where(
+        batch.c.planned_at >= bindparam("since", type_=UtcTime), batch.c.planned_at < bindparam("until", type_=UtcTime)
+    )
+    .order_by(batch.c.planned_at, batch.c.batch_id)
+)
+
+_newest_committed = (
+    select(batch)
+    .where(
+        batch.c.runner == bindparam("of_runner"),
+        batch.c.kind == word("normal"),
+        batch.c.state == word("committed"),
+    )
+    .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+    .limit(bindparam("most"))
+    .subquery()
+)
+
+#: The moves of each partition by the newest committed batches of a runner, newest batch first.
+MOVES = (
+    select(batch_range, _newest_committed.c.planned_at, _newest_committed.c.committed_at, _newest_committed.c.is_full)
+    .join(batch_range, batch_range.c.batch_id == _newest_committed.c.batch_id)
+    .order_by(_newest_committed.c.planned_at.desc(), *batch_range.primary_key)
+)
+
+#: The one uncommitted normal batch of a runner that follows none.
+UNFINISHED_BATCH = select(batch).where(batch.c.runner == bindparam("of_runner"), NORMAL_UNCOMMITTED)
+
+#: Adds a batch, unless its runner has another uncommitted normal one.
+PLAN_BATCH = insert_or_skip(batch)
+
+#: Adds a batch.
+INSERT_BATCH = insert(batch)
+
+#: Adds the ranges of a batch.
+INSERT_RANGES = insert(batch_range)
+
+#: The ranges of a batch, in order of their partitions.
+RANGES = select(batch_range).where(batch_range.c.batch_id == bindparam("of_batch")).order_by(*batch_range.primary_key)
+
+#: The retry batch that was planned last.
+NEWEST_RETRY = (
+    select(batch.c.batch_id).where(RETRY).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(1)
+)
+
+#: Moves a batch from one state to another: compare and set. One that follows stays open.
+MOVE_BATCH = (
+    update(batch)
+    .where(_BATCH, batch.c.state == bindparam("expected"), batch.c.follows.is_(None))
+    .values(state=bindparam("to"))
+)
+
+#: Publishes a batch as routed, with its deadline: compare and set.
+PUBLISH_ROUTED = (
+    update(batch)
+    .where(_BATCH, batch.c.state == "buffered")
+    .values(state="routed", deadline_at=bindparam("deadline", type_=UtcTime))
+)
+
+#: Publishes a batch as committed: compare and set.
+PUBLISH_COMMITTED = update(batch).where(_BATCH, batch.c.state == "settling").values(state="committed", committed_at=NOW)
+
+#: Makes the batch that follows a committed one the current batch of its runner.
+RELEASE_FOLLOWING = (
+    update(batch).where(batch.c.follows == bindparam("of_batch")).values(follows=None).returning(batch.c.batch_id)
+)
+
+#: Records when the offsets of a committed batch were committed to the bus; the first time counts.
+MARK_BUS_COMMITTED = (
+    update(batch)
+    .where(_BATCH, batch.c.state == "committed", batch.c.bus_committed_at.is_(None))
+    .values(bus_committed_at=NOW)
+)
+
+#: Committed batches of a runner whose offsets were not committed to its bus, oldest first.
+BUS_COMMITS_OUTSTANDING = (
+    select(batch)
+    .where(batch.c.runner == bindparam("of_runner"), BUS_COMMIT_OUTSTANDING)
+    .order_by(batch.c.planned_at, batch.c.batch_id)
+)
+
+#: The condition for batches older than one, in the order of the newest first.
+OLDER = tuple_(batch.c.planned_at, batch.c.batch_id) < tuple_(
+    bindparam("before_at", type_=UtcTime), bindparam("before_batch", type_=Text)
+)
 
 
-def to_batch(row: Row[Any]) -> Batch:
-    """Return the record of a row of table `batch`."""
-    return Batch(**row._mapping)
+def select_ids(beginning: str, most: int) -> Select[Any]:
+    """Return the query for the ids of the newest batches that begin with a text."""
+    return (
+        select(batch.c.batch_id)
+        .where(batch.c.batch_id.startswith(beginning, autoescape=True))
+        .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+        .limit(most)
+    )
 
 
-def unfinished_of(connection: Connection, runner: str) -> Batch | None:
-    """Return a runner's normal batch that is not committed."""
-    row = connection.execute(statements.UNFINISHED_BATCH, {"of_runner": runner}).one_or_none()
-    return to_batch(row) if row is not None else None
+def select_batches(limit: int | None, runner: str | None, state: str | None, *, older: bool = False) -> Select[Any]:
+    """Return the query for batches, newest first; `older`: only after one."""
+    found = select(batch).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
+    if older:
+        found = found.where(OLDER)
+    if runner is not None:
+        found = found.where(batch.c.runner == runner)
+    return found if state is None else found.where(batch.c.state == state)
 
 
-def ranges_of(connection: Connection, batch_id: str) -> list[Range]:
-    """Return the offset ranges of a batch, in order of their partitions."""
-    return [
-        Range(_partition(row), row.start_offset, row.end_offset)
-        for row in connection.execute(statements.RANGES, {"of_batch": batch_id})
-    ]
+def select_overdue(kinds: Collection[str], runner: str | None) -> Select[Any]:
+    """Return the query for uncommitted batches whose deadline lies before `now`, the longest overdue first."""
+    found = (
+        select(batch)
+        .where(UNCOMMITTED, batch.c.kind.in_(sorted(kinds)), batch.c.deadline_at < NOW)
+        .order_by(batch.c.deadline_at, batch.c.batch_id)
+    )
+    return found if runner is None else found.where(batch.c.runner == runner)
 
 
-def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
-    """Return whether a batch is in a state; keep it there until the transaction ends."""
-    return connection.execute(statements.BATCH_STATE, {"of_batch": batch_id}).scalar() == state
+#: Uncommitted batches, oldest first.
+OPEN_BATCHES = select(batch).where(UNCOMMITTED).order_by(batch.c.planned_at, batch.c.batch_id)
 
-
-def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> None:
-    """Raise SettledAgainError if the first settlement of a batch is not the one with this key.
-
-    Results derived from a settlement count only while the batch still has it. The caller has locked the batch's row, so
-    the settlement stays until the transaction ends.
-    """
-    first = connection.execute(statements.SETTLEMENTS, {"of_batch": batch_id}).scalar()
-    if first not in (None, settlement):
-        raise SettledAgainError(
-            f"Batch {batch_id} was settled again by a repair while this was at work on it: what follows from its old "
-            "settlement counts for nothing. Run this again."
-        )
+#: Where the oldest recorded batch of each runner begins in each partition of a bus.
+FIRST_OFFSETS = (
+    select(
+        batch.c.runner,
+        batch_range.c.topic_name,
+        batch_range.c.broker_name,
+        batch_range.c.partition_id,
+        func.min(batch_range.c.start_offset).label("offset"),
+    )
+    .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
+    .where(batch.c.bus == bindparam("of_bus"), batch.c.kind == word("normal"))
+    .group_by(batch.c.runner, batch_range.c.topic_name, batch_range.c.broker_name, batch_range.c.partition_id)
+)
 
 
 class _OldRangesError(Exception):
     """Ranges do not begin at the committed offsets of their group."""
 
 
-class Batches(Database):
-    """The part of the ledger about batches."""
+class Batches(Aggregate):
+    """Batches and their ranges of offsets."""
 
-    def __init__(self, *settings: Any) -> None:
-        super().__init__(*settings)
-        self._descriptions = Descriptions()
-
-    def plan_batch(self, batch: Batch, ranges: Sequence[Range], in_force: str | None = None) -> bool:
+    def plan(self, batch: Batch, ranges: Sequence[Range], in_force: str | None = None) -> bool:
         """Add a batch with its ranges, and return whether it was added.
 
         A normal batch is added only if its runner has no other uncommitted normal batch and has committed none since
@@ -81,29 +268,29 @@ class Batches(Database):
             with self._writing() as connection:
                 if in_force is not None and connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount != 1:
                     return False
-                planned = connection.execute(statements.PLAN_BATCH, vars(batch)).rowcount == 1
+                planned = connection.execute(PLAN_BATCH, vars(batch)).rowcount == 1
                 if planned and ranges:
-                    connection.execute(statements.INSERT_RANGES, [range_row(batch.batch_id, r) for r in ranges])
+                    connection.execute(INSERT_RANGES, [range_row(batch.batch_id, r) for r in ranges])
                     if batch.kind == "normal":  # a replay takes committed events and moves no offset
                         _refuse_old(connection, batch.runner, ranges)
                 return planned
         except _OldRangesError:
             return False
 
-    def unfinished_batch(self, runner: str) -> Batch | None:
+    def unfinished(self, runner: str) -> Batch | None:
         """Return the runner's uncommitted normal batch; there is at most one."""
         with self._reading() as connection:
             return unfinished_of(connection, runner)
 
-    def batch(self, batch_id: str) -> Batch:
+    def get(self, batch_id: str) -> Batch:
         """Return a batch; raises NotFoundError."""
         with self._reading() as connection:
-            row = connection.execute(statements.BATCH, {"of_batch": batch_id}).one_or_none()
+            row = connection.execute(BATCH, {"of_batch": batch_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"There is no batch {batch_id} in this ledger.")
         return to_batch(row)
 
-    def batches(
+    def find(
         self,
         limit: int | None = 50,
         runner: str | None = None,
@@ -112,67 +299,45 @@ class Batches(Database):
     ) -> list[Batch]:
         """Return at most `limit` batches (None = all), newest first; `before`: only those planned before this time."""
         at, name = before or (None, "")
-        query = statements.batches(limit, runner, state, older=before is not None)
+        query = select_batches(limit, runner, state, older=before is not None)
         values = {} if before is None else {"before_at": at, "before_batch": name}
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(query, values)]
 
-    def open_batches(self) -> list[Batch]:
+    def uncommitted(self) -> list[Batch]:
         """Return the uncommitted batches, oldest first."""
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(OPEN_BATCHES)]
 
-    def batches_named(self, beginning: str, most: int) -> list[str]:
+    def ids_starting_with(self, beginning: str, most: int) -> list[str]:
         """Return at most `most` ids of batches that begin with a text, newest first."""
         with self._reading() as connection:
-            return list(connection.execute(statements.batches_named(beginning, most)).scalars())
+            return list(connection.execute(select_ids(beginning, most)).scalars())
 
-    def newest_files(
-        self,
-        kind: FileKind,
-        what: Kept,
-        limit: int,
-        *,
-        bus: str | None = None,
-        batch_kind: BatchKind | None = None,
-        behind: FilePlace | None = None,
-    ) -> list[FilePlace]:
-        """Return a bounded number of files of a kind from batches that still have `what`, newest batch first.
-
-        `bus`, `batch_kind`: only from batches of these; None: from all. `behind`: only files that follow that one.
-        """
-        kept = STEPS[: STEPS.index(what) + 1]
-        query = statements.newest_files(kind, kept, limit, bus=bus, batch_kind=batch_kind, older=behind is not None)
-        values = {}
-        if behind is not None:
-            values = {"before_at": behind.planned_at, "before_batch": behind.batch_id, "before_key": behind.key}
-        with self._reading() as connection:
-            return [FilePlace(**row._mapping) for row in connection.execute(query, values)]
-
-    def moves(self, runner: str, *, most: int) -> list[Move]:
+    def recent_moves(self, runner: str, *, most: int) -> list[Move]:
         """Return how far the last `most` committed normal batches of a runner moved each partition, newest first."""
         with self._reading() as connection:
             return [
                 Move(_partition(row), row.end_offset - row.start_offset, row.planned_at, row.committed_at, row.is_full)
-                for row in connection.execute(statements.MOVES, {"of_runner": runner, "most": most})
+                for row in connection.execute(MOVES, {"of_runner": runner, "most": most})
             ]
 
-    def batches_between(self, since: datetime, until: datetime) -> list[Batch]:
+    def planned_between(self, since: datetime, until: datetime) -> list[Batch]:
         """Return the batches planned from `since` (included) to `until` (excluded), oldest first."""
         with self._reading() as connection:
-            rows = connection.execute(statements.BATCHES_BETWEEN, {"since": since, "until": until})
+            rows = connection.execute(BATCHES_BETWEEN, {"since": since, "until": until})
             return [to_batch(row) for row in rows]
 
-    def latest_batch(self) -> Batch | None:
+    def latest(self) -> Batch | None:
         """Return the most recently planned batch; None in an empty ledger."""
-        return next(iter(self.batches(limit=1)), None)
+        return next(iter(self.find(limit=1)), None)
 
     def newest_retry(self) -> str | None:
         """Return the id of the most recently planned retry batch; None if there is none."""
         with self._reading() as connection:
-            return connection.execute(statements.NEWEST_RETRY).scalar()
+            return connection.execute(NEWEST_RETRY).scalar()
 
-    def stale_taken_batches(
+    def overdue(
         self,
         now: datetime,
         kinds: Collection[BatchKind],
@@ -187,53 +352,67 @@ class Batches(Database):
         """
         before = {"now": now - timedelta(seconds=grace_seconds)}
         with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(statements.stale_batches(kinds, runner), before)]
+            return [to_batch(row) for row in connection.execute(select_overdue(kinds, runner), before)]
 
-    def move_batch(self, batch_id: str, expected: BatchState, to: BatchState) -> bool:
+    def move(self, batch_id: str, expected: BatchState, to: BatchState) -> bool:
         """Move a batch from the expected state to another; return False if it is not in the expected state."""
         change = {"of_batch": batch_id, "expected": expected, "to": to}
         with self._writing() as connection:
-            return connection.execute(statements.MOVE_BATCH, change).rowcount == 1
+            return connection.execute(MOVE_BATCH, change).rowcount == 1
 
     def ranges(self, batch_id: str) -> list[Range]:
         """Return the offset ranges of a batch, in order of their partitions."""
         with self._reading() as connection:
             return ranges_of(connection, batch_id)
 
-    def record_file(self, file: BatchFile, while_state: BatchState, settlement: str | None = None) -> bool:
-        """Record a file that a stage has finished, only while the batch is in a state; return whether it was recorded.
+    def first_offsets(self, bus: str) -> dict[Partition, dict[str, int]]:
+        """Return, by partition, the first offset of each runner of a bus: of its oldest batch, else its current one.
 
-        Returns False if the batch is in another state or another file has this key; the caller's file is then garbage.
-        `settlement` is the key of the first settlement from which the file is derived; raises SettledAgainError if the
-        batch has another first settlement now.
+        The cost grows with the number of batches of the bus.
         """
-        with self._writing() as connection:
-            if not in_state(connection, file.batch_id, while_state):
-                return False
-            if settlement is not None:
-                prove_settled_by(connection, file.batch_id, settlement)
-            return record(connection, file)
-
-    def files(self, batch_id: str, kind: FileKind) -> list[BatchFile]:
-        """Return the recorded files of a kind, in order of their keys."""
+        found: dict[Partition, dict[str, int]] = defaultdict(dict)
         with self._reading() as connection:
-            rows = connection.execute(statements.FILES, {"of_batch": batch_id, "of_kind": kind}).all()
-        return self._descriptions.decoded(batch_id, rows)
+            for each in offsets_of(connection):
+                if each.bus == bus:
+                    found[each.partition][each.group] = each.offset
+            for row in connection.execute(FIRST_OFFSETS, {"of_bus": bus}):
+                partition = Partition(row.topic_name, row.broker_name, row.partition_id)
+                found[partition][row.runner] = min(row.offset, found[partition].get(row.runner, row.offset))
+        return dict(found)
+
+
+def to_batch(row: Row[Any]) -> Batch:
+    """Return the record of a row of table `batch`."""
+    return Batch(**row._mapping)
+
+
+def unfinished_of(connection: Connection, runner: str) -> Batch | None:
+    """Return a runner's normal batch that is not committed."""
+    row = connection.execute(UNFINISHED_BATCH, {"of_runner": runner}).one_or_none()
+    return to_batch(row) if row is not None else None
+
+
+def ranges_of(connection: Connection, batch_id: str) -> list[Range]:
+    """Return the offset ranges of a batch, in order of their partitions."""
+    return [
+        Range(_partition(row), row.start_offset, row.end_offset)
+        for row in connection.execute(RANGES, {"of_batch": batch_id})
+    ]
+
+
+def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
+    """Return whether a batch is in a state; keep it there until the transaction ends."""
+    return connection.execute(BATCH_STATE, {"of_batch": batch_id}).scalar() == state
 
 
 def _partition(row: Row[Any]) -> Partition:
     return Partition(row.topic_name, row.broker_name, row.partition_id)
 
 
-def record(connection: Connection, file: BatchFile) -> bool:
-    """Record a file; return False if its key is taken."""
-    return connection.execute(statements.RECORD_FILE, vars(file)).rowcount == 1
-
-
 def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> None:
     # Read after the batch was added: no other batch is planned while it exists, so no offset of the group moves.
     # A partition without an offset is not out of date; the commit reports the missing offset.
-    rows = connection.execute(offset_statements.offsets(group))
+    rows = connection.execute(select_offsets(group))
     standing = {_partition(row): row.offset for row in rows}
     if any(standing.get(each.partition, each.start) != each.start for each in ranges):
         raise _OldRangesError

@@ -6,29 +6,195 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    ForeignKey,
+    Integer,
+    PrimaryKeyConstraint,
+    Row,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    case,
+    func,
+    select,
+    update,
+)
 
 from eventbridge.errors import NotFoundError
-from eventbridge.ledger.batches import in_state, record
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.deferred_matches import insert_deferred_matches
-from eventbridge.ledger.statements import batches as batch_statements
-from eventbridge.ledger.statements import chunks as statements
-from eventbridge.ledger.targets import note_attempts
+from eventbridge.ledger.batches import NORMAL_UNCOMMITTED, PUBLISH_ROUTED, UNCOMMITTED, batch, in_state
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import NOW, JsonText, Message, UtcTime, insert, metadata, one_of
+from eventbridge.ledger.files import record_file
+from eventbridge.ledger.routing import insert_deferred_matches
+from eventbridge.ledger.targets import record_attempts
 from eventbridge.model.batch import BatchFile
-from eventbridge.model.chunk import PUSH_LOST, Chunk, ChunkState, ChunkTotal, LiveClaim, Piece
+from eventbridge.model.chunk import Chunk, ChunkState, ChunkTotal, LiveClaim, Piece
 from eventbridge.model.pending import DeferredMatch
 from eventbridge.policy.breaker import Tally
 
+delivery_chunk = Table(
+    "delivery_chunk",
+    metadata,
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("chunk_id", Integer, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("weight", Integer, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("handed_out", Boolean, nullable=False),
+    Column("map_index", Integer),
+    Column("held", Text, nullable=False),
+    Column("claim", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Column("worker", Text, nullable=False),
+    Column("succeeded", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("error", Message, nullable=False),
+    Column("cpu", BigInteger, nullable=False, server_default="0"),  # CPU time of its pushes in microseconds
+    Column("claimed_until", UtcTime),  # while started: no other push claims it before then, unless its push is dead
+    Column("pieces", JsonText, nullable=False),  # last: columns after a long column are slow to reach
+    PrimaryKeyConstraint("batch_id", "chunk_id"),
+    one_of("state", ChunkState),
+)
 
-def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
-    """Add chunks of a batch that is being published."""
-    if chunks:
-        connection.execute(statements.INSERT_CHUNKS, [_chunk_row(chunk) for chunk in chunks])
+_CHUNK = (delivery_chunk.c.batch_id == bindparam("of_batch")) & (delivery_chunk.c.chunk_id == bindparam("of_chunk"))
+_CLAIM = delivery_chunk.c.claim == bindparam("of_claim")
+
+#: Adds chunks.
+INSERT_CHUNKS = insert(delivery_chunk)
+
+#: The chunks of a batch, in order.
+CHUNKS = (
+    select(delivery_chunk).where(delivery_chunk.c.batch_id == bindparam("of_batch")).order_by(delivery_chunk.c.chunk_id)
+)
+
+#: The pieces in the chunks of a batch that are handed out.
+CHUNK_PIECES = select(delivery_chunk.c.chunk_id, delivery_chunk.c.pieces).where(
+    delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.handed_out
+)
+
+#: The totals of the chunks of a batch that are handed out, by pool.
+CHUNK_TOTALS = (
+    select(
+        delivery_chunk.c.pool,
+        func.count().label("chunks"),
+        func.sum(delivery_chunk.c.rows).label("rows"),
+        func.sum(delivery_chunk.c.size).label("size"),
+    )
+    .where(delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.handed_out)
+    .group_by(delivery_chunk.c.pool)
+    .order_by(delivery_chunk.c.pool)
+)
+
+#: The pieces in the chunks of a batch that are neither handed out nor on hold.
+WITHHELD_PIECES = select(delivery_chunk.c.pool, delivery_chunk.c.pieces).where(
+    delivery_chunk.c.batch_id == bindparam("of_batch"), ~delivery_chunk.c.handed_out, delivery_chunk.c.held == ""
+)
+
+#: One chunk.
+CHUNK = select(delivery_chunk).where(_CHUNK)
+
+#: Pool and weight of the handed-out chunks of a runner's uncommitted normal batch, for Airflow's scheduler.
+PLACES_OF_RUNNER = (
+    select(delivery_chunk.c.map_index, delivery_chunk.c.pool, delivery_chunk.c.weight)
+    .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
+    .where(NORMAL_UNCOMMITTED, batch.c.runner == bindparam("of_runner"), delivery_chunk.c.map_index.is_not(None))
+)
+
+#: Whether a chunk is still under a claim; locked until the transaction ends.
+CHUNK_CLAIMED = select(delivery_chunk.c.claim).where(_CHUNK, _CLAIM).with_for_update(read=True)
+
+_UNDER_WAY = delivery_chunk.c.state == "started"
+_LIVE = _UNDER_WAY & (delivery_chunk.c.claimed_until > NOW)
+
+#: The unexpired claims of a batch.
+LIVE_CLAIMS = (
+    select(
+        delivery_chunk.c.chunk_id,
+        delivery_chunk.c.claim,
+        delivery_chunk.c.worker,
+        delivery_chunk.c.claimed_until.label("until"),
+    )
+    .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
+    .where(delivery_chunk.c.batch_id == bindparam("of_batch"), batch.c.state == "routed", _LIVE)
+    .order_by(delivery_chunk.c.chunk_id)
+)
+
+#: Whether a push works on a batch, whatever the state of the batch.
+ANY_LIVE = select(delivery_chunk.c.chunk_id).where(delivery_chunk.c.batch_id == bindparam("of_batch"), _LIVE).limit(1)
+
+#: Extends a claim while it is valid.
+RENEW_CLAIM = (
+    update(delivery_chunk).where(_CHUNK, _CLAIM, _UNDER_WAY).values(claimed_until=bindparam("until", type_=UtcTime))
+)
+
+#: Ends a claim that was not renewed since it was read.
+RELEASE_CLAIM = (
+    update(delivery_chunk)
+    .where(_CHUNK, _CLAIM, delivery_chunk.c.claimed_until == bindparam("until", type_=UtcTime))
+    .values(claimed_until=None)
+)
+
+#: Claims a chunk that is not completed and that no live push has; this invalidates an earlier claim.
+CLAIM_CHUNK = (
+    update(delivery_chunk)
+    .where(_CHUNK, delivery_chunk.c.state != "completed", ~func.coalesce(_LIVE, False))
+    .values(
+        claim=delivery_chunk.c.claim + 1,
+        claimed_until=bindparam("until", type_=UtcTime),
+        state="started",
+        worker=bindparam("by"),
+        started_at=NOW,
+        ended_at=None,
+        error="",
+    )
+)
+
+#: Ends a chunk, only under the claim that worked on it.
+END_CHUNK = (
+    update(delivery_chunk)
+    .where(_CHUNK, _CLAIM)
+    .values(
+        state=bindparam("to"),
+        succeeded=bindparam("delivered"),
+        failed=bindparam("undelivered"),
+        error=bindparam("because", type_=delivery_chunk.c.error.type),
+        ended_at=NOW,
+    )
+)
+
+#: Adds to the CPU time of a chunk.
+SPEND_CPU = update(delivery_chunk).where(_CHUNK).values(cpu=delivery_chunk.c.cpu + bindparam("more"))
+
+#: Ends the claims of all chunks of a batch; chunks that have not ended get no result.
+RAISE_CLAIMS = (
+    update(delivery_chunk)
+    .where(delivery_chunk.c.batch_id == bindparam("of_batch"))
+    .values(
+        claim=delivery_chunk.c.claim + 1,
+        state=case((_UNDER_WAY, "error"), else_=delivery_chunk.c.state),
+        ended_at=case((_UNDER_WAY, NOW), else_=delivery_chunk.c.ended_at),
+        error=case((_UNDER_WAY, bindparam("lost")), else_=delivery_chunk.c.error),
+    )
+)
 
 
-class _PushUnderWayError(Exception):
-    """A batch cannot be settled yet because a push works on one of its chunks."""
+def select_counts(runner: str | None) -> Select[Any]:
+    """Return the query for the number of chunks of uncommitted batches in each state."""
+    found = (
+        select(delivery_chunk.c.state, func.count().label("chunks"))
+        .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
+        .where(UNCOMMITTED)
+        .group_by(delivery_chunk.c.state)
+    )
+    return found if runner is None else found.where(batch.c.runner == runner)
 
 
 class ChunkEnd(NamedTuple):
@@ -41,10 +207,10 @@ class ChunkEnd(NamedTuple):
     tallies: Sequence[Tally] = ()
 
 
-class Chunks(Database):
-    """The part of the ledger about chunks."""
+class Chunks(Aggregate):
+    """Chunks of batches, and the claims of pushes on them."""
 
-    def publish_chunks(
+    def publish(
         self,
         batch_id: str,
         deadline_at: datetime,
@@ -57,36 +223,36 @@ class Chunks(Database):
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "deadline": deadline_at}
-            published = connection.execute(batch_statements.PUBLISH_ROUTED, change).rowcount == 1
+            published = connection.execute(PUBLISH_ROUTED, change).rowcount == 1
             if published:
                 insert_chunks(connection, chunks)
                 insert_deferred_matches(connection, deferred_matches)
             return published
 
-    def chunks(self, batch_id: str) -> list[Chunk]:
+    def of_batch(self, batch_id: str) -> list[Chunk]:
         """Return the chunks of a batch, in order of their ids."""
         with self._reading() as connection:
-            return [_to_chunk(row) for row in connection.execute(statements.CHUNKS, {"of_batch": batch_id})]
+            return [_to_chunk(row) for row in connection.execute(CHUNKS, {"of_batch": batch_id})]
 
-    def chunk_totals(self, batch_id: str) -> list[ChunkTotal]:
+    def totals(self, batch_id: str) -> list[ChunkTotal]:
         """Return the totals of the chunks of a batch that are handed out, by pool."""
         with self._reading() as connection:
-            rows = connection.execute(statements.CHUNK_TOTALS, {"of_batch": batch_id})
+            rows = connection.execute(CHUNK_TOTALS, {"of_batch": batch_id})
             return [ChunkTotal(row.pool, row.chunks, int(row.rows), int(row.size)) for row in rows]
 
     def withheld_pieces(self, batch_id: str) -> list[tuple[str, Piece]]:
         """Return the pieces of a batch that are neither handed out nor on hold, each with its pool."""
         with self._reading() as connection:
-            rows = connection.execute(statements.WITHHELD_PIECES, {"of_batch": batch_id})
+            rows = connection.execute(WITHHELD_PIECES, {"of_batch": batch_id})
             return [(row.pool, piece) for row in rows for piece in _to_pieces(row.pieces)]
 
-    def chunk_targets(self, batch_id: str) -> dict[int, frozenset[tuple[str, str]]]:
+    def targets(self, batch_id: str) -> dict[int, frozenset[tuple[str, str]]]:
         """Return the targets, as (rule, target), of each chunk of a batch that is handed out, by chunk id."""
         with self._reading() as connection:
-            rows = connection.execute(statements.CHUNK_PIECES, {"of_batch": batch_id})
+            rows = connection.execute(CHUNK_PIECES, {"of_batch": batch_id})
             return {row.chunk_id: frozenset((piece["rule"], piece["target"]) for piece in row.pieces) for row in rows}
 
-    def chunk(self, batch_id: str, chunk_id: int) -> Chunk:
+    def get(self, batch_id: str, chunk_id: int) -> Chunk:
         """Return a chunk; raises NotFoundError."""
         with self._reading() as connection:
             found = _find(connection, batch_id, chunk_id)
@@ -94,47 +260,47 @@ class Chunks(Database):
             raise NotFoundError(f"Batch {batch_id} has no chunk {chunk_id} in this ledger.")
         return found
 
-    def chunk_counts(self, runner: str | None = None) -> dict[str, int]:
+    def counts(self, runner: str | None = None) -> dict[str, int]:
         """Return the number of chunks of uncommitted batches in each state; a state without chunks is absent."""
         with self._reading() as connection:
-            return {row.state: row.chunks for row in connection.execute(statements.chunk_counts(runner))}
+            return {row.state: row.chunks for row in connection.execute(select_counts(runner))}
 
-    def claim_chunk(self, batch_id: str, chunk_id: int, worker: str, until: datetime | None = None) -> Chunk | None:
+    def claim(self, batch_id: str, chunk_id: int, worker: str, until: datetime | None = None) -> Chunk | None:
         """Claim a chunk until a time and return it; this invalidates an earlier claim.
 
         Returns None and changes nothing if another claim has not expired, if the batch is not in state routed, if the
         chunk is completed, or if it does not exist.
         """
-        change = {"of_batch": batch_id, "of_chunk": chunk_id, "by": worker, "until": until, "now": self.now()}
+        change = {"of_batch": batch_id, "of_chunk": chunk_id, "by": worker, "until": until, "now": self._now()}
         with self._writing() as connection:
             if not in_state(connection, batch_id, "routed"):
                 return None
-            if connection.execute(statements.CLAIM_CHUNK, change).rowcount == 0:
+            if connection.execute(CLAIM_CHUNK, change).rowcount == 0:
                 return None
             return _find(connection, batch_id, chunk_id)
 
     def live_claims(self, batch_id: str) -> list[LiveClaim]:
         """Return the claims of a routed batch that have not expired, in order of the chunks."""
-        of = {"of_batch": batch_id, "now": self.now()}
+        of = {"of_batch": batch_id, "now": self._now()}
         with self._reading() as connection:
-            return [LiveClaim(*row) for row in connection.execute(statements.LIVE_CLAIMS, of)]
+            return [LiveClaim(*row) for row in connection.execute(LIVE_CLAIMS, of)]
 
     def renew_claim(self, batch_id: str, chunk_id: int, claim: int, until: datetime) -> bool:
         """Extend a claim until a time; return False if it is lost or its push has ended."""
         change = {"of_batch": batch_id, "of_chunk": chunk_id, "of_claim": claim, "until": until}
         with self._writing() as connection:
-            return connection.execute(statements.RENEW_CLAIM, change).rowcount == 1
+            return connection.execute(RENEW_CLAIM, change).rowcount == 1
 
     def release_claim(self, batch_id: str, found: LiveClaim) -> bool:
         """End the claim of a dead push; return False if the claim was renewed since it was found."""
         change = {"of_batch": batch_id, "of_chunk": found.chunk_id, "of_claim": found.claim, "until": found.until}
         with self._writing() as connection:
-            return connection.execute(statements.RELEASE_CLAIM, change).rowcount == 1
+            return connection.execute(RELEASE_CLAIM, change).rowcount == 1
 
     def record_late_segment(self, file: BatchFile) -> bool:
         """Record a segment of a push that lost its claim; return False if the batch is not in state routed."""
         with self._writing() as connection:
-            return in_state(connection, file.batch_id, "routed") and record(connection, file)
+            return in_state(connection, file.batch_id, "routed") and record_file(connection, file)
 
     def record_segment(self, file: BatchFile, chunk_id: int, claim: int, cpu: int = 0) -> bool:
         """Record an outcome segment, only while its batch is routed and the chunk is under this claim.
@@ -145,20 +311,20 @@ class Chunks(Database):
         with self._writing() as connection:
             recorded = (
                 in_state(connection, file.batch_id, "routed")
-                and _claimed(connection, file.batch_id, chunk_id, claim)
-                and record(connection, file)
+                and _is_claimed(connection, file.batch_id, chunk_id, claim)
+                and record_file(connection, file)
             )
             if recorded and cpu:
                 spent = {"of_batch": file.batch_id, "of_chunk": chunk_id, "more": cpu}
-                connection.execute(statements.SPEND_CPU, spent)
+                connection.execute(SPEND_CPU, spent)
             return recorded
 
-    def end_chunk(self, batch_id: str, chunk_id: int, claim: int, end: ChunkEnd) -> bool:
+    def end(self, batch_id: str, chunk_id: int, claim: int, end: ChunkEnd) -> bool:
         """Record how work on a chunk ended, and the tallies of its targets; return False if the claim is lost.
 
         The claim is lost when another push claims the chunk or its batch is settled.
         """
-        now = self.now()
+        now = self._now()
         change = {
             "of_batch": batch_id,
             "of_chunk": chunk_id,
@@ -170,41 +336,26 @@ class Chunks(Database):
             "now": now,
         }
         with self._writing() as connection:
-            ended = connection.execute(statements.END_CHUNK, change).rowcount == 1
+            ended = connection.execute(END_CHUNK, change).rowcount == 1
             if ended:
-                note_attempts(connection, end.tallies, now)
+                record_attempts(connection, end.tallies, now)
             return ended
 
-    def begin_settlement(self, batch_id: str) -> bool:
-        """Move a batch from routed to settling and end all claims of its chunks.
 
-        From then on no segment of the batch can be recorded, so its segments are final. Returns False and changes
-        nothing if the batch is not in state routed, or if the claim of a push has not expired.
-        """
-        now = self.now()
-        try:
-            with self._writing() as connection:
-                change = {"of_batch": batch_id, "expected": "routed", "to": "settling"}
-                begun = connection.execute(batch_statements.MOVE_BATCH, change).rowcount == 1
-                # after the batch's row is locked: a claim locks that row first, so none can intervene
-                if connection.execute(statements.ANY_LIVE, {"of_batch": batch_id, "now": now}).first() is not None:
-                    raise _PushUnderWayError
-                if begun:
-                    raised = {"of_batch": batch_id, "now": now, "lost": PUSH_LOST}
-                    connection.execute(statements.RAISE_CLAIMS, raised)
-                return begun
-        except _PushUnderWayError:
-            return False
+def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
+    """Add chunks of a batch that is being published."""
+    if chunks:
+        connection.execute(INSERT_CHUNKS, [_chunk_row(chunk) for chunk in chunks])
 
 
 def _find(connection: Connection, batch_id: str, chunk_id: int) -> Chunk | None:
-    row = connection.execute(statements.CHUNK, {"of_batch": batch_id, "of_chunk": chunk_id}).one_or_none()
+    row = connection.execute(CHUNK, {"of_batch": batch_id, "of_chunk": chunk_id}).one_or_none()
     return _to_chunk(row) if row is not None else None
 
 
-def _claimed(connection: Connection, batch_id: str, chunk_id: int, claim: int) -> bool:
+def _is_claimed(connection: Connection, batch_id: str, chunk_id: int, claim: int) -> bool:
     of = {"of_batch": batch_id, "of_chunk": chunk_id, "of_claim": claim}
-    return connection.execute(statements.CHUNK_CLAIMED, of).first() is not None
+    return connection.execute(CHUNK_CLAIMED, of).first() is not None
 
 
 def _chunk_row(chunk: Chunk) -> dict[str, object]:

@@ -8,11 +8,10 @@ from sqlalchemy import Boolean, Connection, Table, func, insert, select, table
 from sqlalchemy.sql.expression import column
 
 from eventbridge.errors import LedgerError, UserError
-from eventbridge.ledger.columns import RowId
 from eventbridge.ledger.database import Database
+from eventbridge.ledger.definitions import RowId, metadata
 from eventbridge.ledger.ledger import Ledger
-from eventbridge.ledger.tables import ledger as identity
-from eventbridge.ledger.tables import metadata
+from eventbridge.ledger.revision import ledger as identity
 
 _ROWS_AT_ONCE = 1_000
 
@@ -27,17 +26,17 @@ def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
     """
     source, destination = Ledger.open(from_url), Ledger.open(to_url)
     try:
-        if source.ledger_id == destination.ledger_id:
+        if source.id == destination.id:
             raise UserError("Both URLs name one ledger: there is nothing to copy.")
         # The source is not changed. A writer's transaction keeps others from changing a file. On a server it would not,
         # and each of its statements would see another moment; only a reader's transaction sees one moment throughout.
-        reading = source._reading() if source._engine.spans_hosts else source._writing()
-        with reading as there, destination._writing() as here:
-            _refuse_full(here, destination)
+        reading = source.database.reading() if source.database.engine.spans_hosts else source.database.writing()
+        with reading as there, destination.database.writing() as here:
+            _refuse_full(here, destination.database)
             here.execute(identity.delete())
             counts = {each.name: _copy(each, there, here) for each in metadata.sorted_tables}
             for each in metadata.sorted_tables:
-                _go_on_counting(each, source, there, destination, here)
+                _go_on_counting(each, source.database, there, destination.database, here)
             return counts
     finally:
         source.close()
@@ -47,7 +46,7 @@ def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
 def _refuse_full(here: Connection, destination: Database) -> None:
     full = [each.name for each in metadata.sorted_tables if each is not identity and _count(each, here)]
     if full:
-        shown = destination._engine.url.render_as_string(hide_password=True)
+        shown = destination.engine.url.render_as_string(hide_password=True)
         raise UserError(
             f"Ledger {shown} is not empty: it has rows in {', '.join(full)}. Copy into a database of its own, with "
             "nothing but what `eventbridge ledger migrate` made; nothing was changed."
@@ -77,5 +76,5 @@ def _count(whole: Table, connection: Connection) -> int:
 def _go_on_counting(whole: Table, source: Database, there: Connection, destination: Database, here: Connection) -> None:
     for key in whole.columns:
         if key.type is RowId:
-            last = source._engine.last_number(there, whole.name, key.name)
-            destination._engine.count_on(here, whole.name, key.name, last)
+            last = source.engine.last_number(there, whole.name, key.name)
+            destination.engine.count_on(here, whole.name, key.name, last)

@@ -1,29 +1,47 @@
-"""The ledger's one connection to its database: transactions, locks between threads, no connection across a fork."""
+"""The ledger's one connection to its database: transactions, locks between threads, no connection across a fork.
+
+It also runs a method of the ledger again if its transaction was lost: its server restarted, or undid it for another
+one. That happens only if nothing can have changed: the transaction was lost before its commit was sent, and the method
+has committed no other before it. If a commit has no response, it may have been made; the caller gets an error, and a
+stage that runs again finds out from the rows, as after a kill. So no statement has to be idempotent.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+import random
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, event
 
 from eventbridge import fault_points
+from eventbridge.errors import LedgerError
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS, engine_of
-from eventbridge.ledger.remedies import commit_errors, ledger_errors
+from eventbridge.ledger.remedies import TransactionLostError, commit_errors, ledger_errors
 
 Clock = Callable[[], datetime]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+#: For how long a lost transaction is run again: a server that restarts is back by then, and one of two transactions in
+#: a deadlock has finished.
+_AGAIN_SECONDS = 30.0
 
 #: Guards the set below; acquired before the lock of any database, never after.
 _registering = threading.RLock()
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _forking: list[Database] = []
-
 
 _commits = threading.local()
 
@@ -44,8 +62,8 @@ class Database:
     def __init__(
         self, url: str, clock: Clock | None = None, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS
     ) -> None:
-        self._engine = engine_of(url, busy_timeout_seconds)
-        self._clock = clock or self._engine.now
+        self.engine = engine_of(url, busy_timeout_seconds)
+        self._clock = clock or self.engine.now
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         with _registering:
@@ -57,13 +75,13 @@ class Database:
 
     def close(self) -> None:
         """Close the connection; a later call opens it again."""
-        with self._lock, ledger_errors(self._engine):
+        with self._lock, ledger_errors(self.engine):
             self._drop()
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def writing(self) -> Iterator[Connection]:
         """Run a transaction that changes the ledger; an exception inside rolls all of it back."""
-        engine = self._engine
+        engine = self.engine
         with self._lock, ledger_errors(engine), engine.turn_to_write(), self._connected() as connection:
             with connection.begin() as transaction:
                 connection.exec_driver_sql(engine.begin_writing)
@@ -75,15 +93,15 @@ class Database:
             fault_points.reach("ledger.commit.done")
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Connection]:
         """Run a read-only transaction: it sees one moment of the ledger, waits for no other and blocks no other."""
         with (
             self._lock,
-            ledger_errors(self._engine),
+            ledger_errors(self.engine),
             self._connected() as connection,
             connection.begin() as transaction,
         ):
-            connection.exec_driver_sql(self._engine.begin_reading)
+            connection.exec_driver_sql(self.engine.begin_reading)
             yield connection
             transaction.rollback()
 
@@ -91,8 +109,8 @@ class Database:
     def _connected(self) -> Iterator[Connection]:
         # The one connection is kept: opening one costs more than a transaction (SQLite makes several fsyncs).
         if self._connection is None:
-            self._connection = self._engine.connect()
-            event.listen(self._connection, "before_cursor_execute", partial(_reach_execute, self._engine))
+            self._connection = self.engine.connect()
+            event.listen(self._connection, "before_cursor_execute", partial(_reach_execute, self.engine))
         try:
             yield self._connection
         except BaseException:
@@ -103,6 +121,48 @@ class Database:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+class Aggregate:
+    """One kind of thing in the ledger, with its methods: each is one transaction of the ledger's database.
+
+    Public methods of a subclass run lost transactions again.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._reading = database.reading
+        self._writing = database.writing
+        self._now = database.now
+
+    def __init_subclass__(cls) -> None:
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, FunctionType) and not name.startswith("_"):
+                setattr(cls, name, runs_lost_transactions_again(value))
+
+
+def runs_lost_transactions_again(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Return a method of the ledger that runs again while its transaction is lost."""
+
+    @functools.wraps(method)
+    def call(*arguments: _P.args, **named: _P.kwargs) -> _T:
+        until = time.monotonic() + _AGAIN_SECONDS
+        # an iterator would be empty the second time
+        kept: Any = [_kept(each) for each in arguments]
+        kept_named: Any = {name: _kept(each) for name, each in named.items()}
+        while True:
+            committed = commits_of_this_thread()
+            try:
+                return method(*kept, **kept_named)
+            except TransactionLostError as error:
+                if time.monotonic() > until or commits_of_this_thread() != committed:
+                    raise LedgerError(str(error)) from error
+            time.sleep(random.uniform(0.01, 0.1))  # random, so that two transactions in a deadlock do not retry at once
+
+    return call
+
+
+def _kept(argument: Any) -> Any:
+    return list(argument) if isinstance(argument, Iterator) else argument
 
 
 def _reach_execute(engine: LedgerEngine, _connection: object, _cursor: object, statement: str, *_: object) -> None:

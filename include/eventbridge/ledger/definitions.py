@@ -1,10 +1,114 @@
-"""Helpers for the definitions of the ledger's tables: constraint names, fixed words, partial indexes."""
+"""What table and statement definitions share: column types, constraints, partial indexes, inserts, conditions."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
-from sqlalchemy import CheckConstraint, Column, ColumnElement, Index, MetaData, Text, literal_column
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    Index,
+    Insert,
+    Integer,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    literal_column,
+)
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+from eventbridge.model.file_detail import FileDetail, decode_detail, encode_detail
+from eventbridge.model.partition import Partition, Span
+
+#: A number that the database generates and never reuses; SQLite generates one only in a plain INTEGER column.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def microseconds(at: datetime) -> int:
+    """Return an aware time as whole microseconds since 1970 (UTC), exactly; raises ValueError for a naive one."""
+    if at.tzinfo is None:
+        raise ValueError(f"the ledger takes aware times only, not {at!r}")
+    return (at - _EPOCH) // _MICROSECOND
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An aware time in UTC, stored as BIGINT microseconds: the same in every database, and compared exactly."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """Return whole microseconds since 1970."""
+        return None if value is None else microseconds(value)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        """Return the aware time."""
+        return None if value is None else _EPOCH + value * _MICROSECOND
+
+
+class JsonText(TypeDecorator[Any]):
+    """A JSON value stored as ASCII text, the same in every database; tuples are read as lists."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: object, dialect: Dialect) -> str:
+        """Return the JSON text."""
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """Return the value of the JSON text."""
+        return None if value is None else json.loads(value)
+
+
+def to_spans(found: Iterable[Any]) -> tuple[Span, ...]:
+    """Return the spans that a column of JSON holds."""
+    return tuple(Span(Partition(*partition), first, last) for partition, first, last in found)
+
+
+class FileDetailText(TypeDecorator[FileDetail]):
+    """The detail that a stage records about a file, stored as JSON text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: FileDetail, dialect: Dialect) -> str:
+        """Return the JSON text."""
+        return encode_detail(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> FileDetail:
+        """Return the record of the JSON text."""
+        return None if value is None else decode_detail(value)
+
+
+class Message(TypeDecorator[str]):
+    """Text from an external source (an exception, a response): at most 4,000 characters that any database accepts.
+
+    A chunk's end must be recorded whatever its error says, so NUL and lone surrogates are replaced, not refused.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Return the text in a form that any database accepts."""
+        if value is None:
+            return None
+        return value[:4000].replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
 
 metadata = MetaData(
     naming_convention={
@@ -15,9 +119,11 @@ metadata = MetaData(
     }
 )
 
-
 #: Options of a table whose long key is most of a row: it is stored by that key, without a row number.
 BY_KEY: dict[str, Any] = {"sqlite_with_rowid": False}
+
+#: Options of a table whose numbers are never reused, not even after its last row is deleted.
+NUMBERED: dict[str, Any] = {"sqlite_autoincrement": True}
 
 
 def word(name: str) -> ColumnElement[str]:
@@ -34,3 +140,49 @@ def one_of(column: str, names: object) -> CheckConstraint:
 def partial(name: str, condition: ColumnElement[bool], *columns: Column[Any], unique: bool = False) -> Index:
     """Return an index of the rows that meet a condition."""
     return Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
+
+
+def insert(table: Table) -> Insert:
+    """Return the statement that adds rows, each of which must be new."""
+    return Insert(table).inline()
+
+
+def insert_or_skip(table: Table) -> Insert:
+    """Return the statement that adds only new rows; its row count is their number.
+
+    It uses PostgreSQL's construct, which SQLite's compiler accepts too; the reverse does not work.
+    """
+    return postgresql.insert(table).on_conflict_do_nothing().inline().execution_options(preserve_rowcount=True)
+
+
+def insert_or_add(table: Table, sums: Collection[str], rows: Select[Any] | None = None) -> Insert:
+    """Return the statement that adds new rows, and adds the numbers of the columns `sums` to existing rows.
+
+    `rows`: the source of the rows, with all columns in order; None: the parameters of the execution.
+    """
+    made = postgresql.insert(table)
+    if rows is not None:
+        made = made.from_select(table.columns.keys(), rows)
+    added = {name: table.c[name] + made.excluded[name] for name in sums}
+    return made.on_conflict_do_update(index_elements=list(table.primary_key), set_=added).inline()
+
+
+def insert_or_set(table: Table) -> Insert:
+    """Return the statement that adds a row, or replaces the columns outside the key of an existing row."""
+    made = postgresql.insert(table)
+    key = list(table.primary_key)
+    given = {column.name: made.excluded[column.name] for column in table.columns if column not in key}
+    return made.on_conflict_do_update(index_elements=key, set_=given).inline()
+
+
+def of_partition(table: Table) -> ColumnElement[bool]:
+    """Return the condition for the rows of the partition that `of_topic`, `of_broker` and `of_partition` name."""
+    return and_(
+        table.c.topic_name == bindparam("of_topic"),
+        table.c.broker_name == bindparam("of_broker"),
+        table.c.partition_id == bindparam("of_partition"),
+    )
+
+
+#: The time of the ledger's clock, which a method gives.
+NOW = bindparam("now", type_=UtcTime)

@@ -1,89 +1,94 @@
-"""The ledger's interface: every method is one transaction, and every change is a compare-and-set."""
+"""The ledger: one database, and one attribute for each kind of thing in it."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Self
 
-from eventbridge.ledger.api_tokens import ApiTokens
+from eventbridge.ledger import revision
+from eventbridge.ledger.airflow import Pools, Watcher
+from eventbridge.ledger.api import Actions, PublishBalances, Responses, Tokens
+from eventbridge.ledger.archive import Archive, EventIndex
 from eventbridge.ledger.assignments import Assignments
 from eventbridge.ledger.batches import Batches
 from eventbridge.ledger.chunks import Chunks
-from eventbridge.ledger.commits import Commits
-from eventbridge.ledger.database import Clock
-from eventbridge.ledger.deadlines import Deadlines
-from eventbridge.ledger.deferred_matches import DeferredMatches
+from eventbridge.ledger.database import Clock, Database, runs_lost_transactions_again
+from eventbridge.ledger.due import Due
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
-from eventbridge.ledger.event_index import EventIndex
+from eventbridge.ledger.files import Files
 from eventbridge.ledger.inbox import Inbox
-from eventbridge.ledger.ingestion import Ingestion
-from eventbridge.ledger.kept_responses import KeptResponses
 from eventbridge.ledger.moments import Moments
 from eventbridge.ledger.offsets import Offsets
-from eventbridge.ledger.operations import Operations
-from eventbridge.ledger.operator_actions import OperatorActions
+from eventbridge.ledger.operational_events import OperationalEvents
 from eventbridge.ledger.order import Order
 from eventbridge.ledger.overrides import Overrides
 from eventbridge.ledger.pending import Pending
-from eventbridge.ledger.pools import Pools
-from eventbridge.ledger.publish_balances import PublishBalances
 from eventbridge.ledger.quality import Quality
 from eventbridge.ledger.redrives import Redrives
 from eventbridge.ledger.replays import Replays
 from eventbridge.ledger.retention import Retention
-from eventbridge.ledger.revision import Revision
-from eventbridge.ledger.route_tries import RouteTries
+from eventbridge.ledger.routing import DeferredMatches, RouteTries
 from eventbridge.ledger.rules import Rules
-from eventbridge.ledger.run_again import runs_lost_transactions_again
 from eventbridge.ledger.schemas import Schemas
+from eventbridge.ledger.settlement import Settlement
 from eventbridge.ledger.stats import Stats
-from eventbridge.ledger.store_sizes import StoreSizes
-from eventbridge.ledger.streaming_leases import StreamingLeases
+from eventbridge.ledger.store import Ingestion, StoreSizes
+from eventbridge.ledger.streaming import Streaming
 from eventbridge.ledger.targets import Targets
-from eventbridge.ledger.watcher import WatcherLooks
 
 
-@runs_lost_transactions_again
-class Ledger(
-    Batches,
-    Schemas,
-    StreamingLeases,
-    Inbox,
-    Chunks,
-    RouteTries,
-    DeferredMatches,
-    Redrives,
-    Replays,
-    Pending,
-    Order,
-    Commits,
-    Offsets,
-    Operations,
-    Deadlines,
-    WatcherLooks,
-    Targets,
-    Assignments,
-    Overrides,
-    OperatorActions,
-    Pools,
-    Rules,
-    Retention,
-    EventIndex,
-    Stats,
-    Quality,
-    Ingestion,
-    StoreSizes,
-    ApiTokens,
-    KeptResponses,
-    PublishBalances,
-    Moments,
-    Revision,
-):
+class Ledger:
     """The state of all runners.
 
-    Times are aware and in UTC. A method that returns False has lost against another process and changed nothing.
+    Every method of an attribute is one transaction, and every change is a compare-and-set: a method that returns False
+    has lost against another process and changed nothing. Times are aware and in UTC.
     Every method raises LedgerError, with a remedy, if the database fails; nothing was changed then either
     (except after a failure during the commit: then the change is either complete or absent).
     """
+
+    def __init__(
+        self, url: str, clock: Clock | None = None, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS
+    ) -> None:
+        self.database = database = Database(url, clock, busy_timeout_seconds)
+        # A batch, from its plan to its commit.
+        self.batches = Batches(database)
+        self.files = Files(database)
+        self.schemas = Schemas(database)
+        self.route_tries = RouteTries(database)
+        self.deferred_matches = DeferredMatches(database)
+        self.chunks = Chunks(database)
+        self.settlement = Settlement(database)
+        self.offsets = Offsets(database)
+        self.streaming = Streaming(database)
+        self.inbox = Inbox(database)
+        # Deliveries that wait, and what they are sent to.
+        self.pending = Pending(database)
+        self.due = Due(database)
+        self.order = Order(database)
+        self.targets = Targets(database)
+        # Rules, and what changes their effect.
+        self.rules = Rules(database)
+        self.assignments = Assignments(database)
+        self.overrides = Overrides(database)
+        self.quality = Quality(database)
+        self.ingestion = Ingestion(database)
+        # Deliveries that are made again, and what they are made from.
+        self.redrives = Redrives(database)
+        self.replays = Replays(database)
+        self.archive = Archive(database)
+        self.event_index = EventIndex(database)
+        self.retention = Retention(database)
+        self.store_sizes = StoreSizes(database)
+        # What others see and do.
+        self.stats = Stats(database)
+        self.moments = Moments(database)
+        self.operational_events = OperationalEvents(database)
+        self.pools = Pools(database)
+        self.watcher = Watcher(database)
+        self.tokens = Tokens(database)
+        self.responses = Responses(database)
+        self.publish_balances = PublishBalances(database)
+        self.actions = Actions(database)
 
     @classmethod
     def open(cls, url: str, clock: Clock | None = None, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Self:
@@ -98,20 +103,35 @@ class Ledger(
         """
         ledger = cls(url, clock, busy_timeout_seconds)
         try:
-            ledger._bring_up_to_date()
+            revision.bring_up_to_date(ledger.database)
         except BaseException:
             ledger.close()
             raise
         return ledger
 
-    @classmethod
-    def migrate(cls, url: str) -> tuple[str | None, str]:
+    @staticmethod
+    def migrate(url: str) -> tuple[str | None, str]:
         """Create or migrate the tables of a ledger; return the revisions before (None: no tables) and after.
 
         Several processes may call it at once. Raises LedgerError as `open` does.
         """
-        ledger = cls(url)
+        database = Database(url)
         try:
-            return ledger._migrate()
+            return revision.migrate(database)
         finally:
-            ledger.close()
+            database.close()
+
+    @property
+    @runs_lost_transactions_again
+    def id(self) -> str:
+        """Return the UUID that this ledger got when it was created."""
+        with self.database.reading() as connection:
+            return str(connection.execute(revision.LEDGER_ID).scalar_one())
+
+    def now(self) -> datetime:
+        """Return the time of the ledger's clock, to which leases, due times and deadlines are compared."""
+        return self.database.now()
+
+    def close(self) -> None:
+        """Close the connection to the database; a later call opens it again."""
+        self.database.close()

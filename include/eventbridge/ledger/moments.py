@@ -4,28 +4,44 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from eventbridge.ledger.batches import to_batch
-from eventbridge.ledger.database import Database
+from sqlalchemy import func, select
+
+from eventbridge.ledger.batches import OPEN_BATCHES, UNCOMMITTED, batch, batch_range, to_batch
+from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.offsets import offsets_of
-from eventbridge.ledger.statements import ingestion as ingestion_statements
-from eventbridge.ledger.statements import moment as statements
-from eventbridge.ledger.statements import targets as target_statements
+from eventbridge.ledger.pending import WAITING, pending
 from eventbridge.ledger.stats import stats_ever
+from eventbridge.ledger.store import INGESTION_STOP
+from eventbridge.ledger.targets import TARGET_STATUSES
 from eventbridge.model.batch import Range
 from eventbridge.model.partition import Partition
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.model.stat import Moment, PendingSum, Scope
 
+#: Waiting deliveries of committed batches, by target and state.
+PENDING_SUMS = (
+    select(pending.c.rule, pending.c.target, pending.c.state, func.sum(pending.c.count).label("waiting"))
+    .join(batch, batch.c.batch_id == pending.c.batch_id)
+    .where(WAITING, batch.c.state == "committed")
+    .group_by(pending.c.rule, pending.c.target, pending.c.state)
+    .order_by(pending.c.rule, pending.c.target, pending.c.state)
+)
 
-class Moments(Database):
-    """The part of the ledger that is read in one transaction."""
+#: The ranges of uncommitted batches, with their runners.
+OPEN_RANGES = (
+    select(batch.c.runner, batch_range).join(batch, batch.c.batch_id == batch_range.c.batch_id).where(UNCOMMITTED)
+)
 
-    def moment(self, *, of_targets: bool) -> Moment:
+
+class Moments(Aggregate):
+    """What is read in one transaction."""
+
+    def read(self, *, of_targets: bool) -> Moment:
         """Return the ledger at one moment: its numbers are consistent, whatever changes meanwhile.
 
         `of_targets`: include the stats of each target.
         """
-        now, host_now = self.now(), datetime.now(UTC)
+        now, host_now = self._now(), datetime.now(UTC)
         scopes: tuple[Scope, ...] = ("bus", "target") if of_targets else ("bus",)
         with self._reading() as connection:
             return Moment(
@@ -34,10 +50,10 @@ class Moments(Database):
                 stats=tuple(each for scope in scopes for each in stats_ever(connection, scope)),
                 pending=tuple(
                     PendingSum(row.rule, row.target, row.state, int(row.waiting))
-                    for row in connection.execute(statements.PENDING_SUMS)
+                    for row in connection.execute(PENDING_SUMS)
                 ),
                 offsets=tuple(offsets_of(connection)),
-                open_batches=tuple(map(to_batch, connection.execute(statements.OPEN_BATCHES))),
+                open_batches=tuple(map(to_batch, connection.execute(OPEN_BATCHES))),
                 ranges=tuple(
                     (
                         row.runner,
@@ -47,10 +63,8 @@ class Moments(Database):
                             row.end_offset,
                         ),
                     )
-                    for row in connection.execute(statements.OPEN_RANGES)
+                    for row in connection.execute(OPEN_RANGES)
                 ),
-                targets=tuple(
-                    TargetStatus(**row._mapping) for row in connection.execute(target_statements.TARGET_STATUSES)
-                ),
-                ingestion_stopped=connection.execute(ingestion_statements.INGESTION_STOP).first() is not None,
+                targets=tuple(TargetStatus(**row._mapping) for row in connection.execute(TARGET_STATUSES)),
+                ingestion_stopped=connection.execute(INGESTION_STOP).first() is not None,
             )

@@ -2,23 +2,87 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    PrimaryKeyConstraint,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    func,
+    select,
+    update,
+)
 
 from eventbridge.errors import ReconciliationError
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.statements import offsets as statements
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata, of_partition
 from eventbridge.model.batch import Range, ReadRange
 from eventbridge.model.partition import ConsumerOffset, Partition
 
+#: Columns have the names of the offset table of RocketMQ EventBridge, except `partition_id` and `bus_identity`.
+consumer_offset = Table(
+    "consumer_offset",
+    metadata,
+    Column("consumer_group", Text, nullable=False),
+    Column("bus", Text, nullable=False),
+    Column("topic_name", Text, nullable=False),
+    Column("broker_name", Text, nullable=False),
+    Column("partition_id", Integer, nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("ctime", UtcTime, nullable=False),
+    Column("bus_identity", Text, nullable=False, server_default=""),
+    PrimaryKeyConstraint("consumer_group", "topic_name", "broker_name", "partition_id"),
+)
 
-class Offsets(Database):
-    """The part of the ledger about committed offsets; a consumer group has the name of its runner."""
+#: Sets where a group starts in a partition, unless it is already set.
+REGISTER_PARTITIONS = insert_or_skip(consumer_offset)
 
-    def register_partitions(
+#: Records the log to which a group's offsets refer, if it is not recorded yet.
+IDENTIFY_BUS = (
+    update(consumer_offset)
+    .where(
+        consumer_offset.c.consumer_group == bindparam("of_group"),
+        consumer_offset.c.topic_name == bindparam("of_topic"),
+        consumer_offset.c.bus_identity == "",
+    )
+    .values(bus_identity=bindparam("identity"))
+)
+
+#: Moves one committed offset, only from its expected value; `last` None: the last message stays as recorded.
+MOVE_OFFSET = (
+    update(consumer_offset)
+    .where(
+        consumer_offset.c.consumer_group == bindparam("of_group"),
+        of_partition(consumer_offset),
+        consumer_offset.c.offset == bindparam("expected"),
+    )
+    .values(
+        offset=bindparam("to"),
+        ctime=bindparam("now", type_=UtcTime),
+        message_id=func.coalesce(bindparam("last", type_=Text), consumer_offset.c.message_id),
+    )
+)
+
+
+def select_offsets(group: str | None) -> Select[Any]:
+    """Return the query for committed offsets, of one group or of all, in order."""
+    found = select(consumer_offset).order_by(*consumer_offset.primary_key)
+    return found if group is None else found.where(consumer_offset.c.consumer_group == group)
+
+
+class Offsets(Aggregate):
+    """Committed offsets; a consumer group has the name of its runner."""
+
+    def register(
         self, group: str, bus: str, offsets: Mapping[Partition, int], identities: Mapping[str, str] | None = None
     ) -> None:
         """Set where a group starts in partitions of a bus.
@@ -27,7 +91,7 @@ class Offsets(Database):
 
         `identities`: the identities of the logs to which the offsets refer, by topic.
         """
-        now = self.now()
+        now = self._now()
         rows = [
             {
                 "consumer_group": group,
@@ -44,38 +108,23 @@ class Offsets(Database):
         ]
         if rows:
             with self._writing() as connection:
-                connection.execute(statements.REGISTER_PARTITIONS, rows)
+                connection.execute(REGISTER_PARTITIONS, rows)
 
     def identify_bus(self, group: str, identities: Mapping[str, str]) -> None:
         """Record the identities of the logs to which a group's offsets refer, by topic; known identities stay."""
         rows = [{"of_group": group, "of_topic": topic, "identity": identity} for topic, identity in identities.items()]
         if rows:
             with self._writing() as connection:
-                connection.execute(statements.IDENTIFY_BUS, rows)
+                connection.execute(IDENTIFY_BUS, rows)
 
-    def committed_offsets(self, group: str) -> dict[Partition, int]:
+    def committed(self, group: str) -> dict[Partition, int]:
         """Return the next offset to take from each registered partition of a group; empty for an unknown group."""
-        return {found.partition: found.offset for found in self.consumer_offsets(group)}
+        return {found.partition: found.offset for found in self.find(group)}
 
-    def consumer_offsets(self, group: str | None = None) -> list[ConsumerOffset]:
+    def find(self, group: str | None = None) -> list[ConsumerOffset]:
         """Return the committed offsets of a group, or of all, in order of group and partition."""
         with self._reading() as connection:
             return offsets_of(connection, group)
-
-    def first_offsets(self, bus: str) -> dict[Partition, dict[str, int]]:
-        """Return, by partition, the first offset of each runner of a bus: of its oldest batch, else its current one.
-
-        The cost grows with the number of batches of the bus.
-        """
-        found: dict[Partition, dict[str, int]] = defaultdict(dict)
-        with self._reading() as connection:
-            for each in offsets_of(connection):
-                if each.bus == bus:
-                    found[each.partition][each.group] = each.offset
-            for row in connection.execute(statements.FIRST_OFFSETS, {"of_bus": bus}):
-                partition = Partition(row.topic_name, row.broker_name, row.partition_id)
-                found[partition][row.runner] = min(row.offset, found[partition].get(row.runner, row.offset))
-        return dict(found)
 
 
 def offsets_of(connection: Connection, group: str | None = None) -> list[ConsumerOffset]:
@@ -90,12 +139,12 @@ def offsets_of(connection: Connection, group: str | None = None) -> list[Consume
             row.ctime,
             row.bus_identity,
         )
-        for row in connection.execute(statements.offsets(group))
+        for row in connection.execute(select_offsets(group))
     ]
 
 
 def move_offset(connection: Connection, group: str, moved: Range, now: datetime) -> None:
-    """Move a committed offset from the start of a range to its end, in the transaction of `commit_batch`.
+    """Move a committed offset from the start of a range to its end, in the transaction of the commit.
 
     Raises ReconciliationError if the offset is not at the start; the transaction must not be committed then.
     """
@@ -110,7 +159,7 @@ def move_offset(connection: Connection, group: str, moved: Range, now: datetime)
         "last": moved.last_message.text if isinstance(moved, ReadRange) and moved.last_message else None,
         "now": now,
     }
-    if moved.end < moved.start or connection.execute(statements.MOVE_OFFSET, change).rowcount != 1:
+    if moved.end < moved.start or connection.execute(MOVE_OFFSET, change).rowcount != 1:
         raise ReconciliationError(
             f"Group {group}, topic {partition.topic}, broker {partition.broker or '-'}, "
             f"partition {partition.partition_id}: the committed offset is not {moved.start}, "

@@ -1,28 +1,338 @@
-"""Pending deliveries in the ledger: adding them, taking due ones for a batch, holding and releasing."""
+"""Pending deliveries in the ledger: adding them, taking them for a batch, holding and releasing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Float,
+    ForeignKey,
+    Integer,
+    Row,
+    Select,
+    Table,
+    Text,
+    UniqueConstraint,
+    Update,
+    bindparam,
+    delete,
+    exists,
+    func,
+    literal_column,
+    select,
+    tuple_,
+    type_coerce,
+    update,
+)
 
 from eventbridge.errors import ReconciliationError
-from eventbridge.ledger.batches import prove_settled_by, record
+from eventbridge.ledger.batches import BATCH_STATE, INSERT_BATCH, RETRY, batch
 from eventbridge.ledger.chunks import insert_chunks
-from eventbridge.ledger.columns import microseconds, to_spans
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.statements import batches as batch_statements
-from eventbridge.ledger.statements import due
-from eventbridge.ledger.statements import offsets as offset_statements
-from eventbridge.ledger.statements import order as order_statements
-from eventbridge.ledger.statements import pending as statements
-from eventbridge.ledger.tables import PENDING_NAME
-from eventbridge.model.batch import Batch, BatchFile, BatchState
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import (
+    NOW,
+    NUMBERED,
+    JsonText,
+    Message,
+    RowId,
+    UtcTime,
+    insert_or_skip,
+    metadata,
+    microseconds,
+    one_of,
+    partial,
+    to_spans,
+    word,
+)
+from eventbridge.ledger.files import prove_settled_by
+from eventbridge.ledger.loose_index_scan import on, one_of_each
+from eventbridge.ledger.revision import TAKE_TURN
+from eventbridge.ledger.targets import target_status
+from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.pending import DueTarget, PendingCount, PendingDeliveries, PendingState, WaitingTarget
+from eventbridge.model.pending import PendingCount, PendingDeliveries, PendingState, WaitingTarget
 from eventbridge.policy.ordering import is_marked
+
+pending = Table(
+    "pending",
+    metadata,
+    Column("pending_id", RowId, primary_key=True),
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("settlement", Integer, nullable=False),
+    Column("chunk_id", Integer, nullable=False),
+    Column("runner", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("lane", Text, nullable=False),
+    # Values with which the row was added: part of its name, and, unlike due_at and held, never changed.
+    Column("due_bucket", UtcTime, nullable=False),
+    Column("hold_bucket", Text, nullable=False),
+    Column("due_at", UtcTime, nullable=False),
+    Column("held", Message, nullable=False),
+    Column("on_hold_since", UtcTime),
+    Column("on_hold_seconds", Float, nullable=False),
+    Column("expires_at", UtcTime),
+    Column("count", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("order_shard", Integer),
+    Column("state", Text, nullable=False),
+    Column("pending_at", UtcTime, nullable=False),
+    Column("taken_by", Text, ForeignKey("batch.batch_id")),
+    Column("closed_by", Text, ForeignKey("batch.batch_id")),
+    Column("lineage", JsonText, nullable=False),
+    Column("files", JsonText, nullable=False),
+    Column("order_spans", JsonText, nullable=False, server_default="[]"),
+    # For targets with `deliver_within`: when the youngest event was published, and when running late was reported.
+    Column("published_at", UtcTime),
+    Column("late_reported_at", UtcTime),
+    one_of("state", PendingState),
+    **NUMBERED,
+)
+
+#: The name of a pending row: adding the same row again adds nothing.
+_NAME = "batch_id settlement chunk_id rule target reason attempts lane due_bucket hold_bucket"
+
+PENDING_NAME = tuple(pending.c[name] for name in _NAME.split())
+pending.append_constraint(UniqueConstraint(*PENDING_NAME))
+WAITING = pending.c.state != word("closed")
+SCHEDULED = (pending.c.state == word("scheduled")) & pending.c.taken_by.is_(None)
+
+ON_HOLD = (pending.c.state == word("on_hold")) & pending.c.taken_by.is_(None)
+TAKEN = WAITING & pending.c.taken_by.is_not(None)
+UNTAKEN = WAITING & pending.c.taken_by.is_(None)
+
+UNTAKEN_IN_ORDER = UNTAKEN & pending.c.order_shard.is_not(None)
+partial("ix_pending_scheduled", SCHEDULED, pending.c.due_at, pending.c.rule, pending.c.target)
+partial("ix_pending_scheduled_of_target", SCHEDULED, pending.c.rule, pending.c.target, pending.c.due_at)
+
+#: The kinds of due rows: the watcher lists the kinds and reads the first row of each (`ledger.due`).
+SCHEDULED_KIND = (pending.c.rule, pending.c.target, pending.c.held, pending.c.runner)
+partial("ix_pending_scheduled_kind", SCHEDULED, *SCHEDULED_KIND, pending.c.due_at)
+partial("ix_pending_scheduled_expiry", SCHEDULED, pending.c.rule, pending.c.target, pending.c.expires_at)
+
+SCHEDULED_TRIED = SCHEDULED & pending.c.order_shard.is_not(None) & (pending.c.attempts > literal_column("0"))
+
+SCHEDULED_UNTRIED = SCHEDULED & pending.c.order_shard.is_not(None) & (pending.c.attempts == literal_column("0"))
+partial("ix_pending_scheduled_tried", SCHEDULED_TRIED, pending.c.rule, pending.c.target, pending.c.due_at)
+partial("ix_pending_scheduled_untried", SCHEDULED_UNTRIED, pending.c.rule, pending.c.target, pending.c.due_at)
+partial("ix_pending_on_hold", ON_HOLD, pending.c.rule, pending.c.target, pending.c.expires_at)
+partial("ix_pending_waiting", WAITING, pending.c.rule, pending.c.target)
+TIMED = UNTAKEN & pending.c.published_at.is_not(None)
+UNREPORTED = TIMED & pending.c.late_reported_at.is_(None)
+partial("ix_pending_timed", TIMED, pending.c.rule, pending.c.target, pending.c.published_at)
+partial("ix_pending_unreported", UNREPORTED, pending.c.rule, pending.c.target, pending.c.published_at)
+
+#: The kinds of waiting rows: a retry run lists the kinds and reads one row of each.
+PENDING_KIND = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held, pending.c.runner)
+partial("ix_pending_kind", UNTAKEN, *PENDING_KIND, pending.c.on_hold_since)
+
+_IN_SHARD = (pending.c.rule, pending.c.target, pending.c.order_shard)
+partial("ix_pending_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, pending.c.state, pending.c.held)
+# It has all columns of its condition; otherwise SQLite, which cannot know how few these are, reads the index of all
+# waiting rows.
+partial("ix_pending_taken", TAKEN, *_IN_SHARD, pending.c.state, pending.c.taken_by)
+# Without its condition SQLite would look up `taken_by IS NULL` here and read all rows that were never taken.
+partial("ix_pending_taken_by", pending.c.taken_by.is_not(None), pending.c.taken_by)
+# Without it the foreign key makes the database read all pending rows for every batch that is removed.
+partial("ix_pending_closed_by", pending.c.closed_by.is_not(None), pending.c.closed_by)
+OF_TARGET = (pending.c.rule == bindparam("of_rule")) & (pending.c.target == bindparam("of_target"))
+
+_PAST_AGE = pending.c.expires_at <= NOW
+_FOR_A_REASON = pending.c.held != ""
+
+#: Adds pending deliveries, unless a row of that name exists.
+ADD_PENDING = insert_or_skip(pending)
+
+#: The names and files of the rows that a batch left pending.
+PENDING_NAMES = select(*PENDING_NAME, pending.c.files).where(pending.c.batch_id == bindparam("of_batch"))
+
+#: Which of some rows are free to be taken; locked until the transaction ends.
+FREE_PENDING = (
+    select(pending.c.pending_id)
+    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), SCHEDULED)
+    .order_by(pending.c.pending_id)
+    .with_for_update()
+)
+
+#: Takes free rows for a batch.
+TAKE_PENDING = (
+    update(pending)
+    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), SCHEDULED)
+    .values(taken_by=bindparam("of_batch"))
+)
+
+other = pending.alias("other")
+
+IN_THAT_SHARD = (
+    (other.c.rule == pending.c.rule)
+    & (other.c.target == pending.c.target)
+    & (other.c.order_shard == pending.c.order_shard)
+)
+
+TAKEN_OF_THAT_SHARD = exists().where(IN_THAT_SHARD, on(other, TAKEN))
+
+#: Whether a batch has taken rows of a shard that one of some rows belongs to.
+SHARD_TAKEN = select(pending.c.pending_id).where(
+    pending.c.pending_id.in_(bindparam("ids", expanding=True)), pending.c.order_shard.is_not(None), TAKEN_OF_THAT_SHARD
+)
+
+#: The rows that a batch took.
+PENDING_TAKEN_BY = select(pending).where(pending.c.taken_by == bindparam("of_batch")).order_by(pending.c.pending_id)
+
+#: The rows that a batch left pending.
+PENDING_OF = select(pending).where(pending.c.batch_id == bindparam("of_batch")).order_by(pending.c.pending_id)
+
+#: The rows that a batch left pending and another one took.
+TAKEN_OF = select(pending.c.pending_id).where(
+    pending.c.batch_id == bindparam("of_batch"), pending.c.taken_by.is_not(None)
+)
+
+#: Deletes the rows that a batch left pending; the new settlement adds them again.
+FORGET_PENDING = delete(pending).where(pending.c.batch_id == bindparam("of_batch"))
+
+#: Closes the rows that a batch took.
+CLOSE_PENDING = (
+    update(pending)
+    .where(pending.c.taken_by == bindparam("of_batch"), WAITING)
+    .values(state="closed", closed_by=bindparam("of_batch"))
+)
+
+_ON_HOLD_AGAIN = {"state": "on_hold", "held": bindparam("because", type_=pending.c.held.type), "on_hold_since": NOW}
+
+#: Puts the scheduled, untaken rows of a target on hold, except those to be dead-lettered.
+HOLD_PENDING = update(pending).where(OF_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_AGAIN)
+
+#: Makes the rows of a target on hold for one reason due now, to be dead-lettered only: the reason stays.
+DEAD_LETTER_PENDING = (
+    update(pending)
+    .where(OF_TARGET, ON_HOLD, pending.c.held == bindparam("because", type_=pending.c.held.type))
+    .values(state="scheduled", due_at=NOW)
+)
+
+_RELEASED = {"state": "scheduled", "due_at": NOW, "held": "", "on_hold_since": None}
+ON_HOLD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(pending.c.on_hold_since, BigInteger)
+
+_AGE_STOOD_STILL = {
+    "on_hold_seconds": pending.c.on_hold_seconds + ON_HOLD_FOR / 1_000_000.0,
+    "expires_at": type_coerce(pending.c.expires_at, BigInteger) + ON_HOLD_FOR,
+}
+_DEFERRED = (OF_TARGET, SCHEDULED, ~_FOR_A_REASON, pending.c.due_at.between(bindparam("first"), bindparam("last")))
+
+#: How many deliveries of a target fall due within a period and wait for no other reason.
+DEFERRED_COUNT = select(func.coalesce(func.sum(pending.c.count), 0)).where(*_DEFERRED)
+
+#: Makes them due now.
+HASTEN_PENDING = update(pending).where(*_DEFERRED).values(due_at=NOW)
+
+# Looked up by target: a check of each row would read all rows on hold, for any reason.
+_OF_DISABLED = tuple_(pending.c.rule, pending.c.target).in_(
+    select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
+)
+
+#: Makes due now the expired rows that are on hold for a disabled target: they can only be dead-lettered.
+RELEASE_EXPIRED = update(pending).where(ON_HOLD, _PAST_AGE, _OF_DISABLED).values(_RELEASED)
+
+_newest = (
+    select(batch.c.batch_id)
+    .where(RETRY)
+    .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+    .limit(bindparam("batches"))
+)
+
+#: The last of the newest retry batches that took each target.
+LAST_TAKEN = (
+    select(pending.c.rule, pending.c.target, func.max(pending.c.taken_by).label("batch_id"))
+    .where(pending.c.taken_by.in_(_newest))
+    .group_by(pending.c.rule, pending.c.target)
+)
+
+
+def select_rows(state: str | None, runner: str | None, rule: str | None) -> Select[Any]:
+    """Return the query for pending rows, in the order they were added."""
+    found = select(pending).order_by(pending.c.pending_id)
+    for column, value in ((pending.c.state, state), (pending.c.runner, runner), (pending.c.rule, rule)):
+        found = found if value is None else found.where(column == value)
+    return found
+
+
+def select_counts(runner: str | None) -> Select[Any]:
+    """Return the query for the counts of waiting deliveries, by rule, target, state and reason."""
+    kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.reason)
+    found = (
+        select(
+            *kinds,
+            func.count().label("pending_rows"),
+            func.sum(pending.c.count).label("deliveries"),
+            type_coerce(func.min(pending.c.due_at), UtcTime).label("next_due_at"),
+        )
+        .where(WAITING)
+        .group_by(*kinds)
+        .order_by(*kinds)
+    )
+    return found if runner is None else found.where(pending.c.runner == runner)
+
+
+#: How many deliveries of each rule wait.
+PENDING_BY_RULE = (
+    select(pending.c.rule, func.sum(pending.c.count).label("deliveries")).where(WAITING).group_by(pending.c.rule)
+)
+
+
+@cache  # building it takes longer than running it
+def select_waiting_targets(runner: str | None) -> Select[Any]:
+    """Return the query for waiting, untaken rows, by rule, target, state and hold reason.
+
+    It reads one row of each kind, however many there are.
+    """
+    one = one_of_each(PENDING_KIND, UNTAKEN)
+    same = pending.alias("same")
+    newest = (
+        select(same.c.on_hold_since)
+        .where(*(same.c[column.name] == column for column in PENDING_KIND), on(same, UNTAKEN))
+        .order_by(same.c.on_hold_since.desc())  # all of a kind have one, or none has
+        .limit(1)
+        .correlate(pending)
+        .scalar_subquery()
+    )
+    kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held)
+    found = (
+        select(*kinds, type_coerce(func.max(newest), UtcTime).label("newest_on_hold_since"))
+        .where(pending.c.pending_id == one.c.pending_id)
+        .group_by(*kinds)
+        .order_by(*kinds)
+    )
+    return found if runner is None else found.where(pending.c.runner == runner)
+
+
+def update_released(*, aged: bool, held: str | None, instead: str = "") -> Update:
+    """Return the statement that makes the rows of a target that are on hold, all or for one reason, due now.
+
+    Rows to be dead-lettered for that reason are released with them. With `instead` the rows are on hold for that other
+    reason.
+    """
+    changes = (_ON_HOLD_AGAIN if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)
+    statement = update(pending).where(OF_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
+    return statement if held is None else statement.where(pending.c.held == held)
+
+
+#: One row that waits, for any reason, or that an uncommitted batch has taken.
+ONE_WAITING = select(pending.c.pending_id).where(WAITING).limit(1)
+
+#: One row that an uncommitted batch has taken.
+ONE_TAKEN = select(pending.c.pending_id).where(TAKEN).limit(1)
+
+#: Targets of which uncommitted batches have taken rows, with one row of each.
+TAKEN_TARGETS = select(pending.c.rule, pending.c.target).where(
+    pending.c.pending_id == one_of_each([pending.c.rule, pending.c.target], TAKEN).c.pending_id
+)
 
 #: The most rows that one UPDATE names; a database limits the parameters of a statement (SQLite: 32,766).
 _IDS_AT_ONCE = 1_000
@@ -30,10 +340,10 @@ _IDS_AT_ONCE = 1_000
 _NAME_COLUMNS = tuple(column.name for column in PENDING_NAME)
 
 
-class Pending(Database):
-    """The part of the ledger about deliveries that wait for another batch."""
+class Pending(Aggregate):
+    """Deliveries that wait for another batch."""
 
-    def add_pending(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
+    def add(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
         """Add pending deliveries and return how many rows are new; a row that exists stays as it is.
 
         `settlement`: the key of the first settlement of the batch, from which the rows are derived. Raises
@@ -45,67 +355,27 @@ class Pending(Database):
         """
         if not rows:
             return 0
-        values = [_pending_row(row, self.now()) for row in rows]
+        values = [_pending_row(row, self._now()) for row in rows]
         with self._writing() as connection:
             for batch_id in {row.batch_id for row in rows} if settlement is not None else ():
-                connection.execute(batch_statements.BATCH_STATE, {"of_batch": batch_id})
+                connection.execute(BATCH_STATE, {"of_batch": batch_id})
                 prove_settled_by(connection, batch_id, str(settlement))
-            pending = connection.execute(statements.ADD_PENDING, values).rowcount
+            pending = connection.execute(ADD_PENDING, values).rowcount
             if pending != len(values):
                 _prove_same(connection, values)
             return pending
 
-    def anything_due(self, now: datetime) -> bool:
-        """Return whether `due_targets` finds any; the cost does not depend on how many deliveries are pending."""
-        with self._reading() as connection:
-            first = connection.execute(due.FIRST_DUE, {"now": now}).one()
-            if first.can_go or first.seen < due.FIRST_ROWS:
-                return bool(first.can_go)
-            return connection.execute(due.due_targets(None), {"now": now}).first() is not None
-
-    def anything_taken(self) -> bool:
+    def has_taken(self) -> bool:
         """Return whether an uncommitted batch has taken pending deliveries."""
         with self._reading() as connection:
-            return connection.execute(due.ONE_TAKEN).first() is not None
+            return connection.execute(ONE_TAKEN).first() is not None
 
-    def anything_pending(self) -> bool:
+    def has_waiting(self) -> bool:
         """Return whether any delivery is pending, due or not."""
         with self._reading() as connection:
-            return connection.execute(due.ONE_WAITING).first() is not None
+            return connection.execute(ONE_WAITING).first() is not None
 
-    def due_targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
-        """Return the targets with deliveries due at `now`, the longest waiting first.
-
-        A target that is disabled or paused, or whose breaker is open, is left out, except for deliveries that can only
-        be dead-lettered. The cost depends on how many targets wait, not on how many deliveries.
-        """
-        with self._reading() as connection:
-            rows = connection.execute(due.due_targets(runner), {"now": now})
-            return [DueTarget(row.rule, row.target, row.first_due_at) for row in rows]
-
-    def due_pending(
-        self,
-        now: datetime,
-        rule: str,
-        target: str,
-        limit_rows: int,
-        runner: str | None = None,
-        *,
-        smallest: bool = False,
-    ) -> list[PendingDeliveries]:
-        """Return pending rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
-
-        Returns at most `limit_rows` rows, each of which may hold many deliveries. For a target that is disabled or
-        paused, or whose breaker is open, it returns only rows that can only be dead-lettered. `smallest` chooses
-        among the 1,000 that wait longest. The cost depends on `limit_rows`, not on how much is pending or due.
-        """
-        of = {"now": now, "of_rule": rule, "of_target": target}
-        with self._reading() as connection:
-            alone = connection.execute(due.LEFT_ALONE, of).first() is not None
-            query = due.due_pending(limit_rows, runner, smallest=smallest, alone=alone)
-            return [to_pending(row) for row in connection.execute(query, of)]
-
-    def plan_taken(self, batch: Batch, chunks: Sequence[Chunk], pending_ids: Sequence[int]) -> bool:
+    def take(self, batch: Batch, chunks: Sequence[Chunk], pending_ids: Sequence[int]) -> bool:
         """Add a batch with its chunks and assign it the pending rows that it takes: all, or none and return False.
 
         Returns False if any of the rows is not due or was taken by another batch, or belongs to an order shard of which
@@ -115,137 +385,111 @@ class Pending(Database):
         ids = sorted(set(pending_ids))
         with self._writing() as connection:
             # Planners run one after another: two that take different rows of one shard would not see each other's rows.
-            connection.execute(offset_statements.TAKE_TURN)
-            free = [connection.execute(statements.FREE_PENDING, {"ids": some}).all() for some in _slices(ids)]
+            connection.execute(TAKE_TURN)
+            free = [connection.execute(FREE_PENDING, {"ids": some}).all() for some in _slices(ids)]
             if sum(map(len, free)) != len(ids):
                 return False
-            if any(connection.execute(order_statements.SHARD_TAKEN, {"ids": some}).first() for some in _slices(ids)):
+            if any(connection.execute(SHARD_TAKEN, {"ids": some}).first() for some in _slices(ids)):
                 return False
-            connection.execute(batch_statements.INSERT_BATCH, vars(batch))
+            connection.execute(INSERT_BATCH, vars(batch))
             insert_chunks(connection, chunks)
             for some in _slices(ids):
-                connection.execute(statements.TAKE_PENDING, {"of_batch": batch.batch_id, "ids": some})
+                connection.execute(TAKE_PENDING, {"of_batch": batch.batch_id, "ids": some})
             return True
 
     def taken_targets(self) -> set[tuple[str, str]]:
         """Return the (rule, target) of the pending rows that uncommitted batches have taken."""
         with self._reading() as connection:
-            return {(row.rule, row.target) for row in connection.execute(due.TAKEN_TARGETS)}
+            return {(row.rule, row.target) for row in connection.execute(TAKEN_TARGETS)}
 
     def last_taken(self, batches: int) -> dict[tuple[str, str], str]:
         """Return the last of the newest `batches` retry batches that took each (rule, target); others are absent."""
         with self._reading() as connection:
-            rows = connection.execute(statements.LAST_TAKEN, {"batches": batches})
+            rows = connection.execute(LAST_TAKEN, {"batches": batches})
             return {(row.rule, row.target): row.batch_id for row in rows}
 
-    def pending_taken_by(self, batch_id: str) -> list[PendingDeliveries]:
+    def taken_by(self, batch_id: str) -> list[PendingDeliveries]:
         """Return the pending rows that a batch took, including those it has closed."""
         with self._reading() as connection:
-            return [to_pending(row) for row in connection.execute(statements.PENDING_TAKEN_BY, {"of_batch": batch_id})]
+            return [to_pending(row) for row in connection.execute(PENDING_TAKEN_BY, {"of_batch": batch_id})]
 
-    def pending_of(self, batch_id: str) -> list[PendingDeliveries]:
+    def of_batch(self, batch_id: str) -> list[PendingDeliveries]:
         """Return the rows that a batch left pending, in any state."""
         with self._reading() as connection:
-            return [to_pending(row) for row in connection.execute(statements.PENDING_OF, {"of_batch": batch_id})]
+            return [to_pending(row) for row in connection.execute(PENDING_OF, {"of_batch": batch_id})]
 
-    def set_aside(
-        self, batch_id: str, state: BatchState, files: Sequence[BatchFile], old: str, settlement: BatchFile | None
-    ) -> bool:
-        """Delete the records of files of a batch in this state, and replace the `old` first settlement with a new one.
-
-        The old settlement's supplements, dead letters and pending rows are deleted with it. Returns False, and changes
-        nothing, if the batch is in another state or one of its pending rows was taken. Raises SettledAgainError if the
-        first settlement is not the old one. Without a settlement only the records of files are deleted.
-        """
-        of = {"of_batch": batch_id}
-        with self._writing() as connection:
-            # written unchanged: no other transaction reads or writes the row until this one ends
-            if connection.execute(batch_statements.MOVE_BATCH, of | {"expected": state, "to": state}).rowcount == 0:
-                return False
-            prove_settled_by(connection, batch_id, old)
-            if settlement is not None:
-                if connection.execute(statements.TAKEN_OF, of).first() is not None:
-                    return False
-                connection.execute(statements.FORGET_PENDING, of)
-                connection.execute(batch_statements.FORGET_SETTLEMENT, of)
-            for file in files:
-                connection.execute(batch_statements.FORGET_FILE, of | {"of_kind": file.kind, "of_key": file.key})
-            return settlement is None or record(connection, settlement)
-
-    def pending(
+    def find(
         self, state: PendingState | None = None, runner: str | None = None, rule: str | None = None
     ) -> list[PendingDeliveries]:
         """Return pending rows in the order they were added, including closed ones unless `state` says otherwise."""
         with self._reading() as connection:
-            return [to_pending(row) for row in connection.execute(statements.pending_rows(state, runner, rule))]
+            return [to_pending(row) for row in connection.execute(select_rows(state, runner, rule))]
 
-    def pending_counts(self, runner: str | None = None) -> list[PendingCount]:
+    def counts(self, runner: str | None = None) -> list[PendingCount]:
         """Return counts of waiting deliveries (scheduled or on hold, taken or not): by rule, target, state, reason."""
         with self._reading() as connection:
             return [
                 PendingCount(
                     row.rule, row.target, row.state, row.reason, row.pending_rows, int(row.deliveries), row.next_due_at
                 )
-                for row in connection.execute(statements.pending_counts(runner))
+                for row in connection.execute(select_counts(runner))
             ]
 
-    def pending_by_rule(self) -> dict[str, int]:
+    def counts_by_rule(self) -> dict[str, int]:
         """Return the number of waiting deliveries of each rule, taken or not; rules without any are absent."""
         with self._reading() as connection:
-            return {row.rule: int(row.deliveries) for row in connection.execute(statements.PENDING_BY_RULE)}
+            return {row.rule: int(row.deliveries) for row in connection.execute(PENDING_BY_RULE)}
 
-    def hold_pending(self, rule: str, target: str, reason: str) -> int:
+    def hold(self, rule: str, target: str, reason: str) -> int:
         """Put the scheduled, untaken rows of a target on hold, except those to be dead-lettered; return how many."""
-        change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
+        change = {"of_rule": rule, "of_target": target, "because": reason, "now": self._now()}
         with self._writing() as connection:
-            return connection.execute(statements.HOLD_PENDING, change).rowcount
+            return connection.execute(HOLD_PENDING, change).rowcount
 
     def waiting_targets(self, runner: str | None = None) -> list[WaitingTarget]:
         """Return the targets with waiting, untaken deliveries, with the state and the reason of a hold."""
         with self._reading() as connection:
-            return [WaitingTarget(**row._mapping) for row in connection.execute(statements.waiting_targets(runner))]
+            return [WaitingTarget(**row._mapping) for row in connection.execute(select_waiting_targets(runner))]
 
-    def dead_letter_pending(self, rule: str, target: str, reason: str) -> int:
+    def dead_letter(self, rule: str, target: str, reason: str) -> int:
         """Make the rows of a target that are on hold for one reason due now, to be dead-lettered; return how many.
 
         The rows keep `held` and `on_hold_since`, which mark them: they are not put on hold again, and they are due even
-        if their target is disabled. `release_pending` makes them due like any other row.
+        if their target is disabled. `release` makes them due like any other row.
         """
-        change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
+        change = {"of_rule": rule, "of_target": target, "because": reason, "now": self._now()}
         with self._writing() as connection:
-            return connection.execute(statements.DEAD_LETTER_PENDING, change).rowcount
+            return connection.execute(DEAD_LETTER_PENDING, change).rowcount
 
-    def release_pending(
-        self, rule: str, target: str, *, aged: bool = False, held: str | None = None, instead: str = ""
-    ) -> int:
+    def release(self, rule: str, target: str, *, aged: bool = False, held: str | None = None, instead: str = "") -> int:
         """Make the rows of a target that are on hold due now, or only those with the reason `held`; return how many.
 
         The time they were on hold is added to `on_hold_seconds` and `expires_at`, unless it counts towards their age
         (`aged`: after a 410). With `instead` they stay on hold, for that reason.
         """
-        now = self.now()
+        now = self._now()
         change = {"of_rule": rule, "of_target": target, "now": now}
         if not aged:
             change["microseconds"] = microseconds(now)
         if instead:
             change["because"] = instead
-        statement = statements.release_pending(aged=aged, held=held, instead=instead)
+        statement = update_released(aged=aged, held=held, instead=instead)
         with self._writing() as connection:
             return connection.execute(statement, change).rowcount
 
-    def hasten_pending(self, rule: str, target: str, first: datetime, last: datetime) -> int:
+    def hasten(self, rule: str, target: str, first: datetime, last: datetime) -> int:
         """Make deliveries of a target that fall due from `first` to `last` (both included) due now; return how many."""
-        of = {"of_rule": rule, "of_target": target, "first": first, "last": last, "now": self.now()}
+        of = {"of_rule": rule, "of_target": target, "first": first, "last": last, "now": self._now()}
         with self._writing() as connection:
-            count = int(connection.execute(statements.DEFERRED_COUNT, of).scalar_one())
+            count = int(connection.execute(DEFERRED_COUNT, of).scalar_one())
             if count:
-                connection.execute(statements.HASTEN_PENDING, of)
+                connection.execute(HASTEN_PENDING, of)
             return count
 
     def release_expired(self, now: datetime) -> int:
         """Make due the expired rows that are on hold for disabled targets, so that they can end; return how many."""
         with self._writing() as connection:
-            return connection.execute(statements.RELEASE_EXPIRED, {"now": now}).rowcount
+            return connection.execute(RELEASE_EXPIRED, {"now": now}).rowcount
 
 
 def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
@@ -278,7 +522,7 @@ def _prove_same(connection: Connection, values: Sequence[dict[str, Any]]) -> Non
     """Raise ReconciliationError unless every row is in the ledger with the files that it was to be added with."""
     there: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
     for batch_id in sorted({row["batch_id"] for row in values}):
-        for *name, files in connection.execute(statements.PENDING_NAMES, {"of_batch": batch_id}):
+        for *name, files in connection.execute(PENDING_NAMES, {"of_batch": batch_id}):
             there[tuple(name)] = {(file, rows) for file, rows in files}
     for row in values:
         if there.get(tuple(row[column] for column in _NAME_COLUMNS)) != set(row["files"]):

@@ -5,58 +5,101 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Column, Connection, Integer, Select, Table, Text, bindparam, delete, select
 
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.operations import queue_events
-from eventbridge.ledger.statements import quality as statements
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import Message, UtcTime, insert_or_skip, metadata
+from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.quality import QualityCheck
 from eventbridge.model.rule_state import ExpectationHold
 from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_by_expectation
+
+#: A rule whose deliveries are on hold until an operator releases it.
+expectation_hold = Table(
+    "expectation_hold",
+    metadata,
+    Column("rule", Text, primary_key=True),
+    Column("detail", Message, nullable=False),
+    Column("found_in", Text, nullable=False),
+    Column("since", UtcTime, nullable=False),
+)
+
+#: An hour that was checked, once; `failures` 0 = it passed. The findings are in the store.
+quality_check = Table(
+    "quality_check",
+    metadata,
+    Column("hour", UtcTime, primary_key=True),
+    Column("checked_at", UtcTime, nullable=False),
+    Column("measures", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("record", Text, nullable=False),
+)
+
+#: The rules that are on hold.
+EXPECTATION_HOLDS = select(expectation_hold).order_by(expectation_hold.c.rule)
+
+#: Holds rules that are not on hold.
+HOLD_BY_EXPECTATION = insert_or_skip(expectation_hold)
+
+#: Releases a rule.
+DROP_EXPECTATION_HOLD = delete(expectation_hold).where(expectation_hold.c.rule == bindparam("of_rule"))
+
+#: Records the check of an hour, unless it was checked.
+NOTE_QUALITY_CHECK = insert_or_skip(quality_check)
+
+
+def select_checks(limit: int, before: datetime | None) -> Select[tuple[object, ...]]:
+    """Return the query for the checks of the latest hours, the latest first; `before`: of hours before one."""
+    found = select(quality_check).order_by(quality_check.c.hour.desc()).limit(limit)
+    return found if before is None else found.where(quality_check.c.hour < before)
+
+
+#: The checks of some hours.
+QUALITY_CHECKS_OF = select(quality_check).where(quality_check.c.hour.in_(bindparam("hours", expanding=True)))
+
+
+class Quality(Aggregate):
+    """Failed expectations and checked hours."""
+
+    def holds(self) -> dict[str, ExpectationHold]:
+        """Return the rules that are on hold after a failed expectation, by name."""
+        with self._reading() as connection:
+            found = (ExpectationHold(**row._mapping) for row in connection.execute(EXPECTATION_HOLDS))
+            return {hold.rule: hold for hold in found}
+
+    def release(self, rule: str) -> bool:
+        """Release a rule, so that its deliveries are sent again; return False if it was not on hold."""
+        with self._writing() as connection:
+            return connection.execute(DROP_EXPECTATION_HOLD, {"of_rule": rule}).rowcount == 1
+
+    def record_check(self, check: QualityCheck, failed: Mapping[str, str], told: OperationalEvent) -> bool:
+        """Record the check of an hour, put the rules with failed expectations on hold, and queue its operational event.
+
+        All in one transaction; returns False, and changes nothing, if the hour was already checked.
+        """
+        with self._writing() as connection:
+            if connection.execute(NOTE_QUALITY_CHECK, vars(check)).rowcount == 0:
+                return False
+            hold_by_expectation(connection, failed, check.hour.isoformat(), check.checked_at)
+            queue_events(connection, [told])
+            return True
+
+    def checks(self, limit: int = 100, before: datetime | None = None) -> list[QualityCheck]:
+        """Return the checks of the latest hours, or of the latest before an hour, latest first."""
+        query = select_checks(limit, before)
+        with self._reading() as connection:
+            return [QualityCheck(**row._mapping) for row in connection.execute(query)]
+
+    def checks_of_hours(self, hours: Sequence[datetime]) -> dict[datetime, QualityCheck]:
+        """Return the checks of the given hours, by hour; an hour that was not checked is absent."""
+        with self._reading() as connection:
+            rows = connection.execute(QUALITY_CHECKS_OF, {"hours": list(hours)})
+            return {row.hour: QualityCheck(**row._mapping) for row in rows}
 
 
 def hold_by_expectation(connection: Connection, failed: Mapping[str, str], found_in: str, now: datetime) -> None:
     """Put rules on hold for their failed expectations, and queue an event for each that was not already on hold."""
     for rule, detail in sorted(failed.items()):
         hold = ExpectationHold(rule, detail, found_in, now)
-        if connection.execute(statements.HOLD_BY_EXPECTATION, vars(hold)).rowcount == 1:
+        if connection.execute(HOLD_BY_EXPECTATION, vars(hold)).rowcount == 1:
             queue_events(connection, [of_rule_on_hold_by_expectation(hold)])
-
-
-class Quality(Database):
-    """The part of the ledger about quality."""
-
-    def expectation_holds(self) -> dict[str, ExpectationHold]:
-        """Return the rules that are on hold after a failed expectation, by name."""
-        with self._reading() as connection:
-            found = (ExpectationHold(**row._mapping) for row in connection.execute(statements.EXPECTATION_HOLDS))
-            return {hold.rule: hold for hold in found}
-
-    def drop_expectation_hold(self, rule: str) -> bool:
-        """Release a rule, so that its deliveries are sent again; return False if it was not on hold."""
-        with self._writing() as connection:
-            return connection.execute(statements.DROP_EXPECTATION_HOLD, {"of_rule": rule}).rowcount == 1
-
-    def note_quality_check(self, check: QualityCheck, failed: Mapping[str, str], told: OperationalEvent) -> bool:
-        """Record the check of an hour, put the rules with failed expectations on hold, and queue its operational event.
-
-        All in one transaction; returns False, and changes nothing, if the hour was already checked.
-        """
-        with self._writing() as connection:
-            if connection.execute(statements.NOTE_QUALITY_CHECK, vars(check)).rowcount == 0:
-                return False
-            hold_by_expectation(connection, failed, check.hour.isoformat(), check.checked_at)
-            queue_events(connection, [told])
-            return True
-
-    def quality_checks(self, limit: int = 100, before: datetime | None = None) -> list[QualityCheck]:
-        """Return the checks of the latest hours, or of the latest before an hour, latest first."""
-        query = statements.quality_checks(limit, before)
-        with self._reading() as connection:
-            return [QualityCheck(**row._mapping) for row in connection.execute(query)]
-
-    def quality_checks_of(self, hours: Sequence[datetime]) -> dict[datetime, QualityCheck]:
-        """Return the checks of the given hours, by hour; an hour that was not checked is absent."""
-        with self._reading() as connection:
-            rows = connection.execute(statements.QUALITY_CHECKS_OF, {"hours": list(hours)})
-            return {row.hour: QualityCheck(**row._mapping) for row in rows}

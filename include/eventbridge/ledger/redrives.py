@@ -6,64 +6,156 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Row,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    select,
+    update,
+)
 
 from eventbridge.errors import NotFoundError
-from eventbridge.ledger.batches import record
+from eventbridge.ledger.batches import INSERT_BATCH
 from eventbridge.ledger.chunks import insert_chunks
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.statements import batches as batch_statements
-from eventbridge.ledger.statements import offsets as offset_statements
-from eventbridge.ledger.statements import redrives as statements
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import JsonText, UtcTime, insert_or_skip, metadata, one_of
+from eventbridge.ledger.files import record_file
+from eventbridge.ledger.revision import TAKE_TURN
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.redelivery import Redrive, Redriven, RedriveState
+from eventbridge.model.redelivery import RECORDED, Redrive, Redriven, RedriveState
+
+#: Dead letters to deliver again; `run` is the Airflow run, or the command, that requested it.
+redrive = Table(
+    "redrive",
+    metadata,
+    Column("redrive_id", Text, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("selection", JsonText, nullable=False),
+    Column("rate", Float),
+    Column("retransform", Boolean, nullable=False),
+    Column("again", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("next_at", UtcTime, nullable=False),
+    Column("ended_at", UtcTime),
+    UniqueConstraint("run"),
+    one_of("state", RedriveState),
+)
+
+#: Which rows of a dead letter file a batch took; `turn` counts the batches that took rows of the file, from 0:
+#: if two batches take rows of a file at once, the second finds its turn taken.
+redriven = Table(
+    "redriven",
+    metadata,
+    Column("file", Text, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("redrive_id", Text, ForeignKey("redrive.redrive_id"), nullable=False),
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("rows", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    PrimaryKeyConstraint("file", "turn"),
+)
+Index("ix_redriven_batch_id", redriven.c.batch_id)
+
+_REDRIVE = redrive.c.redrive_id == bindparam("of_redrive")
+_RUNNING = redrive.c.state == "running"
+
+#: Adds a redrive, unless its run has one.
+BEGIN_REDRIVE = insert_or_skip(redrive)
+
+#: The redrive of a run.
+REDRIVE_OF_RUN = select(redrive).where(redrive.c.run == bindparam("of_run"))
+
+#: One redrive.
+REDRIVE = select(redrive).where(_REDRIVE)
+
+#: All redrives, newest first.
+REDRIVES = select(redrive).order_by(redrive.c.started_at.desc(), redrive.c.redrive_id)
+
+#: The redrives that a server without Airflow recorded and that have not ended, the oldest first.
+RECORDED_REDRIVES = (
+    select(redrive)
+    .where(_RUNNING, redrive.c.run.startswith(RECORDED, autoescape=True))
+    .order_by(redrive.c.started_at, redrive.c.redrive_id)
+)
+
+#: Sets when the next batch of a running redrive may be planned; changes nothing once it has ended.
+GO_ON = update(redrive).where(_REDRIVE, _RUNNING).values(next_at=bindparam("at", type_=UtcTime))
+
+#: Ends a running redrive.
+END_REDRIVE = (
+    update(redrive).where(_REDRIVE, _RUNNING).values(state=bindparam("to"), ended_at=bindparam("now", type_=UtcTime))
+)
+
+#: Records the rows of a file that a batch takes, unless another batch has had this turn.
+TAKE_DEAD_LETTERS = insert_or_skip(redriven)
+
+#: The rows taken from all files.
+REDRIVEN = select(redriven).order_by(redriven.c.file, redriven.c.turn)
+
+#: The rows that a batch took.
+REDRIVEN_BY = REDRIVEN.where(redriven.c.batch_id == bindparam("of_batch"))
+
+#: The rows taken from one file.
+REDRIVEN_OF = REDRIVEN.where(redriven.c.file == bindparam("of_file"))
 
 
 class _Lost(Exception):
     """Another process was first; the transaction is rolled back."""
 
 
-class Redrives(Database):
-    """The part of the ledger about dead letters that are delivered again."""
+class Redrives(Aggregate):
+    """Dead letters that are delivered again."""
 
-    def begin_redrive(self, redrive: Redrive) -> Redrive:
+    def begin(self, redrive: Redrive) -> Redrive:
         """Add a redrive and return it; if its run already has one, return that one."""
         with self._writing() as connection:
-            connection.execute(offset_statements.TAKE_TURN)  # see `mark_kept`
-            connection.execute(statements.BEGIN_REDRIVE, vars(redrive) | {"selection": dict(redrive.selection)})
-            return _to_redrive(connection.execute(statements.REDRIVE_OF_RUN, {"of_run": redrive.run}).one())
+            connection.execute(TAKE_TURN)  # see `retention.mark_kept`
+            connection.execute(BEGIN_REDRIVE, vars(redrive) | {"selection": dict(redrive.selection)})
+            return _to_redrive(connection.execute(REDRIVE_OF_RUN, {"of_run": redrive.run}).one())
 
-    def redrive(self, redrive_id: str) -> Redrive:
+    def get(self, redrive_id: str) -> Redrive:
         """Return a redrive; raises NotFoundError."""
         with self._reading() as connection:
-            row = connection.execute(statements.REDRIVE, {"of_redrive": redrive_id}).one_or_none()
+            row = connection.execute(REDRIVE, {"of_redrive": redrive_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"There is no redrive {redrive_id} in this ledger.")
         return _to_redrive(row)
 
-    def redrives(self) -> list[Redrive]:
+    def all(self) -> list[Redrive]:
         """Return all redrives, newest first."""
         with self._reading() as connection:
-            return [_to_redrive(row) for row in connection.execute(statements.REDRIVES)]
+            return [_to_redrive(row) for row in connection.execute(REDRIVES)]
 
-    def recorded_redrives(self) -> list[Redrive]:
+    def recorded(self) -> list[Redrive]:
         """Return the redrives that a server without Airflow recorded and that have not ended, oldest first."""
         with self._reading() as connection:
-            return [_to_redrive(row) for row in connection.execute(statements.RECORDED_REDRIVES)]
+            return [_to_redrive(row) for row in connection.execute(RECORDED_REDRIVES)]
 
-    def defer_redrive(self, redrive_id: str, until: datetime) -> None:
+    def defer(self, redrive_id: str, until: datetime) -> None:
         """Set the time before which the next batch of a redrive is not planned."""
         with self._writing() as connection:
-            connection.execute(statements.GO_ON, {"of_redrive": redrive_id, "at": until})
+            connection.execute(GO_ON, {"of_redrive": redrive_id, "at": until})
 
-    def end_redrive(self, redrive_id: str, state: RedriveState) -> bool:
+    def end(self, redrive_id: str, state: RedriveState) -> bool:
         """Move a running redrive to `done` or `cancelled`; return False if it has ended."""
-        change = {"of_redrive": redrive_id, "to": state, "now": self.now()}
+        change = {"of_redrive": redrive_id, "to": state, "now": self._now()}
         with self._writing() as connection:
-            return connection.execute(statements.END_REDRIVE, change).rowcount == 1
+            return connection.execute(END_REDRIVE, change).rowcount == 1
 
-    def plan_redriven(
+    def take(
         self,
         batch: Batch,
         file: BatchFile,
@@ -83,24 +175,24 @@ class Redrives(Database):
             return False
         return True
 
-    def redriven(self) -> dict[str, list[Redriven]]:
+    def taken(self) -> dict[str, list[Redriven]]:
         """Return all rows that were ever taken, by dead letter file, in order of turns."""
         found: dict[str, list[Redriven]] = {}
         with self._reading() as connection:
-            for row in connection.execute(statements.REDRIVEN):
+            for row in connection.execute(REDRIVEN):
                 found.setdefault(row.file, []).append(Redriven(**row._mapping))
         return found
 
-    def redriven_of(self, file: str) -> list[Redriven]:
+    def taken_from(self, file: str) -> list[Redriven]:
         """Return all rows that were ever taken from a dead letter file, in order of turns."""
         with self._reading() as connection:
-            rows = connection.execute(statements.REDRIVEN_OF, {"of_file": file})
+            rows = connection.execute(REDRIVEN_OF, {"of_file": file})
             return [Redriven(**row._mapping) for row in rows]
 
-    def redriven_by(self, batch_id: str) -> list[Redriven]:
+    def taken_by(self, batch_id: str) -> list[Redriven]:
         """Return the dead letters that a batch took."""
         with self._reading() as connection:
-            rows = connection.execute(statements.REDRIVEN_BY, {"of_batch": batch_id})
+            rows = connection.execute(REDRIVEN_BY, {"of_batch": batch_id})
             return [Redriven(**row._mapping) for row in rows]
 
     def _take(
@@ -113,12 +205,12 @@ class Redrives(Database):
         next_at: datetime,
     ) -> None:
         change = {"of_redrive": taken[0].redrive_id, "at": next_at}
-        if connection.execute(statements.GO_ON, change).rowcount == 0:
+        if connection.execute(GO_ON, change).rowcount == 0:
             raise _Lost
-        connection.execute(batch_statements.INSERT_BATCH, vars(batch))
-        record(connection, file)
+        connection.execute(INSERT_BATCH, vars(batch))
+        record_file(connection, file)
         insert_chunks(connection, chunks)
-        if connection.execute(statements.TAKE_DEAD_LETTERS, [vars(each) for each in taken]).rowcount != len(taken):
+        if connection.execute(TAKE_DEAD_LETTERS, [vars(each) for each in taken]).rowcount != len(taken):
             raise _Lost
 
 

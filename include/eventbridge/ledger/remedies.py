@@ -20,7 +20,7 @@ class DatabaseFailure(Exception):
 
 
 class TransactionLostError(LedgerError):
-    """A transaction certainly did not commit and can be run again at once; see `eventbridge.ledger.run_again`."""
+    """A transaction certainly did not commit and can be run again at once; see `ledger.database`."""
 
 
 @contextmanager

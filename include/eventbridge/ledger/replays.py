@@ -7,23 +7,177 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Row,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    case,
+    exists,
+    or_,
+    select,
+    update,
+)
 
 from eventbridge.errors import NotFoundError
-from eventbridge.ledger.batches import record, to_batch
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.statements import batches as batch_statements
-from eventbridge.ledger.statements import offsets as offset_statements
-from eventbridge.ledger.statements import replays as statements
+from eventbridge.ledger.batches import INSERT_BATCH, UNCOMMITTED, batch, to_batch
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import JsonText, UtcTime, insert, insert_or_skip, metadata, one_of
+from eventbridge.ledger.files import record_file
+from eventbridge.ledger.revision import TAKE_TURN
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.file_detail import LandedRange, decode_detail
-from eventbridge.model.redelivery import ArchiveFile, Replay, Replayed, ReplayPart, ReplayPosition, ReplayState
+from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPosition, ReplayState
+
+#: Archived events to deliver again; `run` is the Airflow run, or the command, that requested it.
+replay = Table(
+    "replay",
+    metadata,
+    Column("replay_id", Text, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("bus", Text, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("until", UtcTime, nullable=False),
+    Column("selection", JsonText, nullable=False),
+    Column("parts", JsonText, nullable=False),
+    Column("rate", Float),
+    Column("new_ids", Boolean, nullable=False),
+    Column("skip_delivered", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("next_at", UtcTime, nullable=False),
+    Column("ended_at", UtcTime),
+    Column("turn", Integer, nullable=False),
+    Column("position", JsonText, nullable=False),
+    UniqueConstraint("run"),
+    one_of("state", ReplayState),
+)
+
+#: Which rows of an archive file a replay searched at a turn, and which of them a batch took.
+replayed = Table(
+    "replayed",
+    metadata,
+    Column("replay_id", Text, ForeignKey("replay.replay_id"), nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("file", Text, nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("first_row", BigInteger, nullable=False),
+    Column("end_row", BigInteger, nullable=False),
+    Column("batch_id", Text, ForeignKey("batch.batch_id")),
+    Column("count", BigInteger, nullable=False),
+    Column("rows", Text, nullable=False),
+    PrimaryKeyConstraint("replay_id", "turn", "part", "file"),
+)
+Index("ix_replayed_batch_id", replayed.c.batch_id)
+
+_REPLAY = replay.c.replay_id == bindparam("of_replay")
+
+#: Adds a replay, unless its run has one.
+BEGIN_REPLAY = insert_or_skip(replay)
+
+#: The replay of a run.
+REPLAY_OF_RUN = select(replay).where(replay.c.run == bindparam("of_run"))
+
+#: One replay.
+REPLAY = select(replay).where(_REPLAY)
+
+#: Whether a replay gives its deliveries ids of their own.
+HAS_NEW_IDS = select(replay.c.new_ids).where(_REPLAY)
+
+#: All replays, newest first.
+REPLAYS = select(replay).order_by(replay.c.started_at.desc(), replay.c.replay_id)
+
+#: Moves a running replay and sets when its next batch may be planned; changes nothing if another process was faster.
+MOVE_REPLAY = (
+    update(replay)
+    .where(_REPLAY, replay.c.state == "running", replay.c.turn == bindparam("expected"))
+    .values(
+        turn=replay.c.turn + 1,
+        position=bindparam("to", type_=JsonText),
+        next_at=bindparam("at", type_=UtcTime),
+    )
+)
+
+#: When a replay's next batch may be planned, or now if that has passed: a process attends to the replay.
+_NOT_BEFORE = bindparam("now", type_=UtcTime)
+
+_MINDED = case((replay.c.next_at < _NOT_BEFORE, _NOT_BEFORE), else_=replay.c.next_at)
+
+#: Moves a replay that has not ended from one state to another.
+SET_REPLAY_STATE = (
+    update(replay)
+    .where(_REPLAY, replay.c.state == bindparam("expected"))
+    .values(state=bindparam("to"), next_at=_MINDED)
+)
+
+#: Resumes a paused replay, for another run.
+HAND_OVER_REPLAY = (
+    update(replay)
+    .where(_REPLAY, replay.c.state == "paused")
+    .values(state="running", run=bindparam("to_run"), next_at=_MINDED)
+)
+
+#: Defers the next batch of a replay.
+POSTPONE_REPLAY = update(replay).where(_REPLAY).values(next_at=bindparam("at", type_=UtcTime))
+
+#: Ends a replay that has not ended.
+END_REPLAY = (
+    update(replay)
+    .where(_REPLAY, replay.c.state.in_(["running", "paused"]))
+    .values(state=bindparam("to"), ended_at=bindparam("now", type_=UtcTime))
+)
+
+#: Records the rows that were searched, and those of them that were taken.
+TAKE_EVENTS = insert(replayed)
+
+_IN_ORDER = (replayed.c.turn, replayed.c.part, replayed.c.file)
+
+#: The rows that a replay has searched.
+REPLAYED = select(replayed).where(replayed.c.replay_id == bindparam("of_replay")).order_by(*_IN_ORDER)
+
+#: The rows of one file that a replay has searched.
+REPLAYED_OF = REPLAYED.where(replayed.c.file == bindparam("of_file"))
+
+#: The rows that a batch took.
+REPLAYED_BY = select(replayed).where(replayed.c.batch_id == bindparam("of_batch")).order_by(*_IN_ORDER)
+
+#: The uncommitted batches of a replay.
+OPEN_REPLAY_BATCHES = select(batch).where(
+    UNCOMMITTED, batch.c.kind == "replay", batch.c.replay_id == bindparam("of_replay")
+)
+
+#: The replays that no process has attended to since a time: they run, or have a batch that is not routed; the longest
+#: unattended first.
+LEFT_REPLAYS = (
+    select(replay)
+    .where(
+        replay.c.next_at < bindparam("before", type_=UtcTime),
+        or_(
+            replay.c.state == "running",
+            exists().where(
+                UNCOMMITTED,
+                batch.c.kind == "replay",
+                batch.c.state == "buffered",
+                batch.c.replay_id == replay.c.replay_id,
+            ),
+        ),
+    )
+    .order_by(replay.c.next_at, replay.c.replay_id)
+)
 
 
-class Replays(Database):
-    """The part of the ledger about archived events that are delivered again."""
+class Replays(Aggregate):
+    """Archived events that are delivered again."""
 
-    def begin_replay(self, replay: Replay) -> Replay:
+    def begin(self, replay: Replay) -> Replay:
         """Add a replay and return it; if its run already has one, return that one."""
         values = vars(replay) | {
             "selection": dict(replay.selection),
@@ -31,66 +185,66 @@ class Replays(Database):
             "position": msgspec.to_builtins(replay.position),
         }
         with self._writing() as connection:
-            connection.execute(offset_statements.TAKE_TURN)  # see `mark_kept`
-            connection.execute(statements.BEGIN_REPLAY, values)
-            return _to_replay(connection.execute(statements.REPLAY_OF_RUN, {"of_run": replay.run}).one())
+            connection.execute(TAKE_TURN)  # see `retention.mark_kept`
+            connection.execute(BEGIN_REPLAY, values)
+            return _to_replay(connection.execute(REPLAY_OF_RUN, {"of_run": replay.run}).one())
 
-    def replay(self, replay_id: str) -> Replay:
+    def get(self, replay_id: str) -> Replay:
         """Return a replay; raises NotFoundError."""
         with self._reading() as connection:
-            row = connection.execute(statements.REPLAY, {"of_replay": replay_id}).one_or_none()
+            row = connection.execute(REPLAY, {"of_replay": replay_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"There is no replay {replay_id} in this ledger.")
         return _to_replay(row)
 
-    def replay_of_run(self, run: str) -> Replay | None:
+    def of_run(self, run: str) -> Replay | None:
         """Return the replay that a run has begun; None if there is none."""
         with self._reading() as connection:
-            row = connection.execute(statements.REPLAY_OF_RUN, {"of_run": run}).one_or_none()
+            row = connection.execute(REPLAY_OF_RUN, {"of_run": run}).one_or_none()
         return None if row is None else _to_replay(row)
 
-    def replays(self) -> list[Replay]:
+    def all(self) -> list[Replay]:
         """Return all replays, newest first."""
         with self._reading() as connection:
-            return [_to_replay(row) for row in connection.execute(statements.REPLAYS)]
+            return [_to_replay(row) for row in connection.execute(REPLAYS)]
 
     def keeps_delivery_ids(self, replay_id: str) -> bool:
         """Return whether deliveries of a replay keep their original ids; False for an id that is not a replay."""
         with self._reading() as connection:
-            return connection.execute(statements.HAS_NEW_IDS, {"of_replay": replay_id}).scalar() is False
+            return connection.execute(HAS_NEW_IDS, {"of_replay": replay_id}).scalar() is False
 
-    def set_replay_state(self, replay_id: str, expected: ReplayState, to: ReplayState) -> bool:
+    def set_state(self, replay_id: str, expected: ReplayState, to: ReplayState) -> bool:
         """Pause a running replay, or resume a paused one; return False if it is in another state."""
-        change = {"of_replay": replay_id, "expected": expected, "to": to, "now": self.now()}
+        change = {"of_replay": replay_id, "expected": expected, "to": to, "now": self._now()}
         with self._writing() as connection:
-            return connection.execute(statements.SET_REPLAY_STATE, change).rowcount == 1
+            return connection.execute(SET_REPLAY_STATE, change).rowcount == 1
 
-    def hand_over_replay(self, replay_id: str, run: str) -> bool:
+    def hand_over(self, replay_id: str, run: str) -> bool:
         """Resume a paused replay for another run that has no replay; return False if it is not paused."""
         with self._writing() as connection:
-            change = {"of_replay": replay_id, "to_run": run, "now": self.now()}
-            return connection.execute(statements.HAND_OVER_REPLAY, change).rowcount == 1
+            change = {"of_replay": replay_id, "to_run": run, "now": self._now()}
+            return connection.execute(HAND_OVER_REPLAY, change).rowcount == 1
 
-    def defer_replay(self, replay_id: str, until: datetime) -> None:
+    def defer(self, replay_id: str, until: datetime) -> None:
         """Set the time before which the next batch of a replay is not planned."""
         with self._writing() as connection:
-            connection.execute(statements.POSTPONE_REPLAY, {"of_replay": replay_id, "at": until})
+            connection.execute(POSTPONE_REPLAY, {"of_replay": replay_id, "at": until})
 
-    def left_replays(self, before: datetime) -> list[Replay]:
+    def unattended(self, before: datetime) -> list[Replay]:
         """Return the replays that no process has attended to since a time, the longest unattended first.
 
         They are running, or have a batch that is not routed. Planning, waiting for or changing a replay attends to it.
         """
         with self._reading() as connection:
-            return [_to_replay(row) for row in connection.execute(statements.LEFT_REPLAYS, {"before": before})]
+            return [_to_replay(row) for row in connection.execute(LEFT_REPLAYS, {"before": before})]
 
-    def end_replay(self, replay_id: str, state: ReplayState) -> bool:
+    def end(self, replay_id: str, state: ReplayState) -> bool:
         """Move a replay that has not ended to `done` or `cancelled`; return False if it has ended."""
-        change = {"of_replay": replay_id, "to": state, "now": self.now()}
+        change = {"of_replay": replay_id, "to": state, "now": self._now()}
         with self._writing() as connection:
-            return connection.execute(statements.END_REPLAY, change).rowcount == 1
+            return connection.execute(END_REPLAY, change).rowcount == 1
 
-    def move_replay(
+    def move(
         self,
         replay: Replay,
         position: ReplayPosition,
@@ -111,63 +265,38 @@ class Replays(Database):
             "at": next_at,
         }
         with self._writing() as connection:
-            if connection.execute(statements.MOVE_REPLAY, change).rowcount == 0:
+            if connection.execute(MOVE_REPLAY, change).rowcount == 0:
                 return False
             if batch is not None and file is not None:
-                connection.execute(batch_statements.INSERT_BATCH, vars(batch))
-                record(connection, file)
+                connection.execute(INSERT_BATCH, vars(batch))
+                record_file(connection, file)
             if taken:
-                connection.execute(statements.TAKE_EVENTS, [vars(each) for each in taken])
+                connection.execute(TAKE_EVENTS, [vars(each) for each in taken])
         return True
 
-    def replayed(self, replay_id: str) -> list[Replayed]:
+    def searched(self, replay_id: str) -> list[Replayed]:
         """Return the rows that a replay has searched, in order of turns."""
         with self._reading() as connection:
-            rows = connection.execute(statements.REPLAYED, {"of_replay": replay_id})
+            rows = connection.execute(REPLAYED, {"of_replay": replay_id})
             return [Replayed(**row._mapping) for row in rows]
 
-    def replayed_of(self, replay_id: str, file: str) -> list[Replayed]:
+    def searched_in(self, replay_id: str, file: str) -> list[Replayed]:
         """Return the rows of one archive file that a replay has searched, in order."""
         of = {"of_replay": replay_id, "of_file": file}
         with self._reading() as connection:
-            return [Replayed(**row._mapping) for row in connection.execute(statements.REPLAYED_OF, of)]
+            return [Replayed(**row._mapping) for row in connection.execute(REPLAYED_OF, of)]
 
-    def replayed_by(self, batch_id: str) -> list[Replayed]:
+    def taken_by(self, batch_id: str) -> list[Replayed]:
         """Return the rows that a batch took."""
         with self._reading() as connection:
-            rows = connection.execute(statements.REPLAYED_BY, {"of_batch": batch_id})
+            rows = connection.execute(REPLAYED_BY, {"of_batch": batch_id})
             return [Replayed(**row._mapping) for row in rows]
 
-    def open_replay_batches(self, replay_id: str) -> list[Batch]:
+    def open_batches(self, replay_id: str) -> list[Batch]:
         """Return the uncommitted batches of a replay."""
         with self._reading() as connection:
-            rows = connection.execute(statements.OPEN_REPLAY_BATCHES, {"of_replay": replay_id})
+            rows = connection.execute(OPEN_REPLAY_BATCHES, {"of_replay": replay_id})
             return [to_batch(row) for row in rows]
-
-    def archive_rule_sets(self, bus: str, since: datetime, until: datetime, before: datetime) -> list[tuple[str, str]]:
-        """Return the runners that landed events of a bus, with the rule sets of their batches; see `archive_files`."""
-        times = {"of_bus": bus, "since": since, "until": until, "before": before}
-        with self._reading() as connection:
-            return [(row.runner, row.rule_set) for row in connection.execute(statements.ARCHIVE_RULE_SETS, times)]
-
-    def archive_files(
-        self,
-        bus: str,
-        since: datetime,
-        until: datetime,
-        before: datetime,
-        *,
-        runner: str | None = None,
-        limit: int | None = None,
-    ) -> list[ArchiveFile]:
-        """Return the archive files of batches planned from `since` (included) to `until` (excluded), oldest first.
-
-        Only batches committed before a time count, so that the result never changes. `runner` None: of all.
-        """
-        times = {"of_bus": bus, "since": since, "until": until, "before": before}
-        with self._reading() as connection:
-            rows = connection.execute(statements.archive_files(runner, limit), times).all()
-        return [_to_archive_file(row) for row in rows]
 
 
 def _to_replay(row: Row[Any]) -> Replay:
@@ -175,19 +304,3 @@ def _to_replay(row: Row[Any]) -> Replay:
     values["parts"] = msgspec.convert(values["parts"], tuple[ReplayPart, ...])
     values["position"] = msgspec.convert(values["position"], ReplayPosition)
     return Replay(**values)
-
-
-def _to_archive_file(row: Row[Any]) -> ArchiveFile:
-    landed = decode_detail(row.detail)
-    assert isinstance(landed, LandedRange), "a normal batch's buffer files are landed"
-    return ArchiveFile(
-        path=row.path,
-        rows=row.rows,
-        batch_id=row.batch_id,
-        runner=row.runner,
-        rule_set=row.rule_set,
-        planned_at=row.planned_at,
-        partition=landed.partition,
-        start=landed.start,
-        end=landed.end,
-    )

@@ -4,30 +4,284 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cache
+from typing import Any
 
-from sqlalchemy import Connection, Delete
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    Delete,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    exists,
+    or_,
+    select,
+    tuple_,
+    type_coerce,
+    union_all,
+    update,
+)
 
-from eventbridge.ledger.batches import to_batch
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.statements import offsets as offset_statements
-from eventbridge.ledger.statements import retention as statements
-from eventbridge.ledger.store_sizes import take_size
-from eventbridge.model.batch import Batch, FileKind
+from eventbridge.ledger.batches import UNCLEARED, batch, batch_range, to_batch
+from eventbridge.ledger.chunks import delivery_chunk
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata, one_of, word
+from eventbridge.ledger.files import batch_file
+from eventbridge.ledger.loose_index_scan import one_of_each
+from eventbridge.ledger.pending import pending
+from eventbridge.ledger.redrives import redrive, redriven
+from eventbridge.ledger.replays import replay, replayed
+from eventbridge.ledger.revision import TAKE_TURN
+from eventbridge.ledger.routing import deferred_match, route_try
+from eventbridge.ledger.rules import rule_change, rules_in_force
+from eventbridge.ledger.store import take_size
+from eventbridge.model.batch import Batch
 from eventbridge.model.storage import STEPS, BatchGroup, BatchPlace, Kept, Need, SweepName, is_kept
+
+#: Files of batches planned before `through` were swept.
+sweep = Table(
+    "sweep",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("through", UtcTime, nullable=False),
+    one_of("name", SweepName),
+)
+
+_OF_BATCH: BindParameter[str] = bindparam("of_batch", type_=Text())
+_TIME = bindparam("at", type_=UtcTime)
+
+#: Batches that retention has marked and not cleared.
+UNCLEARED_BATCHES = select(batch).where(UNCLEARED).order_by(batch.c.batch_id).limit(bindparam("most"))
+
+#: Marks what is kept of a committed batch from now on: compare and set.
+MARK_KEPT = (
+    update(batch)
+    .where(batch.c.batch_id == _OF_BATCH, batch.c.state == "committed", batch.c.kept == bindparam("expected"))
+    .values(kept=bindparam("to"))
+)
+
+#: Records which records of a batch still exist: compare and set.
+MARK_CLEARED = (
+    update(batch)
+    .where(batch.c.batch_id == _OF_BATCH, batch.c.cleared == bindparam("expected"))
+    .values(cleared=bindparam("to"))
+)
+
+#: The replays and redrives that have not ended, by id.
+OPEN_REQUESTS = (
+    select(replay.c.replay_id.label("request"))
+    .where(replay.c.state.in_(["running", "paused"]))
+    .union_all(select(redrive.c.redrive_id).where(redrive.c.state == "running"))
+)
+
+_taker = batch.alias("taker")
+
+#: A delivery or a share of a batch that waits for another one.
+WAITS = (
+    select(pending.c.batch_id)
+    .where(pending.c.batch_id == _OF_BATCH, pending.c.state != "closed")
+    .union_all(
+        select(deferred_match.c.batch_id).where(
+            deferred_match.c.batch_id == _OF_BATCH, deferred_match.c.state != "closed"
+        )
+    )
+    .limit(1)
+)
+
+
+def _kept_whole(batch_id: Any) -> ColumnElement[bool]:
+    """Return the condition that a batch is kept whole, as a lookup of its row: in a join SQLite would read all such."""
+    return select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
+
+
+#: The rows of a batch that a batch which is kept whole took.
+WHOLE_TAKER = union_all(
+    select(pending.c.taken_by).where(pending.c.batch_id == _OF_BATCH, _kept_whole(pending.c.taken_by)),
+    select(deferred_match.c.taken_by).where(
+        deferred_match.c.batch_id == _OF_BATCH, _kept_whole(deferred_match.c.taken_by)
+    ),
+).limit(1)
+
+_letters = select(batch_file.c.path).where(batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind == "dead_letter")
+
+#: The dead letters of a batch that a batch which is kept whole took.
+WHOLE_REDRIVE = (
+    select(redriven.c.batch_id).where(redriven.c.file.in_(_letters), _kept_whole(redriven.c.batch_id)).limit(1)
+)
+
+#: The rows of other batches that still name a batch which took them.
+NAMED_AS_TAKER = union_all(
+    select(pending.c.batch_id).where(pending.c.taken_by == _OF_BATCH),
+    select(deferred_match.c.batch_id).where(deferred_match.c.taken_by == _OF_BATCH),
+    select(redriven.c.file).where(redriven.c.batch_id == _OF_BATCH),
+).limit(1)
+
+_other = batch.alias("other")
+_of_group = (
+    _other.c.kept.in_(list(STEPS)),  # so that the index, whose first column it is, is used
+    _other.c.runner == bindparam("of_runner"),
+    _other.c.bus == bindparam("of_bus"),
+    _other.c.kind == bindparam("of_kind"),
+)
+_place = tuple_(_other.c.planned_at, _other.c.batch_id)
+
+#: A batch of the same runner, bus and kind that was planned later.
+LATER_BATCH = (
+    select(_other.c.batch_id).where(*_of_group, _place > tuple_(_TIME, _OF_BATCH, types=[UtcTime(), Text()])).limit(1)
+)
+
+#: One that was planned earlier.
+EARLIER_BATCH = (
+    select(_other.c.batch_id).where(*_of_group, _place < tuple_(_TIME, _OF_BATCH, types=[UtcTime(), Text()])).limit(1)
+)
+
+#: Whether anything but a batch names its rule set: another batch, what is in force, the history of a rule, a replay.
+RULE_SET_NAMED = select(
+    or_(
+        exists().where(batch.c.rule_set == bindparam("of_rules"), batch.c.batch_id != _OF_BATCH),
+        exists().where(rules_in_force.c.rule_set == bindparam("of_rules")),
+        exists().where(rule_change.c.rule_set == bindparam("of_rules")),
+        exists().where(
+            replay.c.state.in_(["running", "paused"]), type_coerce(replay.c.parts, Text).contains(bindparam("of_rules"))
+        ),
+    )
+)
+
+_later_change = rule_change.alias("later")
+
+#: Changes of rules before a time that a later change of the same rule followed, the oldest first.
+OLD_RULE_CHANGES = (
+    select(rule_change.c.change_id, rule_change.c.rule_set)
+    .where(
+        rule_change.c.at < _TIME,
+        exists().where(_later_change.c.rule == rule_change.c.rule, _later_change.c.change_id > rule_change.c.change_id),
+    )
+    .order_by(rule_change.c.change_id)
+    .limit(bindparam("most"))
+)
+
+#: Deletes changes of rules.
+DROP_RULE_CHANGES = delete(rule_change).where(rule_change.c.change_id.in_(bindparam("ids", expanding=True)))
+
+#: Replays that ended before a time and of which no batch is kept whole.
+OLD_REPLAYS = (
+    select(replay.c.replay_id)
+    .where(
+        replay.c.ended_at < _TIME,
+        ~exists().where(replayed.c.replay_id == replay.c.replay_id, _kept_whole(replayed.c.batch_id)),
+    )
+    .limit(bindparam("most"))
+)
+
+#: Deletes a replay without rows.
+DROP_REPLAY = delete(replay).where(
+    replay.c.replay_id == bindparam("of_replay"), ~exists().where(replayed.c.replay_id == replay.c.replay_id)
+)
+
+#: Deletes redrives that ended before a time and whose dead letters are gone.
+DROP_REDRIVES = delete(redrive).where(
+    redrive.c.ended_at < _TIME, ~exists().where(redriven.c.redrive_id == redrive.c.redrive_id)
+)
+
+#: How far the store was swept.
+SWEPT = select(sweep.c.through).where(sweep.c.name == bindparam("of_sweep"))
+
+#: Records the first sweep.
+NOTE_SWEEP = insert_or_skip(sweep)
+
+#: Records how far the store was swept; never back.
+MOVE_SWEEP = update(sweep).where(sweep.c.name == bindparam("of_sweep"), sweep.c.through < _TIME).values(through=_TIME)
+
+#: When the first batch was planned from a time on.
+FIRST_BATCH = (
+    select(batch.c.planned_at)
+    .where(batch.c.planned_at >= _TIME)
+    .order_by(batch.c.planned_at, batch.c.batch_id)
+    .limit(1)
+)
+
+#: Deletes the row of a batch.
+DROP_BATCH = delete(batch).where(batch.c.batch_id == _OF_BATCH)
+
+
+def _some(table: Any, *where: Any) -> Delete:
+    """Return the statement that deletes a bounded number of rows of a table."""
+    key = tuple_(*table.primary_key)
+    chosen = select(*table.primary_key).where(*where).limit(bindparam("most"))
+    return delete(table).where(key.in_(chosen))
+
+
+def _files(*kinds: str) -> Delete:
+    return _some(batch_file, batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind.in_(kinds))
+
+
+#: The statements that delete the ledger's rows when a batch loses records: at most `most` rows each, in order.
+DROPS: dict[Kept, tuple[Delete, ...]] = {
+    "all": (
+        _some(pending, pending.c.batch_id == _OF_BATCH),
+        _some(deferred_match, deferred_match.c.batch_id == _OF_BATCH),
+        _some(delivery_chunk, delivery_chunk.c.batch_id == _OF_BATCH),
+        _some(route_try, route_try.c.batch_id == _OF_BATCH),
+        _files("delivery", "outcome", "settlement"),
+    ),
+    "archive": (_files("buffer"),),
+    "dead_letters": (_some(redriven, redriven.c.file.in_(_letters)), _files("dead_letter")),
+    "manifest": (
+        _some(replayed, replayed.c.batch_id == _OF_BATCH),
+        _some(batch_range, batch_range.c.batch_id == _OF_BATCH),
+    ),
+}
+
+#: The statements that delete the rows of a replay.
+DROP_REPLAYED = _some(replayed, replayed.c.replay_id == bindparam("of_replay"))
+
+
+@cache
+def select_groups(kept: Kept) -> Select[Any]:
+    """Return the query for each runner and bus with a batch of which this is kept, in order; it reads a row of each."""
+    one = one_of_each([batch.c.runner, batch.c.bus], batch.c.kept == word(kept))
+    found = select(batch.c.runner, batch.c.bus).where(batch.c.batch_id == one.c.batch_id)
+    return found.order_by(batch.c.runner, batch.c.bus)  # batches that took rows go first: they name no bus
+
+
+def select_expired(*, newest_first: bool, behind: bool) -> Select[Any]:
+    """Return the query for committed batches of a group planned before a time; `behind`: after another one's place."""
+    place = tuple_(batch.c.planned_at, batch.c.batch_id)
+    found = select(batch).where(
+        batch.c.kept == bindparam("of_kept"),
+        batch.c.runner == bindparam("of_runner"),
+        batch.c.bus == bindparam("of_bus"),
+        batch.c.state == word("committed"),
+    )
+    if behind:
+        last = tuple_(_TIME, _OF_BATCH, types=[UtcTime(), Text()])
+        found = found.where(place < last if newest_first else place > last)
+    if not (behind and newest_first):  # with two upper bounds SQLite may enter the index at the wrong one
+        found = found.where(batch.c.planned_at < bindparam("before", type_=UtcTime))
+    order = (
+        (batch.c.planned_at.desc(), batch.c.batch_id.desc()) if newest_first else (batch.c.planned_at, batch.c.batch_id)
+    )
+    return found.order_by(*order).limit(bindparam("most"))
+
 
 #: Rows that one transaction deletes: other writers wait for it, some milliseconds.
 ROWS_AT_ONCE = 200
 
 
-class Retention(Database):
-    """The part of the ledger about retention. Its transactions are small, so that deliveries hardly wait for them."""
+class Retention(Aggregate):
+    """Removal of old records. Its transactions are small, so that deliveries hardly wait for them."""
 
-    def batch_groups(self, kept: Kept) -> list[BatchGroup]:
+    def groups(self, kept: Kept) -> list[BatchGroup]:
         """Return the runners and buses with batches of which `kept` is kept; the cost grows with these, not batches."""
         with self._reading() as connection:
-            return [BatchGroup(row.runner, row.bus) for row in connection.execute(statements.groups(kept))]
+            return [BatchGroup(row.runner, row.bus) for row in connection.execute(select_groups(kept))]
 
-    def expired_batches(
+    def expired(
         self, kept: Kept, group: BatchGroup, before: datetime, behind: BatchPlace | None = None, *, limit: int = 100
     ) -> list[Batch]:
         """Return committed batches of a group planned before a time, from an index of exactly these.
@@ -38,21 +292,21 @@ class Retention(Database):
         values = {"of_kept": kept, "of_runner": group.runner, "of_bus": group.bus, "most": limit, "before": before}
         if behind is not None:
             values |= {"at": behind.planned_at, "of_batch": behind.batch_id}
-        statement = statements.expired(newest_first=kept == "all", behind=behind is not None)
+        statement = select_expired(newest_first=kept == "all", behind=behind is not None)
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(statement, values)]
 
-    def uncleared_batches(self, limit: int = 100) -> list[Batch]:
+    def uncleared(self, limit: int = 100) -> list[Batch]:
         """Return batches whose files retention has not removed completely."""
         with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(statements.UNCLEARED_BATCHES, {"most": limit})]
+            return [to_batch(row) for row in connection.execute(UNCLEARED_BATCHES, {"most": limit})]
 
     def open_requests(self) -> set[str]:
         """Return the ids of the replays and redrives that have not ended."""
         with self._reading() as connection:
             return _open_requests(connection)
 
-    def needs_of(self, batch: Batch) -> list[Need]:
+    def needs(self, batch: Batch) -> list[Need]:
         """Return the needs that keep records of a committed batch, as far as the ledger's rows show."""
         of = {"of_batch": batch.batch_id}
         group = of | {"of_runner": batch.runner, "of_bus": batch.bus, "of_kind": batch.kind, "at": batch.planned_at}
@@ -61,18 +315,18 @@ class Retention(Database):
             if batch.kept == "all":
                 if batch.kind == "normal" and batch.bus_committed_at is None:
                     found.append(Need("all", "its bus was not told of it"))
-                if connection.execute(statements.WAITS, of).first() is not None:
+                if connection.execute(WAITS, of).first() is not None:
                     found.append(Need("all", "something of it waits"))
-                if connection.execute(statements.WHOLE_TAKER, of).first() is not None:
+                if connection.execute(WHOLE_TAKER, of).first() is not None:
                     found.append(Need("all", "a younger batch took up something of it"))
-            if is_kept(batch.kept, "dead_letters") and connection.execute(statements.WHOLE_REDRIVE, of).first():
+            if is_kept(batch.kept, "dead_letters") and connection.execute(WHOLE_REDRIVE, of).first():
                 found.append(Need("dead_letters", "a younger batch took dead letters of it"))
-            if connection.execute(statements.NAMED_AS_TAKER, of).first() is not None:
+            if connection.execute(NAMED_AS_TAKER, of).first() is not None:
                 found.append(Need("manifest", "it took up something of a batch that is kept"))
-            if connection.execute(statements.LATER_BATCH, group).first() is None:
+            if connection.execute(LATER_BATCH, group).first() is None:
                 found.append(Need("manifest", "it is the newest of its runner"))
             # The remaining batches of a runner have no hole, so that an audit can follow its offsets.
-            if batch.kind == "normal" and connection.execute(statements.EARLIER_BATCH, group).first() is not None:
+            if batch.kind == "normal" and connection.execute(EARLIER_BATCH, group).first() is not None:
                 found.append(Need("manifest", "an older one of its runner is kept"))
         return found
 
@@ -84,22 +338,10 @@ class Retention(Database):
         """
         change = {"of_batch": batch.batch_id, "expected": batch.kept, "to": kept}
         with self._writing() as connection:
-            connection.execute(offset_statements.TAKE_TURN)  # a replay or redrive that begins now waits or is seen
+            connection.execute(TAKE_TURN)  # a replay or redrive that begins now waits or is seen
             if not _open_requests(connection) <= set(known_requests):
                 return False
-            return connection.execute(statements.MARK_KEPT, change).rowcount == 1
-
-    def pruned_at(self, bus: str, since: datetime, until: datetime, what: Kept) -> datetime | None:
-        """Return when the newest normal batch of a bus and period that lost `what` was planned; None: none lost it."""
-        enough = [each for each in STEPS if is_kept(each, what)]
-        times = {"of_bus": bus, "since": since, "until": until, "enough": enough}
-        with self._reading() as connection:
-            return connection.execute(statements.PRUNED_ARCHIVE, times).scalar()
-
-    def paths(self, batch_id: str) -> list[tuple[FileKind, str]]:
-        """Return the recorded files of a batch, with their kinds."""
-        with self._reading() as connection:
-            return [(row.kind, row.path) for row in connection.execute(statements.PATHS, {"of_batch": batch_id})]
+            return connection.execute(MARK_KEPT, change).rowcount == 1
 
     def clear_rows(self, batch: Batch) -> int:
         """Delete the rows that a marked batch does not keep, and record that it is cleared; return how many.
@@ -107,23 +349,21 @@ class Retention(Database):
         Call it after the files are removed. If a batch keeps nothing, its own row is deleted last.
         """
         going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
-        dropped = self._drop_all(
-            [each for what in going for each in statements.DROPS[what]], {"of_batch": batch.batch_id}
-        )
+        dropped = self._drop_all([each for what in going for each in DROPS[what]], {"of_batch": batch.batch_id})
         with self._writing() as connection:
             take_size(connection, batch)
             if batch.kept == "nothing":
-                connection.execute(statements.DROP_BATCH, {"of_batch": batch.batch_id})
+                connection.execute(DROP_BATCH, {"of_batch": batch.batch_id})
             else:
                 change = {"of_batch": batch.batch_id, "expected": batch.cleared, "to": batch.kept}
-                connection.execute(statements.MARK_CLEARED, change)
+                connection.execute(MARK_CLEARED, change)
         return dropped
 
-    def rule_set_is_named(self, rule_set: str, but_by: str = "") -> bool:
+    def is_rule_set_named(self, rule_set: str, but_by: str = "") -> bool:
         """Return whether anything but this batch names a frozen rule set: the one in force, a batch, a replay ..."""
         with self._reading() as connection:
             names = {"of_rules": rule_set, "of_batch": but_by}
-            return bool(connection.execute(statements.RULE_SET_NAMED, names).scalar())
+            return bool(connection.execute(RULE_SET_NAMED, names).scalar())
 
     def drop_rule_changes(self, before: datetime) -> tuple[int, set[str]]:
         """Delete superseded changes of rules before a time; return how many, and their rule sets."""
@@ -132,40 +372,40 @@ class Retention(Database):
         while True:
             with self._writing() as connection:
                 chosen = {"at": before, "most": ROWS_AT_ONCE}
-                rows = connection.execute(statements.OLD_RULE_CHANGES, chosen).all()
+                rows = connection.execute(OLD_RULE_CHANGES, chosen).all()
                 if not rows:
                     return count, rule_sets
-                connection.execute(statements.DROP_RULE_CHANGES, {"ids": [row.change_id for row in rows]})
+                connection.execute(DROP_RULE_CHANGES, {"ids": [row.change_id for row in rows]})
             count += len(rows)
             rule_sets |= {row.rule_set for row in rows}
 
     def drop_ended_requests(self, before: datetime) -> int:
         """Forget replays and redrives that ended before a time, the latter once letters are gone; return how many."""
         with self._reading() as connection:
-            old = connection.execute(statements.OLD_REPLAYS, {"at": before, "most": ROWS_AT_ONCE}).scalars().all()
+            old = connection.execute(OLD_REPLAYS, {"at": before, "most": ROWS_AT_ONCE}).scalars().all()
         dropped = 0
         for replay_id in old:
-            self._drop_all([statements.DROP_REPLAYED], {"of_replay": replay_id})
+            self._drop_all([DROP_REPLAYED], {"of_replay": replay_id})
             with self._writing() as connection:
-                dropped += connection.execute(statements.DROP_REPLAY, {"of_replay": replay_id}).rowcount
+                dropped += connection.execute(DROP_REPLAY, {"of_replay": replay_id}).rowcount
         with self._writing() as connection:
-            return dropped + connection.execute(statements.DROP_REDRIVES, {"at": before}).rowcount
+            return dropped + connection.execute(DROP_REDRIVES, {"at": before}).rowcount
 
     def swept_through(self, name: SweepName) -> datetime | None:
         """Return the planning time up to which the files of batches were swept; None: none were."""
         with self._reading() as connection:
-            return connection.execute(statements.SWEPT, {"of_sweep": name}).scalar()
+            return connection.execute(SWEPT, {"of_sweep": name}).scalar()
 
     def move_sweep(self, name: SweepName, through: datetime) -> None:
         """Record that the files of batches planned before a time were swept; the time never moves back."""
         with self._writing() as connection:
-            connection.execute(statements.NOTE_SWEEP, {"name": name, "through": through})
-            connection.execute(statements.MOVE_SWEEP, {"of_sweep": name, "at": through})
+            connection.execute(NOTE_SWEEP, {"name": name, "through": through})
+            connection.execute(MOVE_SWEEP, {"of_sweep": name, "at": through})
 
     def first_batch_at(self, since: datetime) -> datetime | None:
         """Return when the first batch at or after a time was planned; None: there is none."""
         with self._reading() as connection:
-            return connection.execute(statements.FIRST_BATCH, {"at": since}).scalar()
+            return connection.execute(FIRST_BATCH, {"at": since}).scalar()
 
     def _drop_all(self, deletes: Sequence[Delete], names: Mapping[str, str]) -> int:
         """Run each statement until it finds no more rows, in transactions that delete few rows; return how many."""
@@ -183,4 +423,4 @@ class Retention(Database):
 
 
 def _open_requests(connection: Connection) -> set[str]:
-    return set(connection.execute(statements.OPEN_REQUESTS).scalars())
+    return set(connection.execute(OPEN_REQUESTS).scalars())

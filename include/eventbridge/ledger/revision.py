@@ -1,4 +1,4 @@
-"""The revision of a ledger's tables, and how an older ledger is migrated to the newest one."""
+"""The identity and the revision of a ledger, and how an older ledger is migrated to the newest revision."""
 
 from __future__ import annotations
 
@@ -6,12 +6,51 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Select, inspect, select, table
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    Connection,
+    Integer,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    inspect,
+    select,
+    table,
+    update,
+)
 from sqlalchemy.sql.expression import column
 
 from eventbridge.errors import LedgerError
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.statements import offsets as statements
+from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
+
+#: The one row with the id of this ledger; runners/<runner>.json in the store names it.
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("singleton", Integer, primary_key=True, autoincrement=False),
+    Column("ledger_id", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("serves_from", Text, nullable=False, server_default=""),
+    CheckConstraint("singleton = 1", name="singleton"),
+)
+
+#: The identity of this ledger.
+LEDGER_ID = select(ledger.c.ledger_id)
+
+#: The oldest revision whose versions may use the tables.
+STORED_SERVES_FROM = select(ledger.c.serves_from)
+
+#: Records that revision.
+NOTE_SERVES_FROM = update(ledger).values(serves_from=bindparam("revision"))
+
+#: Serialises transactions that decide on rows which others may add meanwhile, until the transaction ends.
+TAKE_TURN = select(ledger.c.singleton).with_for_update()
+
+#: Gives a new ledger its id, unless it has one.
+NAME_LEDGER = insert_or_skip(ledger)
 
 #: The newest revision in migrations/versions; a test proves it. It is repeated here so that a current ledger opens
 #: without Alembic, whose import costs more than all other steps.
@@ -27,65 +66,62 @@ _REVISION_TABLE = "ledger_revision"
 _STORED: Select[Any] = select(column("version_num")).select_from(table(_REVISION_TABLE))
 
 
-class Revision(Database):
-    """The part of the ledger that knows its own id and revision."""
-
-    @property
-    def ledger_id(self) -> str:
-        """Return the UUID that this ledger got when it was created."""
-        with self._reading() as connection:
-            return str(connection.execute(statements.LEDGER_ID).scalar_one())
-
-    def _bring_up_to_date(self) -> None:
-        with self._reading() as connection:
-            stored = _stored_revision(connection)
-        if stored == HEAD:
+def bring_up_to_date(database: Database) -> None:
+    """Create or migrate the tables if they are not current and the engine does that when a ledger is opened."""
+    with database.reading() as connection:
+        stored = _stored_revision(connection)
+    if stored == HEAD:
+        return
+    if not database.engine.migrates_when_opened:
+        if stored is not None and stored > HEAD and _is_served(database):
             return
-        if not self._engine.migrates_when_opened:
-            if stored is not None and stored > HEAD and self._is_served():
-                return
-            self._refuse_older(stored)
-        self._migrate()
+        _refuse_older(database, stored)
+    migrate(database)
 
-    def _is_served(self) -> bool:
-        """Return whether this version can work with the tables that a newer version migrated."""
-        with self._reading() as connection:
-            return bool("" < connection.execute(statements.SERVES_FROM).scalar_one() <= HEAD)
 
-    def _migrate(self) -> tuple[str | None, str]:
-        now = self.now()
-        with self._writing() as connection, self._engine.migrating(connection):
-            stored = _stored_revision(connection)  # under the lock: another process may have been first
-            if stored != HEAD:
-                self._refuse_foreign(connection, stored)
-                _upgrade(connection)
-                named = {"singleton": 1, "ledger_id": str(uuid.uuid4()), "created_at": now}
-                connection.execute(statements.NAME_LEDGER, named)
-                connection.execute(statements.NOTE_SERVES_FROM, {"revision": SERVES_FROM})
-            return stored, HEAD
+def _is_served(database: Database) -> bool:
+    """Return whether this version can work with the tables that a newer version migrated."""
+    with database.reading() as connection:
+        return bool("" < connection.execute(STORED_SERVES_FROM).scalar_one() <= HEAD)
 
-    def _refuse_older(self, stored: str | None) -> None:
-        """Raise LedgerError: the ledger is older than this version, or newer, which has its own message."""
-        if stored is not None and stored not in _known_revisions():
-            with self._reading() as connection:
-                self._refuse_foreign(connection, stored)
-        shown = self._engine.url.render_as_string(hide_password=True)
-        what = "has no tables yet" if stored is None else f"has revision {stored}, this version needs {HEAD}"
-        raise LedgerError(f"Ledger {shown} {what}. Run `eventbridge ledger migrate`, on one host; nothing was changed.")
 
-    def _refuse_foreign(self, connection: Connection, stored: str | None) -> None:
-        shown = self._engine.url.render_as_string(hide_password=True)
-        if stored is not None and stored not in _known_revisions():
-            raise LedgerError(
-                f"Ledger {shown} has revision {stored}, this version of eventbridge knows none after {HEAD}: "
-                f"a newer version has migrated it. Install that version again; nothing was changed."
-            )
-        tables = inspect(connection).get_table_names() if stored is None else []
-        if tables:
-            raise LedgerError(
-                f"Database {shown} has another program's tables ({', '.join(sorted(tables)[:3])}). "
-                f"Give the ledger a database of its own (EVENTBRIDGE_LEDGER_URL); nothing was changed."
-            )
+def migrate(database: Database) -> tuple[str | None, str]:
+    """Create or migrate the tables; return the revisions before (None: no tables) and after."""
+    now = database.now()
+    with database.writing() as connection, database.engine.migrating(connection):
+        stored = _stored_revision(connection)  # under the lock: another process may have been first
+        if stored != HEAD:
+            _refuse_foreign(database, connection, stored)
+            _upgrade(connection)
+            named = {"singleton": 1, "ledger_id": str(uuid.uuid4()), "created_at": now}
+            connection.execute(NAME_LEDGER, named)
+            connection.execute(NOTE_SERVES_FROM, {"revision": SERVES_FROM})
+        return stored, HEAD
+
+
+def _refuse_older(database: Database, stored: str | None) -> None:
+    """Raise LedgerError: the ledger is older than this version, or newer, which has its own message."""
+    if stored is not None and stored not in _known_revisions():
+        with database.reading() as connection:
+            _refuse_foreign(database, connection, stored)
+    shown = database.engine.url.render_as_string(hide_password=True)
+    what = "has no tables yet" if stored is None else f"has revision {stored}, this version needs {HEAD}"
+    raise LedgerError(f"Ledger {shown} {what}. Run `eventbridge ledger migrate`, on one host; nothing was changed.")
+
+
+def _refuse_foreign(database: Database, connection: Connection, stored: str | None) -> None:
+    shown = database.engine.url.render_as_string(hide_password=True)
+    if stored is not None and stored not in _known_revisions():
+        raise LedgerError(
+            f"Ledger {shown} has revision {stored}, this version of eventbridge knows none after {HEAD}: "
+            f"a newer version has migrated it. Install that version again; nothing was changed."
+        )
+    tables = inspect(connection).get_table_names() if stored is None else []
+    if tables:
+        raise LedgerError(
+            f"Database {shown} has another program's tables ({', '.join(sorted(tables)[:3])}). "
+            f"Give the ledger a database of its own (EVENTBRIDGE_LEDGER_URL); nothing was changed."
+        )
 
 
 def _stored_revision(connection: Connection) -> str | None:

@@ -5,14 +5,84 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    PrimaryKeyConstraint,
+    Row,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    func,
+    select,
+    tuple_,
+    update,
+)
 
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.operations import queue_events
-from eventbridge.ledger.statements import batches as batch_statements
-from eventbridge.ledger.statements import schemas as statements
+from eventbridge.ledger.batches import MOVE_BATCH
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
+from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.event_schema import EventSchema, decode_fields, encode_fields
 from eventbridge.policy.operational_event import OperationalEvent
+
+#: One row a type of a bus; `version` is compared and set, because several runners may learn from one bus.
+event_schema = Table(
+    "event_schema",
+    metadata,
+    Column("bus", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("sampled", BigInteger, nullable=False),
+    Column("first_at", UtcTime, nullable=False),
+    Column("last_at", UtcTime, nullable=False),
+    Column("fields", Text, nullable=False),
+    PrimaryKeyConstraint("bus", "type"),
+)
+
+#: The schemas of some types of a bus.
+SCHEMAS_OF = select(event_schema).where(
+    event_schema.c.bus == bindparam("of_bus"), event_schema.c.type.in_(bindparam("types", expanding=True))
+)
+
+#: How many types of a bus are known.
+TYPES_KNOWN = select(func.count()).where(event_schema.c.bus == bindparam("of_bus"))
+
+#: Adds an unknown type.
+ADD_SCHEMA = insert_or_skip(event_schema)
+
+#: Changes the schema of a type, if it has not changed since it was read.
+CHANGE_SCHEMA = (
+    update(event_schema)
+    .where(
+        event_schema.c.bus == bindparam("of_bus"),
+        event_schema.c.type == bindparam("of_type"),
+        event_schema.c.version == bindparam("read_version"),
+    )
+    .values(
+        version=bindparam("read_version") + 1,
+        sampled=bindparam("now_sampled"),
+        last_at=bindparam("now_last_at"),
+        fields=bindparam("now_fields"),
+    )
+)
+
+
+def select_schemas(limit: int, *, bus: str | None, behind: bool) -> Select[Any]:
+    """Return the query for a bounded number of types, by bus and name; `behind`: only those after a bus and a type."""
+    query = select(event_schema).order_by(event_schema.c.bus, event_schema.c.type).limit(limit)
+    if bus is not None:
+        query = query.where(event_schema.c.bus == bus)
+    if behind:
+        place = tuple_(event_schema.c.bus, event_schema.c.type)
+        query = query.where(place > tuple_(bindparam("behind_bus"), bindparam("behind_type")))
+    return query
+
+
+#: A type on every bus that has it.
+SCHEMAS_NAMED = select(event_schema).where(event_schema.c.type == bindparam("of_type")).order_by(event_schema.c.bus)
 
 
 class LearnedSchema(NamedTuple):
@@ -22,29 +92,27 @@ class LearnedSchema(NamedTuple):
     events: tuple[OperationalEvent, ...]
 
 
-class Schemas(Database):
-    """The part of the ledger about schemas."""
+class Schemas(Aggregate):
+    """Schemas of event types."""
 
-    def schemas_of(self, bus: str, types: Collection[str]) -> tuple[dict[str, EventSchema], int]:
+    def of_types(self, bus: str, types: Collection[str]) -> tuple[dict[str, EventSchema], int]:
         """Return the schemas of some types of a bus, and how many of its types are known in all."""
         with self._reading() as connection:
-            rows = connection.execute(statements.SCHEMAS_OF, {"of_bus": bus, "types": list(types)}).all()
-            known = connection.execute(statements.TYPES_KNOWN, {"of_bus": bus}).scalar_one()
+            rows = connection.execute(SCHEMAS_OF, {"of_bus": bus, "types": list(types)}).all()
+            known = connection.execute(TYPES_KNOWN, {"of_bus": bus}).scalar_one()
         return {row.type: _to_schema(row) for row in rows}, known
 
-    def schemas(
-        self, limit: int, *, bus: str | None = None, behind: tuple[str, str] | None = None
-    ) -> list[EventSchema]:
+    def find(self, limit: int, *, bus: str | None = None, behind: tuple[str, str] | None = None) -> list[EventSchema]:
         """Return a bounded number of schemas in order of bus and name; `behind`: only those after a bus and a type."""
-        query = statements.schemas(limit, bus=bus, behind=behind is not None)
+        query = select_schemas(limit, bus=bus, behind=behind is not None)
         values = {} if behind is None else {"behind_bus": behind[0], "behind_type": behind[1]}
         with self._reading() as connection:
             return [_to_schema(row) for row in connection.execute(query, values)]
 
-    def schemas_named(self, type_: str) -> list[EventSchema]:
+    def named(self, type_: str) -> list[EventSchema]:
         """Return the schemas of a type on every bus that has it."""
         with self._reading() as connection:
-            return [_to_schema(row) for row in connection.execute(statements.SCHEMAS_NAMED, {"of_type": type_})]
+            return [_to_schema(row) for row in connection.execute(SCHEMAS_NAMED, {"of_type": type_})]
 
     def end_landing(self, batch_id: str, learned: Sequence[LearnedSchema]) -> bool:
         """Move a batch from `planned` to `buffered`, record the learned schemas, and queue their operational events.
@@ -54,7 +122,7 @@ class Schemas(Database):
         """
         move = {"of_batch": batch_id, "expected": "planned", "to": "buffered"}
         with self._writing() as connection:
-            if connection.execute(batch_statements.MOVE_BATCH, move).rowcount != 1:
+            if connection.execute(MOVE_BATCH, move).rowcount != 1:
                 return False
             for schema, events in learned:
                 if _note(connection, schema):
@@ -66,7 +134,7 @@ def _note(connection: Connection, schema: EventSchema) -> bool:
     fields = encode_fields(schema.fields)
     if schema.version == 0:
         row = vars(schema) | {"version": 1, "fields": fields}
-        return connection.execute(statements.ADD_SCHEMA, row).rowcount == 1
+        return connection.execute(ADD_SCHEMA, row).rowcount == 1
     change = {
         "of_bus": schema.bus,
         "of_type": schema.type,
@@ -75,7 +143,7 @@ def _note(connection: Connection, schema: EventSchema) -> bool:
         "now_last_at": schema.last_at,
         "now_fields": fields,
     }
-    return connection.execute(statements.CHANGE_SCHEMA, change).rowcount == 1
+    return connection.execute(CHANGE_SCHEMA, change).rowcount == 1
 
 
 def _to_schema(row: Row[Any]) -> EventSchema:

@@ -6,20 +6,288 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    PrimaryKeyConstraint,
+    Row,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    func,
+    literal,
+    select,
+    tuple_,
+    type_coerce,
+)
 
-from eventbridge.ledger.columns import microseconds
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.stat_table import SUMS, stat
-from eventbridge.ledger.statements import stats as statements
-from eventbridge.model.stat import GRAIN_LENGTHS, Grain, Scope, Stat, StatAt, StatKey, StatsStep
+from eventbridge.ledger.batches import batch, batch_range
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import BY_KEY, UtcTime, insert_or_add, metadata, microseconds
+from eventbridge.model.stat import BOUNDS_MS, GRAIN_LENGTHS, Grain, Scope, Stat, StatAt, StatKey, StatsStep
+
+#: The latency buckets' columns, in the order of their bounds.
+BUCKET_COLUMNS = (*(f"within_{bound}" for bound in BOUNDS_MS), "later")
+
+#: The columns that are added up if two stats have the same key.
+SUMS = ("count", "matched", "size", "cpu", "latency", *BUCKET_COLUMNS)
+
+#: Counts by time: the key begins with the time, so that a batch writes in one place and old rows lie together.
+stat = Table(
+    "stat",
+    metadata,
+    Column("scope", Text, nullable=False),
+    Column("grain", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("bus", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    *(Column(name, BigInteger, nullable=False) for name in SUMS),
+    PrimaryKeyConstraint("scope", "grain", "at", "bus", "rule", "target", "outcome"),
+    **BY_KEY,
+)
+
+_c = stat.c
+
+#: Adds stats to the existing rows of their keys.
+ADD_STATS = insert_or_add(stat, SUMS)
+
+_NAMES = (_c.bus, _c.rule, _c.target, _c.outcome)
+_AT_PERIOD = (_c.scope == bindparam("of_scope")) & (_c.grain == bindparam("of_grain")) & (_c.at == bindparam("of_at"))
+_OLD = _AT_PERIOD & (tuple_(*_NAMES) <= tuple_(*(bindparam(f"to_{each.name}", type_=Text) for each in _NAMES)))
+
+#: The oldest period of a scope and grain.
+OLDEST = select(func.min(_c.at)).where(_c.scope == bindparam("of_scope"), _c.grain == bindparam("of_grain"))
+
+#: The first rows of one period.
+FIRST_ROWS = select(*_NAMES).where(_AT_PERIOD).order_by(*_NAMES).limit(bindparam("most"))
+
+#: Adds the stats of one period, up to a row, to a longer period that holds it.
+FOLD = insert_or_add(
+    stat,
+    SUMS,
+    select(
+        _c.scope,
+        bindparam("to_grain", type_=Text),
+        bindparam("to_at", type_=UtcTime),
+        *(_c[name] for name in ("bus", "rule", "target", "outcome", *SUMS)),
+    ).where(_OLD),
+)
+
+#: Deletes the stats of one period, up to a row.
+DROP_FOLDED = delete(stat).where(_OLD)
+
+#: How many rows a scope has.
+ROWS = select(func.count()).select_from(stat).where(_c.scope == bindparam("of_scope"))
+
+_DAY = 86_400_000_000
+
+#: Stats of targets, from `since` to before `until`.
+_OF_TARGETS = (
+    _c.scope == literal("target"),
+    _c.at >= bindparam("since", type_=UtcTime),
+    _c.at < bindparam("until", type_=UtcTime),
+    _c.grain.in_(["minute", "hour", "day"]),
+)
+
+#: The names of the first rules after one that have stats in a period.
+RULES_BEHIND = (
+    select(_c.rule)
+    .distinct()
+    .where(*_OF_TARGETS, _c.rule > bindparam("after"))
+    .order_by(_c.rule)
+    .limit(bindparam("most"))
+)
+
+_SUMMED = tuple(func.sum(_c[name]).label(name) for name in SUMS)
+_OF_DAY = ("day", _c.bus, _c.rule, _c.outcome)
+
+#: The sums of the rules from `first` to `last` by day, counted from 1970 on, by bus and by outcome.
+BY_DAY = (
+    select((type_coerce(_c.at, BigInteger) // _DAY).label("day"), *_OF_DAY[1:], *_SUMMED)
+    .where(*_OF_TARGETS, _c.rule >= bindparam("first"), _c.rule <= bindparam("last"))
+    .group_by(*_OF_DAY)
+    .order_by(*_OF_DAY)
+)
+
+
+def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> Select[Any]:
+    """Return the query for the sums of a scope by some columns; `ranged`: only from `since` to before `until`."""
+    names = [_c[name] for name in by]
+    found = select(*names, *_SUMMED).where(_c.scope == literal(scope))
+    if ranged:
+        found = found.where(
+            _c.at >= bindparam("since", type_=UtcTime),
+            _c.at < bindparam("until", type_=UtcTime),
+            _c.grain != literal("ever"),
+        )
+    return found.group_by(*names).order_by(*names)
+
+
+def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[str, str] | None) -> Select[Any]:
+    """Return the query for the sums of a scope by step of so many microseconds from the first time on, and outcome.
+
+    `on`: a bus and a rule, then by target too. It is looked up at each time, so that others cost nothing.
+    """
+    first = microseconds(times[0])
+    slot = ((type_coerce(_c.at, BigInteger) - first) // step).label("slot")
+    by = ("slot", _c.target, _c.outcome)  # the label: PostgreSQL treats two expressions with parameters as different
+    found = select(slot, *by[1:], *_SUMMED)
+    found = found.where(_c.scope == literal(scope), _c.grain.in_(["minute", "hour"]))
+    if on is None:
+        found = found.where(_c.at >= times[0], _c.at <= times[-1])
+    else:
+        found = found.where(_c.at.in_(times), _c.bus == on[0], _c.rule == on[1])
+    return found.group_by(*by).order_by(*by)
+
+
+def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[str]) -> Select[Any]:
+    """Return the query for the counts of deliveries of some rules at some minutes, by rule and outcome.
+
+    Each rule is looked up at each time, so that others cost nothing.
+    """
+    found = select(_c.rule, _c.outcome, func.sum(_c.count).label("deliveries")).where(
+        _c.scope == literal("target"),
+        _c.grain.in_(["minute", "hour"]),
+        _c.at.in_(times),
+        _c.bus.in_(buses),
+        _c.rule.in_(rules),
+    )
+    return found.group_by(_c.rule, _c.outcome)
+
+
+def select_of_rule(times: Sequence[datetime]) -> Select[Any]:
+    """Return the query for the stats of a rule's targets that begin at some times, of any length.
+
+    Each time is looked up, so that other rules cost nothing.
+    """
+    by = (_c.grain, _c.at, *_NAMES)
+    found = select(*by, *(_c[name] for name in SUMS)).where(
+        _c.scope == literal("target"),
+        _c.grain.in_(["minute", "hour", "day"]),
+        _c.at.in_(times),
+        _c.bus == bindparam("of_bus"),
+        _c.rule == bindparam("of_rule"),
+    )
+    return found.order_by(*by)
+
+
+#: Events that normal batches moved offsets over, of those committed from a time on; `planned`: planned from then on.
+MOVED_SINCE = (
+    select(func.coalesce(func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
+    .join(batch, batch.c.batch_id == batch_range.c.batch_id)
+    .where(
+        batch.c.planned_at >= bindparam("planned", type_=UtcTime),
+        batch.c.committed_at >= bindparam("since", type_=UtcTime),
+        batch.c.kind == literal("normal"),
+    )
+)
 
 #: Rows that one transaction folds: other writers wait for it, some milliseconds.
 ROWS_AT_ONCE = 500
 
 #: A batch takes less than this from planned to committed.
 _LONG = timedelta(days=30)
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Stats(Aggregate):
+    """Counts of events and deliveries by time."""
+
+    def fold(self, scope: Scope, grain: Grain, to: Grain, before: datetime) -> int | None:
+        """Add the oldest period of a grain to the longer one that holds it; return its rows, or None if none is so old.
+
+        Each transaction folds some rows, so that every delivery is counted in one row of its scope at any moment.
+        """
+        of: dict[str, Any] = {"of_scope": scope, "of_grain": grain}
+        with self._reading() as connection:
+            at: datetime | None = connection.execute(OLDEST, of).scalar()
+        if at is None or at >= before:
+            return None
+        of |= {"of_at": at, "most": ROWS_AT_ONCE, "to_grain": to, "to_at": start_of(to, at)}
+        folded = 0
+        while True:
+            with self._writing() as connection:
+                rows = connection.execute(FIRST_ROWS, of).all()
+                if not rows:
+                    return folded
+                last = {f"to_{name}": value for name, value in rows[-1]._mapping.items()}
+                connection.execute(FOLD, of | last)
+                folded += connection.execute(DROP_FOLDED, of | last).rowcount
+
+    def row_count(self, scope: Scope) -> int:
+        """Return the number of rows of a scope."""
+        with self._reading() as connection:
+            return int(connection.execute(ROWS, {"of_scope": scope}).scalar_one())
+
+    def ever(self, scope: Scope) -> list[Stat]:
+        """Return the all-time sums of each key of a scope; they only grow."""
+        with self._reading() as connection:
+            return stats_ever(connection, scope)
+
+    def between(self, scope: Scope, since: datetime, until: datetime) -> list[StatAt]:
+        """Return the stats that begin at or after a time and before another: by minute, hour or day, as stored."""
+        by = ("grain", "at", "bus", "rule", "target", "outcome")
+        with self._reading() as connection:
+            rows = connection.execute(select_summed(scope, by, ranged=True), {"since": since, "until": until})
+            return [StatAt(row.grain, row.at, _stat(scope, row)) for row in rows]
+
+    def rules_with_stats(self, since: datetime, until: datetime, after: str, most: int) -> list[str]:
+        """Return at most `most` names, after `after`, of rules that have stats in a period."""
+        of = {"since": since, "until": until, "after": after, "most": most}
+        with self._reading() as connection:
+            return list(connection.scalars(RULES_BEHIND, of))
+
+    def by_day(self, since: datetime, until: datetime, first: str, last: str) -> list[StatAt]:
+        """Return the stats of the rules from one name to another for each day, by outcome, over all their targets."""
+        of = {"since": since, "until": until, "first": first, "last": last}
+        with self._reading() as connection:
+            return [
+                StatAt("day", _EPOCH + timedelta(days=row.day), _stat_of(_of_rule(row), row))
+                for row in connection.execute(BY_DAY, of)
+            ]
+
+    def of_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[StatAt]:
+        """Return the stats of a rule's targets that begin at the given times: by minute, hour or day, as stored."""
+        with self._reading() as connection:
+            rows = connection.execute(select_of_rule(times), {"of_bus": bus, "of_rule": rule})
+            return [StatAt(row.grain, row.at, _stat("target", row)) for row in rows]
+
+    def timeline(
+        self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
+    ) -> list[StatsStep]:
+        """Return the stats that begin at or between the given times, by step from the first on, and by outcome.
+
+        `rule`: only of this bus and rule, and then also by target.
+        """
+        query = select_timeline(scope, times, step // timedelta(microseconds=1), rule)
+        bus, name = rule or ("", "")
+        with self._reading() as connection:
+            return [
+                StatsStep(int(row.slot), _stat_of(StatKey(scope, bus, name, row.target, row.outcome), row))
+                for row in connection.execute(query)
+            ]
+
+    def outcomes(self, times: Sequence[datetime], rules: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """Return the counts of deliveries of rules (each with its bus) at the given minutes, by rule and outcome."""
+        buses, names = ({each[place] for each in rules} for place in (0, 1))
+        query = select_outcomes(times, sorted(buses), sorted(names))
+        with self._reading() as connection:
+            return {(row.rule, row.outcome): int(row.deliveries) for row in connection.execute(query)}
+
+    def moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
+        """Return how many events batches moved their offsets past since a time, and the stats of buses since then."""
+        by = ("grain", "at", "bus", "rule", "target", "outcome")
+        until = since + _LONG
+        with self._reading() as connection:
+            moved = connection.execute(MOVED_SINCE, {"planned": since - _LONG, "since": since}).scalar_one()
+            rows = connection.execute(select_summed("bus", by, ranged=True), {"since": since, "until": until})
+            return int(moved), [StatAt(row.grain, row.at, _stat("bus", row)) for row in rows]
 
 
 def add_stats(connection: Connection, stats: Sequence[Stat], now: datetime) -> None:
@@ -32,7 +300,7 @@ def add_stats(connection: Connection, stats: Sequence[Stat], now: datetime) -> N
         return
     at = microseconds(start_of("minute", now))
     rows = sorted(_row(each, at) for each in stats)
-    compiled = statements.ADD_STATS.compile(dialect=connection.dialect)
+    compiled = ADD_STATS.compile(dialect=connection.dialect)
     if compiled.positional:
         connection.exec_driver_sql(str(compiled), rows)
     else:
@@ -46,103 +314,9 @@ def start_of(grain: Grain, at: datetime) -> datetime:
     return _EPOCH if length is None else at - (at - _EPOCH) % length
 
 
-class Stats(Database):
-    """The part of the ledger about stats."""
-
-    def fold_stats(self, scope: Scope, grain: Grain, to: Grain, before: datetime) -> int | None:
-        """Add the oldest period of a grain to the longer one that holds it; return its rows, or None if none is so old.
-
-        Each transaction folds some rows, so that every delivery is counted in one row of its scope at any moment.
-        """
-        of: dict[str, Any] = {"of_scope": scope, "of_grain": grain}
-        with self._reading() as connection:
-            at: datetime | None = connection.execute(statements.OLDEST, of).scalar()
-        if at is None or at >= before:
-            return None
-        of |= {"of_at": at, "most": ROWS_AT_ONCE, "to_grain": to, "to_at": start_of(to, at)}
-        folded = 0
-        while True:
-            with self._writing() as connection:
-                rows = connection.execute(statements.FIRST_ROWS, of).all()
-                if not rows:
-                    return folded
-                last = {f"to_{name}": value for name, value in rows[-1]._mapping.items()}
-                connection.execute(statements.FOLD, of | last)
-                folded += connection.execute(statements.DROP_FOLDED, of | last).rowcount
-
-    def stat_rows(self, scope: Scope) -> int:
-        """Return the number of rows of a scope."""
-        with self._reading() as connection:
-            return int(connection.execute(statements.ROWS, {"of_scope": scope}).scalar_one())
-
-    def stats(self, scope: Scope) -> list[Stat]:
-        """Return the all-time sums of each key of a scope; they only grow."""
-        with self._reading() as connection:
-            return stats_ever(connection, scope)
-
-    def stats_between(self, scope: Scope, since: datetime, until: datetime) -> list[StatAt]:
-        """Return the stats that begin at or after a time and before another: by minute, hour or day, as stored."""
-        by = ("grain", "at", "bus", "rule", "target", "outcome")
-        with self._reading() as connection:
-            rows = connection.execute(statements.summed(scope, by, ranged=True), {"since": since, "until": until})
-            return [StatAt(row.grain, row.at, _stat(scope, row)) for row in rows]
-
-    def rules_with_stats(self, since: datetime, until: datetime, after: str, most: int) -> list[str]:
-        """Return at most `most` names, after `after`, of rules that have stats in a period."""
-        of = {"since": since, "until": until, "after": after, "most": most}
-        with self._reading() as connection:
-            return list(connection.scalars(statements.RULES_BEHIND, of))
-
-    def stats_by_day(self, since: datetime, until: datetime, first: str, last: str) -> list[StatAt]:
-        """Return the stats of the rules from one name to another for each day, by outcome, over all their targets."""
-        of = {"since": since, "until": until, "first": first, "last": last}
-        with self._reading() as connection:
-            return [
-                StatAt("day", _EPOCH + timedelta(days=row.day), _of(_of_rule(row), row))
-                for row in connection.execute(statements.BY_DAY, of)
-            ]
-
-    def stats_of_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[StatAt]:
-        """Return the stats of a rule's targets that begin at the given times: by minute, hour or day, as stored."""
-        with self._reading() as connection:
-            rows = connection.execute(statements.of_rule(times), {"of_bus": bus, "of_rule": rule})
-            return [StatAt(row.grain, row.at, _stat("target", row)) for row in rows]
-
-    def stat_timeline(
-        self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
-    ) -> list[StatsStep]:
-        """Return the stats that begin at or between the given times, by step from the first on, and by outcome.
-
-        `rule`: only of this bus and rule, and then also by target.
-        """
-        query = statements.timeline(scope, times, step // timedelta(microseconds=1), rule)
-        bus, name = rule or ("", "")
-        with self._reading() as connection:
-            return [
-                StatsStep(int(row.slot), _of(StatKey(scope, bus, name, row.target, row.outcome), row))
-                for row in connection.execute(query)
-            ]
-
-    def outcomes_of(self, times: Sequence[datetime], rules: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Return the counts of deliveries of rules (each with its bus) at the given minutes, by rule and outcome."""
-        buses, names = ({each[place] for each in rules} for place in (0, 1))
-        query = statements.outcomes(times, sorted(buses), sorted(names))
-        with self._reading() as connection:
-            return {(row.rule, row.outcome): int(row.deliveries) for row in connection.execute(query)}
-
-    def moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
-        """Return how many events batches moved their offsets past since a time, and the stats of buses since then."""
-        by = ("grain", "at", "bus", "rule", "target", "outcome")
-        until = since + _LONG
-        with self._reading() as connection:
-            moved = connection.execute(statements.MOVED_SINCE, {"planned": since - _LONG, "since": since}).scalar_one()
-            rows = connection.execute(statements.summed("bus", by, ranged=True), {"since": since, "until": until})
-            return int(moved), [StatAt(row.grain, row.at, _stat("bus", row)) for row in rows]
-
-
 def stats_ever(connection: Connection, scope: Scope) -> list[Stat]:
     """Return the all-time sums of each key of a scope, in a transaction of the caller."""
-    rows = connection.execute(statements.summed(scope, ("bus", "rule", "target", "outcome")))
+    rows = connection.execute(select_summed(scope, ("bus", "rule", "target", "outcome")))
     return [_stat(scope, row) for row in rows]
 
 
@@ -158,10 +332,10 @@ def _of_rule(row: Row[Any]) -> StatKey:
 
 
 def _stat(scope: Scope, row: Row[Any]) -> Stat:
-    return _of(StatKey(scope, row.bus, row.rule, row.target, row.outcome), row)
+    return _stat_of(StatKey(scope, row.bus, row.rule, row.target, row.outcome), row)
 
 
-def _of(key: StatKey, row: Row[Any]) -> Stat:
+def _stat_of(key: StatKey, row: Row[Any]) -> Stat:
     values = row._mapping
     count, matched, size, cpu, latency, *buckets = (int(values[name]) for name in SUMS)
     return Stat(key, count, matched, size, cpu, latency, tuple(buckets))

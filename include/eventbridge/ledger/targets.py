@@ -1,4 +1,4 @@
-"""Statuses of targets in the ledger."""
+"""Targets in the ledger: their statuses, recent attempts and rate limits."""
 
 from __future__ import annotations
 
@@ -6,18 +6,202 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Float,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    func,
+    select,
+    update,
+)
 
-from eventbridge.ledger.database import Database
-from eventbridge.ledger.operations import queue_events
-from eventbridge.ledger.statements import targets as statements
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import NOW, Message, UtcTime, insert_or_skip, metadata, one_of
+from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.rule_state import TargetState, TargetStatus
 from eventbridge.policy.breaker import Count, Tally, after, disabled, first_second, recovered
 from eventbridge.policy.operational_event import of_target
 from eventbridge.policy.rate_limit import Bucket, Lease, lease
 
+target_status = Table(
+    "target_status",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Message, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("until", UtcTime),
+    Column("good", Integer, nullable=False, server_default="0"),
+    Column("slow", Boolean, nullable=False, server_default="0"),
+    Column("failing_since", UtcTime),
+    Column("paused_until", UtcTime),
+    PrimaryKeyConstraint("rule", "target"),
+    one_of("state", TargetState),
+)
 
-def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:
+#: Attempts of all pushes at each target within the breaker's window, by second since 1970, and how many of
+#: them failed or had a slow response or none.
+target_window = Table(
+    "target_window",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("second", BigInteger, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("slow", BigInteger, nullable=False, server_default="0"),
+    PrimaryKeyConstraint("rule", "target", "second"),
+)
+
+#: The remaining tokens of a target that has a rate, or whose rate is ramped.
+target_tokens = Table(
+    "target_tokens",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("count", Float, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    PrimaryKeyConstraint("rule", "target"),
+)
+
+_STATUS = (target_status.c.rule == bindparam("of_rule")) & (target_status.c.target == bindparam("of_target"))
+_WINDOW = (target_window.c.rule == bindparam("of_rule")) & (target_window.c.target == bindparam("of_target"))
+
+#: The statuses of targets that were not always ok.
+TARGET_STATUSES = select(target_status).order_by(target_status.c.rule, target_status.c.target)
+
+#: The status of a target, locked until the transaction ends.
+TARGET_STATUS = select(target_status).where(_STATUS).with_for_update()
+
+#: Adds the status of a target, unless it has one.
+NOTE_TARGET_STATUS = insert_or_skip(target_status)
+
+#: Changes the status of a target.
+CHANGE_TARGET_STATUS = (
+    update(target_status)
+    .where(_STATUS)
+    .values(
+        state=bindparam("to"),
+        reason=bindparam("because", type_=target_status.c.reason.type),
+        since=bindparam("from_then", type_=UtcTime),
+        until=bindparam("till", type_=UtcTime),
+        good=bindparam("good_probes"),
+        slow=bindparam("is_slow"),
+        failing_since=bindparam("failing_from", type_=UtcTime),
+        paused_until=bindparam("paused_till", type_=UtcTime),
+    )
+)
+
+#: Gives the right to probe to one push, until a time: to the first that asks once the breaker lets probes through.
+CLAIM_PROBE = (
+    update(target_status)
+    .where(
+        _STATUS,
+        target_status.c.state.in_(["degraded", "half-open"]),
+        target_status.c.until.is_(None) | (target_status.c.until <= NOW),
+    )
+    .values(until=bindparam("till", type_=UtcTime))
+)
+
+#: The content of a target's bucket, locked until the transaction ends.
+TOKENS = (
+    select(target_tokens.c.count, target_tokens.c.at)
+    .where(target_tokens.c.rule == bindparam("of_rule"), target_tokens.c.target == bindparam("of_target"))
+    .with_for_update()
+)
+
+#: Makes a target's bucket, unless it exists.
+NOTE_TOKENS = insert_or_skip(target_tokens)
+
+#: Changes the content of a target's bucket.
+CHANGE_TOKENS = (
+    update(target_tokens)
+    .where(target_tokens.c.rule == bindparam("of_rule"), target_tokens.c.target == bindparam("of_target"))
+    .values(count=bindparam("left", type_=Float), at=NOW)
+)
+
+#: Begins to count the attempts of a second.
+NOTE_ATTEMPTS = insert_or_skip(target_window)
+
+#: Counts attempts of a second.
+ADD_ATTEMPTS = (
+    update(target_window)
+    .where(_WINDOW, target_window.c.second == bindparam("of_second"))
+    .values(
+        attempts=target_window.c.attempts + bindparam("more_attempts", type_=BigInteger),
+        failed=target_window.c.failed + bindparam("more_failed", type_=BigInteger),
+        slow=target_window.c.slow + bindparam("more_slow", type_=BigInteger),
+    )
+)
+
+#: Attempts at a target since a second, how many of them failed, and how many were slow.
+WINDOW = select(
+    func.sum(target_window.c.attempts), func.sum(target_window.c.failed), func.sum(target_window.c.slow)
+).where(_WINDOW, target_window.c.second >= bindparam("from_second"))
+
+#: Forgets the attempts at a target before a second.
+FORGET_ATTEMPTS = delete(target_window).where(_WINDOW, target_window.c.second < bindparam("before_second"))
+
+
+class Targets(Aggregate):
+    """Statuses, recent attempts and rate limits of targets."""
+
+    def statuses(self) -> dict[tuple[str, str], TargetStatus]:
+        """Return the statuses of targets by (rule, target); a target that was always ok is absent."""
+        with self._reading() as connection:
+            return {(row.rule, row.target): TargetStatus(**row._mapping) for row in connection.execute(TARGET_STATUSES)}
+
+    def set_status(self, rule: str, target: str, state: TargetState, reason: str) -> None:
+        """Set the state of a target and its reason; `since` changes only with the state. Ends its pause, holds none."""
+        now = self._now()
+        with self._writing() as connection:
+            old = _standing(connection, rule, target, now)
+            if state == "ok" and old.state != "ok":
+                new = recovered(old, reason, now)
+            elif state == "disabled":
+                new = disabled(old, reason, now)
+            else:
+                since = old.since if state == old.state else now
+                new = replace(old, state=state, reason=reason, since=since, until=None, good=0, slow=False)
+            _change(connection, old, replace(new, paused_until=None))
+
+    def record_attempts(self, tallies: Sequence[Tally]) -> None:
+        """Add the tallies of pushes and change the statuses of their targets as the breaker decides."""
+        with self._writing() as connection:
+            record_attempts(connection, tallies, self._now())
+
+    def claim_probe(self, rule: str, target: str, until: datetime) -> bool:
+        """Claim the probe of a target whose breaker admits probes, until a time; return False if another has it."""
+        change = {"of_rule": rule, "of_target": target, "now": self._now(), "till": until}
+        with self._writing() as connection:
+            return connection.execute(CLAIM_PROBE, change).rowcount == 1
+
+    def lease_tokens(self, rule: str, target: str, rate: float, wanted: int) -> Lease:
+        """Lease up to `wanted` tokens of a target whose bucket fills at `rate` a second, for use within a second."""
+        now = self._now()
+        of = {"of_rule": rule, "of_target": target}
+        with self._writing() as connection:
+            found = connection.execute(TOKENS, of).first()
+            if found is None:
+                full = lease(None, rate, 0, now).left
+                row = {"rule": rule, "target": target, "count": full.count, "at": full.at}
+                connection.execute(NOTE_TOKENS, row)
+                found = connection.execute(TOKENS, of).one()
+            given = lease(Bucket(*found), rate, wanted, now)
+            connection.execute(CHANGE_TOKENS, of | {"left": given.left.count, "now": given.left.at})
+            return given
+
+
+def record_attempts(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:
     """Count attempts by target and second, and change the statuses of targets as the breaker decides.
 
     A target without a failure gets no status.
@@ -28,19 +212,19 @@ def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetim
     _count(connection, tallies)
     first = first_second(now)
     before = [{"of_rule": tally.rule, "of_target": tally.target, "before_second": first} for tally in tallies]
-    connection.execute(statements.FORGET_ATTEMPTS, before)
-    known = {(row.rule, row.target) for row in connection.execute(statements.TARGET_STATUSES)}
+    connection.execute(FORGET_ATTEMPTS, before)
+    known = {(row.rule, row.target) for row in connection.execute(TARGET_STATUSES)}
     for tally in tallies:
         if not tally.is_word_against and (tally.rule, tally.target) not in known:
             continue
         of = {"of_rule": tally.rule, "of_target": tally.target}
         old = _standing(connection, tally.rule, tally.target, now)
-        sums = connection.execute(statements.WINDOW, of | {"from_second": first}).one()
+        sums = connection.execute(WINDOW, of | {"from_second": first}).one()
         new = after(old, tally, Count(*(int(each or 0) for each in sums)), now)
         _change(connection, old, new)
         if new.state == "ok" and old.state != "ok":
             # attempts before a target recovered do not open its breaker again
-            connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
+            connection.execute(FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
 
 
 def _count(connection: Connection, tallies: Sequence[Tally]) -> None:
@@ -52,16 +236,16 @@ def _count(connection: Connection, tallies: Sequence[Tally]) -> None:
             change = {"of_rule": tally.rule, "of_target": tally.target, "of_second": second}
             changes.append(change | {f"more_{name}": number for name, number in count._asdict().items()})
     if rows:
-        connection.execute(statements.NOTE_ATTEMPTS, rows)
-        connection.execute(statements.ADD_ATTEMPTS, changes)
+        connection.execute(NOTE_ATTEMPTS, rows)
+        connection.execute(ADD_ATTEMPTS, changes)
 
 
 def _standing(connection: Connection, rule: str, target: str, now: datetime) -> TargetStatus:
     of = {"of_rule": rule, "of_target": target}
-    found = connection.execute(statements.TARGET_STATUS, of).first()
+    found = connection.execute(TARGET_STATUS, of).first()
     if found is None:
-        connection.execute(statements.NOTE_TARGET_STATUS, vars(TargetStatus(rule, target, "ok", "", now)))
-        found = connection.execute(statements.TARGET_STATUS, of).one()
+        connection.execute(NOTE_TARGET_STATUS, vars(TargetStatus(rule, target, "ok", "", now)))
+        found = connection.execute(TARGET_STATUS, of).one()
     return TargetStatus(**found._mapping)
 
 
@@ -80,58 +264,6 @@ def _change(connection: Connection, old: TargetStatus, new: TargetStatus) -> Non
         "failing_from": new.failing_since,
         "paused_till": new.paused_until,
     }
-    connection.execute(statements.CHANGE_TARGET_STATUS, change)
+    connection.execute(CHANGE_TARGET_STATUS, change)
     event = of_target(old, new)
     queue_events(connection, [event] if event is not None else [])
-
-
-class Targets(Database):
-    """The part of the ledger about the statuses of targets."""
-
-    def target_statuses(self) -> dict[tuple[str, str], TargetStatus]:
-        """Return the statuses of targets by (rule, target); a target that was always ok is absent."""
-        with self._reading() as connection:
-            return {
-                (row.rule, row.target): TargetStatus(**row._mapping)
-                for row in connection.execute(statements.TARGET_STATUSES)
-            }
-
-    def set_target_status(self, rule: str, target: str, state: TargetState, reason: str) -> None:
-        """Set the state of a target and its reason; `since` changes only with the state. Ends its pause, holds none."""
-        now = self.now()
-        with self._writing() as connection:
-            old = _standing(connection, rule, target, now)
-            if state == "ok" and old.state != "ok":
-                new = recovered(old, reason, now)
-            elif state == "disabled":
-                new = disabled(old, reason, now)
-            else:
-                since = old.since if state == old.state else now
-                new = replace(old, state=state, reason=reason, since=since, until=None, good=0, slow=False)
-            _change(connection, old, replace(new, paused_until=None))
-
-    def note_attempts(self, tallies: Sequence[Tally]) -> None:
-        """Add the tallies of pushes and change the statuses of their targets as the breaker decides."""
-        with self._writing() as connection:
-            note_attempts(connection, tallies, self.now())
-
-    def claim_probe(self, rule: str, target: str, until: datetime) -> bool:
-        """Claim the probe of a target whose breaker admits probes, until a time; return False if another has it."""
-        change = {"of_rule": rule, "of_target": target, "now": self.now(), "till": until}
-        with self._writing() as connection:
-            return connection.execute(statements.CLAIM_PROBE, change).rowcount == 1
-
-    def lease_tokens(self, rule: str, target: str, rate: float, wanted: int) -> Lease:
-        """Lease up to `wanted` tokens of a target whose bucket fills at `rate` a second, for use within a second."""
-        now = self.now()
-        of = {"of_rule": rule, "of_target": target}
-        with self._writing() as connection:
-            found = connection.execute(statements.TOKENS, of).first()
-            if found is None:
-                full = lease(None, rate, 0, now).left
-                row = {"rule": rule, "target": target, "count": full.count, "at": full.at}
-                connection.execute(statements.NOTE_TOKENS, row)
-                found = connection.execute(statements.TOKENS, of).one()
-            given = lease(Bucket(*found), rate, wanted, now)
-            connection.execute(statements.CHANGE_TOKENS, of | {"left": given.left.count, "now": given.left.at})
-            return given

@@ -74,7 +74,9 @@ def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
     """Return whether the slow lane may have work: three queries, a tenth of those of planning."""
     ledger = runtime.ledger
     return bool(
-        ledger.waiting_targets(runner) or ledger.waiting_deferred_matches(runner) or stale_batches(runtime, runner)
+        ledger.pending.waiting_targets(runner)
+        or ledger.deferred_matches.waiting(runner)
+        or stale_batches(runtime, runner)
     )
 
 
@@ -122,15 +124,15 @@ def deliver_until_idle(
 
 def pending_deliveries(runtime: Runtime, runner: str) -> tuple[int, int]:
     """Return how many deliveries of a runner are pending, and how many of those are on hold."""
-    counts = runtime.ledger.pending_counts(runner=runner)
+    counts = runtime.ledger.pending.counts(runner=runner)
     return sum(row.count for row in counts), sum(row.count for row in counts if row.state == "on_hold")
 
 
 def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
     """Return when the next pending delivery or deferred match of a runner is due; None = none is scheduled."""
-    statuses = runtime.ledger.target_statuses()
+    statuses = runtime.ledger.targets.statuses()
     due = []
-    for row in runtime.ledger.pending_counts(runner=runner):
+    for row in runtime.ledger.pending.counts(runner=runner):
         if row.state == "scheduled" and row.next_due_at is not None:
             status = statuses.get((row.rule, row.target))
             wait = status.until if status is not None and status.state in ("degraded", "half-open") else None

@@ -58,9 +58,9 @@ def check_quality(runtime: Runtime, hour: datetime | None = None) -> QualityReco
     """
     now = runtime.ledger.now()
     hour = hour_of(now) - HOUR if hour is None else _hour(hour, now)
-    if (known := runtime.ledger.quality_checks_of([hour])) == {}:
+    if (known := runtime.ledger.quality.checks_of_hours([hour])) == {}:
         _check(runtime, hour, now)
-        known = runtime.ledger.quality_checks_of([hour])
+        known = runtime.ledger.quality.checks_of_hours([hour])
     publish_operational_events(runtime)
     return read_record(runtime, known[hour])
 
@@ -83,7 +83,7 @@ def _hour(at: datetime, now: datetime) -> datetime:
 
 
 def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
-    batches = runtime.ledger.batches_between(hour, hour + HOUR)
+    batches = runtime.ledger.batches.planned_between(hour, hour + HOUR)
     committed = [batch for batch in batches if batch.state == "committed"]
     rules = runtime.rule_set()
     counts = _count_hour(runtime, committed)
@@ -106,7 +106,7 @@ def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
     write_record(runtime, path, record)
     check = QualityCheck(hour, now, len(measures), len(failures), path)
     held = {rule: detail for rule, detail in failed_rules(failures).items() if rule in rules.rules}
-    if runtime.ledger.note_quality_check(check, held, of_quality_check(record)):
+    if runtime.ledger.quality.record_check(check, held, of_quality_check(record)):
         _log_failures(failures, held)
 
 

@@ -42,7 +42,7 @@ def volumes_before(runtime: Runtime, hour: datetime, days: int) -> History:
     """Return the volumes of the same hour on the days before; lost records are skipped."""
     hours = [hour - timedelta(days=day) for day in range(1, days + 1)]
     found: dict[tuple[Subject, str], list[float]] = defaultdict(list)
-    for _, check in sorted(runtime.ledger.quality_checks_of(hours).items()):
+    for _, check in sorted(runtime.ledger.quality.checks_of_hours(hours).items()):
         try:
             record = read_record(runtime, check)
         except StoreError as error:
@@ -61,7 +61,7 @@ def hour_of(at: datetime) -> datetime:
 
 def checked_hours(runtime: Runtime, limit: int = 24) -> list[QualityCheck]:
     """Return the checked hours, the latest first."""
-    return runtime.ledger.quality_checks(limit)
+    return runtime.ledger.quality.checks(limit)
 
 
 def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
@@ -70,7 +70,7 @@ def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[
     Raises UserError for an invalid cursor.
     """
     before = read_time_cursor(after) if after else None
-    found = runtime.ledger.quality_checks(limit + 1, before)
+    found = runtime.ledger.quality.checks(limit + 1, before)
     following = write_name_cursor(found[limit - 1].hour.isoformat()) if len(found) > limit else None
     return found[:limit], following
 
@@ -78,12 +78,12 @@ def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[
 def found_in_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
     """Return the result of the check of an hour, None: of the latest checked one; raises NotFoundError."""
     if text is None:
-        latest = next(iter(runtime.ledger.quality_checks(1)), None)
+        latest = next(iter(runtime.ledger.quality.checks(1)), None)
         if latest is None:
             raise NotFoundError("no hour was checked yet: `eventbridge quality check` checks one.")
         return read_record(runtime, latest)
     hour = hour_of(read_time(text))
-    check = runtime.ledger.quality_checks_of([hour]).get(hour)
+    check = runtime.ledger.quality.checks_of_hours([hour]).get(hour)
     if check is None:
         raise NotFoundError(
             f"the hour from {hour.isoformat()} to {(hour + HOUR).isoformat()} was not checked. "

@@ -54,7 +54,7 @@ class Audit:
 
 def find_batch(runtime: Runtime, name: str) -> str:
     """Return the id of the batch whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = runtime.ledger.batches_named(name.lower(), _MOST_NAMED) if name else []
+    found = runtime.ledger.batches.ids_starting_with(name.lower(), _MOST_NAMED) if name else []
     if len(found) == 1:
         return found[0]
     if found:
@@ -70,7 +70,7 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
     Uncommitted batches are counted and skipped: their reconciliation is still open. A batch that is committed during
     the audit is no difference: the audit reads each fact before the one it follows from.
     """
-    batches = [runtime.ledger.batch(batch_id)] if batch_id else runtime.ledger.batches(limit=None)
+    batches = [runtime.ledger.batches.get(batch_id)] if batch_id else runtime.ledger.batches.find(limit=None)
     committed = [batch for batch in batches if batch.state == "committed"]
     found: list[str] = []
     reconciliation = []
@@ -110,7 +110,7 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, lis
         return None, [str(error)]
     except (StoreError, ReconciliationError) as error:  # also of dead letters that it took from another batch
         try:
-            today = runtime.ledger.batch(batch.batch_id)
+            today = runtime.ledger.batches.get(batch.batch_id)
         except NotFoundError:
             return None, []
         if today.kept != batch.kept:  # retention was faster
@@ -132,7 +132,7 @@ def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str
     if batch.kept != batch.cleared:  # some of them are being removed
         return
     for kind in FILE_KINDS:
-        for file in runtime.ledger.files(batch.batch_id, kind):
+        for file in runtime.ledger.files.of_batch(batch.batch_id, kind):
             if file.path is not None and file.path not in reported and not runtime.store.exists(file.path):
                 yield f"{file.path} is missing"
 
@@ -140,7 +140,7 @@ def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str
 def _damaged(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
     """Yield the unreadable files of a batch, without those that are `reported` or that retention removed."""
     for kind in FILE_KINDS:
-        for file in runtime.ledger.files(batch.batch_id, kind):
+        for file in runtime.ledger.files.of_batch(batch.batch_id, kind):
             if file.path is None or file.path in reported or not runtime.store.exists(file.path):
                 continue
             try:
@@ -151,15 +151,15 @@ def _damaged(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
 
 def _offset_differences(runtime: Runtime, committed: list[Batch]) -> Iterator[str]:
     """Yield where the committed ranges of a partition leave a hole, or do not end at the committed offset."""
-    offsets = {(row.group, row.partition): row.offset for row in runtime.ledger.consumer_offsets()}
+    offsets = {(row.group, row.partition): row.offset for row in runtime.ledger.offsets.find()}
     by_partition: dict[tuple[str, Partition], list[tuple[int, int, str]]] = defaultdict(list)
     later: dict[tuple[str, Partition], set[int]] = defaultdict(set)  # where batches that were committed meanwhile end
     for batch in committed:
         if batch.kind == "normal":
-            for part in runtime.ledger.ranges(batch.batch_id):
+            for part in runtime.ledger.batches.ranges(batch.batch_id):
                 by_partition[batch.runner, part.partition].append((part.start, part.end, batch.batch_id))
     for batch in _committed_since(runtime, committed):
-        for part in runtime.ledger.ranges(batch.batch_id):
+        for part in runtime.ledger.batches.ranges(batch.batch_id):
             later[batch.runner, part.partition].add(part.end)
     for (group, partition), parts in by_partition.items():
         parts.sort()
@@ -173,17 +173,19 @@ def _offset_differences(runtime: Runtime, committed: list[Batch]) -> Iterator[st
 
 def _committed_since(runtime: Runtime, committed: list[Batch]) -> list[Batch]:
     known = {batch.batch_id for batch in committed}
-    return [batch for batch in runtime.ledger.batches(limit=None, state="committed") if batch.batch_id not in known]
+    return [
+        batch for batch in runtime.ledger.batches.find(limit=None, state="committed") if batch.batch_id not in known
+    ]
 
 
 def _pending_differences(runtime: Runtime) -> Iterator[str]:
     """Yield pending rows, and deferred matches, that are neither closed by a committed batch nor have a file."""
     rows: dict[str, PendingDeliveries | DeferredMatch] = {}
-    for pending in runtime.ledger.pending():
+    for pending in runtime.ledger.pending.find():
         rows[f"pending row {pending.pending_id} of {pending.rule}/{pending.target}"] = pending
-    for deferred in runtime.ledger.deferred_matches():
+    for deferred in runtime.ledger.deferred_matches.all():
         rows[f"deferred match {deferred.deferred_match_id} of {deferred.rule}"] = deferred
-    states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
+    states = {batch.batch_id: batch.state for batch in runtime.ledger.batches.find(limit=None)}
     rows_in: dict[str, int | None] = {}
     for name, row in rows.items():
         if row.state == "closed":
@@ -215,7 +217,7 @@ def _file_differences(
 
 def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
     paths = list(runtime.store.list("manifests/"))
-    known = {batch.batch_id for batch in runtime.ledger.batches(limit=None)}
+    known = {batch.batch_id for batch in runtime.ledger.batches.find(limit=None)}
     for path in paths:
         batch_id = path.rsplit("/", 1)[-1].removesuffix(".json")
         if batch_id not in known:
@@ -250,7 +252,7 @@ def _delivery_sums(
                 sums[key][name] += value.count
     if committed is not None:
         summed = {batch.batch_id for batch, _ in reconciliation}
-        rows = runtime.ledger.pending()
+        rows = runtime.ledger.pending.find()
         since = {batch.batch_id for batch in _committed_since(runtime, committed)}
         for row in rows:  # a batch that closed one meanwhile is not in the sums
             if (row.state != "closed" or row.closed_by in since) and row.batch_id in summed:
@@ -301,7 +303,7 @@ def reconciliation_of_manifest(runtime: Runtime, batch: Batch) -> Reconciliation
         prints = {
             name: {key: Fingerprint(*each) for key, each in written["fingerprints"][name].items()} for name in _PRINTS
         }
-        ranges = [[*part.partition, part.start, part.end] for part in runtime.ledger.ranges(batch.batch_id)]
+        ranges = [[*part.partition, part.start, part.end] for part in runtime.ledger.batches.ranges(batch.batch_id)]
         if (written["batch_id"], written["ranges"]) != (batch.batch_id, ranges):
             raise ReconciliationError(
                 f"{path} is of batch {written['batch_id']}, ranges {written['ranges']}, not {ranges}"

@@ -78,7 +78,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     response is unknown and retried under the same id.
     Raises ReconciliationError for a file that cannot be rebuilt: restore it from a copy of the store.
     """
-    if (batch := runtime.ledger.batch(batch_id)).kept != "all":
+    if (batch := runtime.ledger.batches.get(batch_id)).kept != "all":
         raise UserError(
             f"batch {batch_id} is past its retention, and files of it were removed: there is nothing to repair. "
             f"`eventbridge audit --batch {batch_id}` proves what is left of it"
@@ -106,7 +106,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     found = replace(found, record=found.record or record)
     if dry_run or not found.needed:
         return found
-    if runtime.ledger.batch(batch_id).state in ("routed", "settling"):
+    if runtime.ledger.batches.get(batch_id).state in ("routed", "settling"):
         write_dead_letters(runtime, batch_id)
         schedule_retries(runtime, batch_id)
         return replace(found, committed=commit(runtime, batch_id))
@@ -114,7 +114,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
 
 
 def _unreadable(runtime: Runtime, batch: Batch, kind: FileKind) -> Iterator[BatchFile]:
-    for file in runtime.ledger.files(batch.batch_id, kind):
+    for file in runtime.ledger.files.of_batch(batch.batch_id, kind):
         if file.path is not None:
             try:
                 read_table(runtime.store, file.path)
@@ -188,7 +188,7 @@ def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bo
 
 def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
     """Return the dead letter files whose rows do not follow from the batch's other files."""
-    files = [file for file in runtime.ledger.files(batch.batch_id, "dead_letter") if file.path is not None]
+    files = [file for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter") if file.path is not None]
     try:
         again = dead_letters_again(runtime, batch, files)
         return [file for file, table in again if not read_table(runtime.store, str(file.path)).equals(table)]
@@ -255,8 +255,8 @@ def _settled_again(
     verdicts: list[pa.Table] = []
     if batch.state == "settling":
         aside += [
-            *runtime.ledger.files(batch.batch_id, "settlement"),
-            *runtime.ledger.files(batch.batch_id, "dead_letter"),
+            *runtime.ledger.files.of_batch(batch.batch_id, "settlement"),
+            *runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"),
         ]
         verdicts = list(verdicts_of(runtime, batch, without={file.key for file in lost}))
     found = replace(
@@ -271,7 +271,7 @@ def _settled_again(
     record = _write_record(runtime, batch, found)
     if batch.state == "settling":
         settlement = _write_settlement(runtime, batch, verdicts)
-    if not runtime.ledger.set_aside(batch.batch_id, batch.state, aside, old, settlement):
+    if not runtime.ledger.settlement.set_aside(batch.batch_id, batch.state, aside, old, settlement):
         raise ReconciliationError(
             f"batch {batch.batch_id} cannot be settled again: its pending deliveries were taken by another batch, "
             "or it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
@@ -290,7 +290,7 @@ def _surplus(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 
 
 def _write_settlement(runtime: Runtime, batch: Batch, verdicts: Sequence[pa.Table]) -> BatchFile:
-    known = runtime.ledger.files(batch.batch_id, "settlement")
+    known = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
     number = int(known[-1].key) + 1 if known else 1
     # the number may exist: a repair may have died before it was recorded
     while not create_settlement(runtime, layout.settlement(batch.planned_at, batch.batch_id, number), verdicts):
@@ -370,7 +370,7 @@ def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping
 def _seen(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> set[bytes]:
     """Return the identities of the valid events in the batch's other landed files."""
     seen: set[bytes] = set()
-    for other in runtime.ledger.files(batch.batch_id, "buffer"):
+    for other in runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
         if other.key != file.key and other.path is not None:
             try:
                 seen |= valid_identities(runtime.store, made.get(other.key, other.path))
@@ -380,7 +380,7 @@ def _seen(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, st
 
 
 def _arrived_at(runtime: Runtime, batch: Batch, file: BatchFile) -> datetime:
-    for routed in runtime.ledger.files(batch.batch_id, "delivery"):
+    for routed in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
         if routed.path is None:
             continue
         try:

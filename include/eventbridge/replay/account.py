@@ -37,7 +37,7 @@ class ReplayAccount:
 
 def account_of(runtime: Runtime, replay: Replay) -> ReplayAccount:
     """Return the current account of a replay, with its deliveries followed through their retries."""
-    looked = runtime.ledger.replayed(replay.replay_id)
+    looked = runtime.ledger.replays.searched(replay.replay_id)
     found = ReplayAccount(
         looked_at=sum(each.end_row - each.first_row for each in looked), taken=sum(each.count for each in looked)
     )
@@ -48,7 +48,7 @@ def account_of(runtime: Runtime, replay: Replay) -> ReplayAccount:
     found.batches = len(counts)
     seen: set[str] = set()
     for batch_id, count in counts.items():
-        batch = runtime.ledger.batch(batch_id)
+        batch = runtime.ledger.batches.get(batch_id)
         if batch.state != "committed":
             found.outcomes[UNDER_WAY] += count
         elif batch.kept != "all":
@@ -72,7 +72,7 @@ def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]
                 outcomes[verdict] += 1
                 open_ids.discard(name)
     outcomes.update(_later(runtime, batch_id, open_ids).values())
-    for deferred_match in runtime.ledger.deferred_matches_of(batch_id):
+    for deferred_match in runtime.ledger.deferred_matches.of_batch(batch_id):
         if deferred_match.closed_by is None:
             outcomes[UNDER_WAY] += deferred_match.count
         else:
@@ -84,7 +84,9 @@ def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes,
     found = dict.fromkeys(open_ids, PENDING)
     if not open_ids:
         return found
-    for other in sorted({row.closed_by for row in runtime.ledger.pending_of(batch_id) if row.closed_by is not None}):
+    for other in sorted(
+        {row.closed_by for row in runtime.ledger.pending.of_batch(batch_id) if row.closed_by is not None}
+    ):
         still: set[bytes] = set()
         for _, table in settlements(runtime, other, ["delivery_id", "verdict"]):
             for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
@@ -97,8 +99,8 @@ def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes,
 
 def coverage_differences(runtime: Runtime) -> Iterator[str]:
     """Yield the archive rows that replays missed: each must have read every row up to its position, once."""
-    for replay in runtime.ledger.replays():
-        looked = runtime.ledger.replayed(replay.replay_id)
+    for replay in runtime.ledger.replays.all():
+        looked = runtime.ledger.replays.searched(replay.replay_id)
         reached = replay.position.part + bool(replay.position.file)
         for part in range(min(reached, len(replay.parts))):
             yield from _missed(runtime, replay, part, [each for each in looked if each.part == part])
@@ -141,7 +143,7 @@ class ReplayProgress:
 def seen_replays(runtime: Runtime) -> list[Replay]:
     """Return the replays, newest first; callers who are limited to owners get those of rules that they may see."""
     visibility = visibility_of(runtime)
-    return [each for each in runtime.ledger.replays() if visibility.all_rules(each.selection.get("rules", ()))]
+    return [each for each in runtime.ledger.replays.all() if visibility.all_rules(each.selection.get("rules", ()))]
 
 
 def find_replay(runtime: Runtime, name: str) -> Replay:
@@ -191,7 +193,7 @@ def replay_line(runtime: Runtime, replay: Replay) -> dict[str, Any]:
 
 def replay_progress(runtime: Runtime, replay: Replay) -> ReplayProgress:
     """Return the progress of a replay."""
-    looked = runtime.ledger.replayed(replay.replay_id)
+    looked = runtime.ledger.replays.searched(replay.replay_id)
     at = replay.position.at
     return ReplayProgress(
         replay,

@@ -148,7 +148,7 @@ def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayP
     since = datetime.fromisoformat(position.at) if position.at else replay.since
     seen: set[str] = set()
     while True:
-        files = runtime.ledger.archive_files(
+        files = runtime.ledger.archive.files(
             replay.bus, since, replay.until, replay.started_at, runner=part.runner, limit=_AT_A_TIME + len(seen)
         )
         fresh = [file for file in files if file.path not in seen]
@@ -162,7 +162,7 @@ def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayP
 
 
 def _once(runtime: Runtime, replay: Replay, part: ReplayPart) -> Sequence[FileToRead]:
-    files = runtime.ledger.archive_files(replay.bus, replay.since, replay.until, replay.started_at)
+    files = runtime.ledger.archive.files(replay.bus, replay.since, replay.until, replay.started_at)
     return take_once(files, part.runner)
 
 
@@ -225,7 +225,7 @@ class Past:
         return sorted(seen)
 
     def _settled(self, batch_id: str) -> Iterator[dict[str, Any]]:
-        if self._runtime.ledger.batch(batch_id).kept != "all":
+        if self._runtime.ledger.batches.get(batch_id).kept != "all":
             raise ReconciliationError(
                 f"the outcomes of batch {batch_id} are past their retention: no replay can choose by them. "
                 "Begin one without --sql and --skip-delivered, and cancel this one"
@@ -251,11 +251,13 @@ class Past:
     def _later(self, batch_id: str) -> set[str]:
         """Return the batches that took up the pending, deferred or dead-lettered deliveries of a batch."""
         ledger = self._runtime.ledger
-        of_target = (row for row in ledger.pending_of(batch_id) if (row.rule, row.target) == (self._rule, self._target))
+        of_target = (
+            row for row in ledger.pending.of_batch(batch_id) if (row.rule, row.target) == (self._rule, self._target)
+        )
         found = {row.closed_by for row in of_target}
-        found |= {row.closed_by for row in ledger.deferred_matches_of(batch_id) if row.rule == self._rule}
-        dead_letters = [file.path for file in ledger.files(batch_id, "dead_letter") if file.path is not None]
+        found |= {row.closed_by for row in ledger.deferred_matches.of_batch(batch_id) if row.rule == self._rule}
+        dead_letters = [file.path for file in ledger.files.of_batch(batch_id, "dead_letter") if file.path is not None]
         if dead_letters:
-            redriven = ledger.redriven()
+            redriven = ledger.redrives.taken()
             found |= {taken.batch_id for path in dead_letters for taken in redriven.get(path, [])}
         return {each for each in found if each is not None}

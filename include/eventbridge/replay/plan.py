@@ -70,7 +70,7 @@ def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
     Today's rules are frozen now, for all of its batches. It takes events of batches committed before now: those of
     batches under way are delivered anyway. Raises UserError as `made_of` does.
     """
-    begun = runtime.ledger.replay_of_run(run)
+    begun = runtime.ledger.replays.of_run(run)
     if begun is not None:
         return begun
     return record_replay(runtime, request, made_of(runtime, request, run, runtime.ledger.now()))
@@ -113,9 +113,9 @@ def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots]
     With the pool `eventbridge.replay` at 0 slots, or while the store is full, nothing is planned.
     """
     refuse_lost_ledger(runtime)
-    replay = runtime.ledger.replay(replay_id)
+    replay = runtime.ledger.replays.get(replay_id)
     now = runtime.ledger.now()
-    unfinished = runtime.ledger.open_replay_batches(replay_id)
+    unfinished = runtime.ledger.replays.open_batches(replay_id)
     if unfinished:
         # what was routed belongs to the pushes under way until its deadline, and then to settle_stale
         open_until = unfinished[0].deadline_at
@@ -130,7 +130,7 @@ def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots]
     if lane is not None and lane.slots == 0:
         return _deferred(runtime, replay_id, now + timedelta(seconds=_CLOSED_SECONDS))
     if replay.position.part >= len(replay.parts):
-        runtime.ledger.end_replay(replay_id, "done")
+        runtime.ledger.replays.end(replay_id, "done")
         return ReplayPlan()
     if is_ingestion_stopped(runtime, again=logging.INFO):
         return _deferred(runtime, replay_id, now + timedelta(seconds=RECHECK_SECONDS))
@@ -138,7 +138,7 @@ def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots]
 
 
 def _deferred(runtime: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
-    runtime.ledger.defer_replay(replay_id, until)
+    runtime.ledger.replays.defer(replay_id, until)
     return ReplayPlan(wait_until=until)
 
 
@@ -168,7 +168,7 @@ class _ReplayStep:
         if self._replay.rate is not None and self._count:
             next_at += timedelta(seconds=self._count / self._replay.rate)
         file = None if batch is None else write_events(self._runtime, batch, self._tables)
-        moved = self._runtime.ledger.move_replay(self._replay, self._position, next_at, taken, batch, file)
+        moved = self._runtime.ledger.replays.move(self._replay, self._position, next_at, taken, batch, file)
         if not moved or batch is None:
             return ReplayPlan(wait_until=self._now)
         return ReplayPlan(batch.batch_id)
@@ -279,7 +279,7 @@ def _without_batch(looked: Replayed) -> Replayed:
 def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
     """Return a part for each runner of today's rules, or for each target if events are chosen by outcome."""
     chosen = restricted(runtime.rule_set(), request.bus, request.rules, request.targets)
-    landed = {runner for runner, _ in runtime.ledger.archive_rule_sets(request.bus, request.since, request.until, now)}
+    landed = {runner for runner, _ in runtime.ledger.archive.rule_sets(request.bus, request.since, request.until, now)}
     parts = []
     for runner in sorted({rule.runner for rule in chosen.rules.values()}):
         rules, alone = chosen.for_runner(runner), landed <= {runner}
@@ -296,7 +296,7 @@ def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> 
 def _parts_of_then(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
     """Return a part for each runner that landed events then, or for each of its targets if chosen by outcome."""
     found: dict[tuple[str, str, str], None] = {}
-    frozen = runtime.ledger.archive_rule_sets(request.bus, request.since, request.until, now)
+    frozen = runtime.ledger.archive.rule_sets(request.bus, request.since, request.until, now)
     refuse_unknown_then(request, [frozen_rules(runtime.store, rule_set) for _, rule_set in frozen])
     for runner, rule_set in frozen:
         rules = restricted(frozen_rules(runtime.store, rule_set), request.bus, request.rules, request.targets)
@@ -327,20 +327,20 @@ def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times:
     A retry returns the same replay. Raises UserError as begin_replay does.
     """
     name = asking(run, times)
-    begun = runtime.ledger.replay_of_run(name)
+    begun = runtime.ledger.replays.of_run(name)
     if begun is not None:
         return begun
     before = _asked_before(runtime, run, times)
     if before is not None and before.ended_at is None:
-        if _is_the_same(before, request) and runtime.ledger.hand_over_replay(before.replay_id, name):
-            return runtime.ledger.replay(before.replay_id)
-        runtime.ledger.end_replay(before.replay_id, "cancelled")
+        if _is_the_same(before, request) and runtime.ledger.replays.hand_over(before.replay_id, name):
+            return runtime.ledger.replays.get(before.replay_id)
+        runtime.ledger.replays.end(before.replay_id, "cancelled")
     return begin_replay(runtime, request, name)
 
 
 def _asked_before(runtime: Runtime, run: str, times: int) -> Replay | None:
     for earlier in reversed(range(times)):
-        found = runtime.ledger.replay_of_run(asking(run, earlier))
+        found = runtime.ledger.replays.of_run(asking(run, earlier))
         if found is not None:
             return found
     return None
@@ -370,11 +370,11 @@ def record_replay(runtime: Runtime, request: ReplayRequest, made: Replay) -> Rep
 
     Once it is recorded, retention keeps its archive. Raises UserError, and cancels it, if part was removed before.
     """
-    recorded = runtime.ledger.begin_replay(made)
+    recorded = runtime.ledger.replays.begin(made)
     try:
         _refuse_pruned_request(runtime, request)
     except UserError:
-        runtime.ledger.end_replay(recorded.replay_id, "cancelled")
+        runtime.ledger.replays.end(recorded.replay_id, "cancelled")
         raise
     return recorded
 
@@ -399,7 +399,7 @@ def is_of_events(batch: Batch, file: BatchFile) -> bool:
 
 def make_again(runtime: Runtime, batch: Batch) -> BatchFile:
     """Write the input of a replay batch again under another name: the same rows from the same archive files."""
-    taken = runtime.ledger.replayed_by(batch.batch_id)
+    taken = runtime.ledger.replays.taken_by(batch.batch_id)
     return write_events(
         runtime, batch, [read_rows(runtime.store, each.file, each.rows) for each in taken if each.count]
     )

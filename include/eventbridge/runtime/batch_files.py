@@ -56,7 +56,7 @@ def files_from(
     behind = None
     if place is not None:
         behind = FilePlace(_EPOCH + place.planned_at * _MICROSECOND, place.batch_id, place.key, "")
-        for each in runtime.ledger.files(place.batch_id, kind):
+        for each in runtime.ledger.files.of_batch(place.batch_id, kind):
             if each.key == place.key and each.path is not None:
                 yield FilePlace(behind.planned_at, each.batch_id, each.key, each.path)
     yield from _behind(runtime, kind, what, bus, batch_kind, behind)
@@ -81,7 +81,7 @@ def _behind(
     behind: FilePlace | None,
 ) -> Iterator[FilePlace]:
     while True:
-        found = runtime.ledger.newest_files(kind, what, _AT_ONCE, bus=bus, batch_kind=batch_kind, behind=behind)
+        found = runtime.ledger.files.newest(kind, what, _AT_ONCE, bus=bus, batch_kind=batch_kind, behind=behind)
         yield from found
         if len(found) < _AT_ONCE:
             return
@@ -126,7 +126,7 @@ def read_unless_damaged(
 def taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
     """Return the fingerprints, by `<rule>/<target>`, of the redriven deliveries of a batch, each counted once."""
     ids: dict[str, set[bytes]] = {}
-    for each in runtime.ledger.redriven_by(batch.batch_id):
+    for each in runtime.ledger.redrives.taken_by(batch.batch_id):
         table = read_dead_letters(runtime.store, each.file, each.rows, ["delivery_id", "rule", "target"])
         for row in table.to_pylist():
             ids.setdefault(f"{row['rule']}/{row['target']}", set()).add(row["delivery_id"])

@@ -54,7 +54,7 @@ def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) 
     while True:
         with _claiming:
             until = runtime.ledger.now() + _CLAIM
-            chunk = runtime.ledger.claim_chunk(batch.batch_id, chunk_id, this_process(), until)
+            chunk = runtime.ledger.chunks.claim(batch.batch_id, chunk_id, this_process(), until)
             if chunk is not None:
                 _own.add(_key(chunk))
                 return chunk
@@ -77,7 +77,7 @@ def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iter
         while not ended.wait(_RENEW_SECONDS) and time.monotonic() < most:
             try:
                 until = runtime.ledger.now() + _CLAIM
-                if not runtime.ledger.renew_claim(chunk.batch_id, chunk.chunk_id, chunk.claim, until):
+                if not runtime.ledger.chunks.renew_claim(chunk.batch_id, chunk.chunk_id, chunk.claim, until):
                     if not ended.is_set():
                         on_lost()
                     return
@@ -98,7 +98,7 @@ def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iter
 def begin_settlement(runtime: Runtime, batch_id: str) -> None:
     """Begin the settlement of a routed batch once no push of it is at work, unless another process begins it."""
     others = OtherClaims(runtime, batch_id)
-    while not runtime.ledger.begin_settlement(batch_id) and runtime.ledger.batch(batch_id).state == "routed":
+    while not runtime.ledger.settlement.begin(batch_id) and runtime.ledger.batches.get(batch_id).state == "routed":
         if others.live():
             time.sleep(_POLL_SECONDS)
 
@@ -112,13 +112,13 @@ class OtherClaims:
 
     def live(self) -> list[LiveClaim]:
         """Return the claims of pushes that work, or may work."""
-        found, now = self._runtime.ledger.live_claims(self._batch_id), time.monotonic()
+        found, now = self._runtime.ledger.chunks.live_claims(self._batch_id), time.monotonic()
         known = {(each.chunk_id, each.claim) for each in self._seen}
         self._seen = {each: self._seen.get(each, now) for each in found}
         live = []
         for each in found:
             if self._is_dead(each, now):
-                self._runtime.ledger.release_claim(self._batch_id, each)
+                self._runtime.ledger.chunks.release_claim(self._batch_id, each)
                 continue
             live.append(each)
             if (each.chunk_id, each.claim) not in known:

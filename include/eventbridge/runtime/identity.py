@@ -36,10 +36,10 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
     It uses a conditional create: if two ledgers start with one store, one wins.
     """
     path = layout.runner(runner)
-    content = {"runner": runner, "ledger": runtime.ledger.ledger_id, "since": runtime.ledger.now().isoformat()}
+    content = {"runner": runner, "ledger": runtime.ledger.id, "since": runtime.ledger.now().isoformat()}
     # Read offsets before the store: a process claims the runner there before it registers offsets. In the other order,
     # a process that starts the runner at the same moment would look like a lost store.
-    offsets = runtime.ledger.committed_offsets(runner)
+    offsets = runtime.ledger.offsets.committed(runner)
     try:
         written = runtime.store.get(path)
     except StoreFileMissing:
@@ -59,9 +59,9 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
         raise StoreError(
             f"{path} in {runtime.store.uri} does not say which ledger it belongs to. Restore it."
         ) from None
-    if owner != runtime.ledger.ledger_id:
+    if owner != runtime.ledger.id:
         raise LedgerLostError(
-            f"The state of runner {runner!r} is in the ledger {owner}, and this ledger is {runtime.ledger.ledger_id}. "
+            f"The state of runner {runner!r} is in the ledger {owner}, and this ledger is {runtime.ledger.id}. "
             + _remedy(runtime)
         )
 
@@ -79,7 +79,7 @@ def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
 
     Checks only if the ledger planned nothing in the last 10 minutes, or `always`, because a listing is not free.
     """
-    latest = runtime.ledger.latest_batch()
+    latest = runtime.ledger.batches.latest()
     now = runtime.ledger.now()
     if not always and latest is not None and (now - latest.planned_at).total_seconds() < _TRUSTED_SECONDS:
         return
@@ -88,7 +88,7 @@ def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
         return
     newest = PurePosixPath(found[-1]).stem
     try:
-        runtime.ledger.batch(newest)
+        runtime.ledger.batches.get(newest)
     except NotFoundError:
         raise LedgerLostError(
             f"The store {runtime.store.uri} holds the manifest of batch {newest}, and this ledger does not know it: "
@@ -118,11 +118,11 @@ def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource)
 
     Offsets whose log is not known yet count on this log from now on, if they lie within it.
     """
-    rows = runtime.ledger.consumer_offsets(runner)
+    rows = runtime.ledger.offsets.find(runner)
     for message in offset_gaps(bus, source, rows).values():
         raise OffsetGapError(message)
     if not all(row.bus_identity for row in rows):
-        runtime.ledger.identify_bus(runner, source.identities())
+        runtime.ledger.offsets.identify_bus(runner, source.identities())
 
 
 def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Partition, str]:

@@ -88,11 +88,11 @@ class Inbox:
 
     def earliest(self, partition: Partition) -> int:
         """Return the first offset that the inbox holds (the end offset if it is empty)."""
-        return self._ledger.inbox_ends(self._bus, self._topic(partition))[0]
+        return self._ledger.inbox.ends(self._bus, self._topic(partition))[0]
 
     def end(self, partition: Partition) -> int:
         """Return the offset up to which the inbox can be read."""
-        return self._ledger.inbox_ends(self._bus, self._topic(partition))[1]
+        return self._ledger.inbox.ends(self._bus, self._topic(partition))[1]
 
     def ends(self) -> Mapping[Partition, int]:
         """Return the end of the inbox by partition, plus about how many messages still wait in the queue.
@@ -110,7 +110,7 @@ class Inbox:
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message recorded at or after the aware time `at` (the end if none is)."""
-        found = self._ledger.inbox_offset_at(self._bus, self._topic(partition), at)
+        found = self._ledger.inbox.offset_at(self._bus, self._topic(partition), at)
         return self.end(partition) if found is None else found
 
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -141,10 +141,10 @@ class Inbox:
         removed = 0
         for partition in self.partitions():
             last = (keep or {}).get(partition, self.end(partition))
-            gone = self._ledger.inbox_files_below(self._bus, partition.topic, last, before)
+            gone = self._ledger.inbox.files_below(self._bus, partition.topic, last, before)
             if gone:
                 self._store.delete_all([file.path for file in gone])
-                self._ledger.drop_inbox_files(self._bus, partition.topic, gone[-1].end)
+                self._ledger.inbox.drop(self._bus, partition.topic, gone[-1].end)
             removed += sum(file.end - file.start for file in gone)
         return removed
 
@@ -157,7 +157,7 @@ class Inbox:
         for topic in sorted(self._sources):
             first_kept = layout.inbox(self._bus, topic, before, "").removesuffix(".parquet")
             paths = [path for path in self._store.list(layout.inbox_of_topic(self._bus, topic)) if path < first_kept]
-            named = {file.path for file in self._ledger.inbox_files(self._bus, topic, 0, _NO_END)} if paths else set()
+            named = {file.path for file in self._ledger.inbox.files(self._bus, topic, 0, _NO_END)} if paths else set()
             found += [path for path in paths if path not in named]
         return found
 
@@ -191,7 +191,11 @@ class Inbox:
         while not self._closed.wait(_FOLLOWING_SECONDS):
             try:
                 ahead = sum(end - self._read_to.get(partition, end) for partition, end in self._ends.items())
-                if ahead < _AHEAD_EVENTS and self._ledger.ingestion_stop() is None and self.take_in(_FILE_EVENTS):
+                if (
+                    ahead < _AHEAD_EVENTS
+                    and self._ledger.ingestion.current_stop() is None
+                    and self.take_in(_FILE_EVENTS)
+                ):
                     self._ends = {partition: self.end(partition) for partition in self.partitions()}
             except EventBridgeError as error:
                 self._failed = error
@@ -215,10 +219,10 @@ class Inbox:
             fresh = 0 if file is None else file.end - file.start
             if again := table.num_rows - fresh:
                 log.info("%s: %d messages of %s came again and are in the inbox already", source.uri, again, topic)
-                self._ledger.note_came_again(self._bus, topic, again)
+                self._ledger.inbox.count_repeats(self._bus, topic, again)
         source.acknowledge(held.receipts)
         if file is not None:
-            self._ledger.mark_acknowledged(file)
+            self._ledger.inbox.mark_acknowledged(file)
         return fresh, True
 
     def _recorded(self, topic: str, table: pa.Table, known: _Known) -> InboxFile | None:
@@ -230,13 +234,13 @@ class Inbox:
         while (fresh := _unknown(table, known.ids)).num_rows:
             path = layout.inbox(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
             write_table(self._store, path, fresh, _ROW_GROUP_ROWS, schema=STORED)
-            file = self._ledger.record_inbox_file(self._bus, topic, path, fresh.num_rows, start=known.until)
+            file = self._ledger.inbox.record(self._bus, topic, path, fresh.num_rows, start=known.until)
             if file is not None:
                 known.ids.update(fresh["message_id"].to_pylist())
                 known.until = file.end
                 return file
             self._store.delete(path)
-            for other in self._ledger.inbox_files(self._bus, topic, known.until, _NO_END):
+            for other in self._ledger.inbox.files(self._bus, topic, known.until, _NO_END):
                 self._learn(other, known)
         return None
 
@@ -246,9 +250,9 @@ class Inbox:
         These are in files that are not known to be acknowledged, and in recent ones: an acknowledgement may have come
         too late, or be lost with a queue's process.
         """
-        known = _Known(self._ledger.inbox_ends(self._bus, topic)[1])
+        known = _Known(self._ledger.inbox.ends(self._bus, topic)[1])
         since = self._ledger.now() - timedelta(seconds=2 * source.visibility_timeout)
-        for file in self._ledger.inbox_files_that_may_come_again(self._bus, topic, since):
+        for file in self._ledger.inbox.files_to_expect_again(self._bus, topic, since):
             self._learn(file, known)
         return known
 
@@ -258,7 +262,7 @@ class Inbox:
 
     def _read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         fault_points.reach("bus.read")
-        for file in self._ledger.inbox_files(self._bus, partition.topic, start, end):
+        for file in self._ledger.inbox.files(self._bus, partition.topic, start, end):
             table = read_table(self._store, file.path)
             table = table.append_column(MESSAGES.field("offset"), pa.array(range(file.start, file.end), pa.int64()))
             first, last = max(start, file.start), min(end, file.end)

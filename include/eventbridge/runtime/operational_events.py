@@ -33,7 +33,7 @@ def publish_operational_events(runtime: Runtime) -> int:
     """Publish the queued events and return their number; if the bus refuses them, log an alarm and continue."""
     published = 0
     operations = None
-    while events := runtime.ledger.waiting_operational_events(_AT_ONCE):
+    while events := runtime.ledger.operational_events.waiting(_AT_ONCE):
         operations = operations or runtime.operations_bus()
         try:
             with closing(runtime.open_publisher(operations)) as bus:
@@ -41,7 +41,7 @@ def publish_operational_events(runtime: Runtime) -> int:
         except (BusError, UserError) as error:
             log.error("ALARM %d operational events or more wait in the ledger: %s", len(events), error)
             return published
-        runtime.ledger.drop_operational_events([event.event_id for event in events])
+        runtime.ledger.operational_events.drop([event.event_id for event in events])
         published += len(events)
     if operations is not None:  # only publishing makes the bus grow
         _trim(runtime, operations)
@@ -70,7 +70,7 @@ def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partitio
 
     A moved rule continues at its old runner's offset, or where that one stopped. A runner without rules is ignored.
     """
-    known = runtime.ledger.deliverers()
+    known = runtime.ledger.assignments.deliverers()
     rules = {rule.name: rule for rule in runtime.rule_set().rules.values() if rule.bus == OPERATIONS_BUS.name}
     runners = {rule.runner for rule in rules.values()}
     for (name, target), was in known.assignments.items():

@@ -74,7 +74,7 @@ def _stored_of(runtime: Runtime, rules: RuleSet, owner: str) -> int:
     """Return the bytes in the store that batches of an owner's buses left, since they are counted."""
     runners = rules.runners()
     own = {name for name, bus in rules.buses.items() if bus.owner == owner}
-    sizes = runtime.ledger.store_count().sizes  # a retry or redrive batch has no bus: that of its runner counts
+    sizes = runtime.ledger.store_sizes.total().sizes  # a retry or redrive batch has no bus: that of its runner counts
     return max(0, sum(each.size for each in sizes if (each.bus or runners.get(each.runner)) in own))
 
 
@@ -91,7 +91,7 @@ def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
 
 def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
     found: dict[str, int] = {}
-    for name, count in runtime.ledger.pending_by_rule().items():
+    for name, count in runtime.ledger.pending.counts_by_rule().items():
         if name in rules.rules and (owner := rules.owner_of(rules.rules[name])) is not None:
             found[owner] = found.get(owner, 0) + count
     return found
@@ -109,14 +109,14 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
     archive = runtime.store.size(layout.archive_of_batch(batch.bus, at, name)) if batch.bus else 0
     deliveries = sum(runtime.store.size(prefix) for prefix in layout.files_of_batch(at, name))
     dead_letters = runtime.store.size(layout.dead_letters_of_batch(at, name))
-    runtime.ledger.add_batch_size(batch, BatchSize(deliveries, archive, dead_letters))
+    runtime.ledger.store_sizes.add(batch, BatchSize(deliveries, archive, dead_letters))
 
 
 def is_count_due(runtime: Runtime, now: datetime) -> bool:
     """Return whether the whole store must be measured: it has a quota, which stopped ingestion, or a day has passed."""
     if runtime.settings.store_max_size is None:
         return False
-    counted_at, stop = runtime.ledger.store_count().counted_at, runtime.ledger.ingestion_stop()
+    counted_at, stop = runtime.ledger.store_sizes.total().counted_at, runtime.ledger.ingestion.current_stop()
     is_stopped = stop is not None and stop.cause == "quota"
     return counted_at is None or is_stopped or now - counted_at >= COUNT_HOLDS
 
@@ -126,9 +126,9 @@ def count_store(runtime: Runtime) -> int:
 
     Files written meanwhile may be counted twice until the next measurement, and are never left out.
     """
-    counted = sum(each.size for each in runtime.ledger.store_count().sizes if each.area != "other")
+    counted = sum(each.size for each in runtime.ledger.store_sizes.total().sizes if each.area != "other")
     measured = runtime.store.size("")
-    runtime.ledger.set_store_count(measured - counted, runtime.ledger.now())
+    runtime.ledger.store_sizes.record_measured(measured - counted, runtime.ledger.now())
     log.info("the store %s holds %s bytes", runtime.store.uri, f"{measured:,}")
     return measured
 
@@ -138,7 +138,7 @@ def store_quota(runtime: Runtime) -> StoreQuota | None:
     quota, resume = runtime.settings.store_max_size, runtime.settings.store_resume_size
     if quota is None or resume is None:
         return None
-    found = runtime.ledger.store_count()
+    found = runtime.ledger.store_sizes.total()
     return StoreQuota(found.total, quota, resume, found.counted_at)
 
 

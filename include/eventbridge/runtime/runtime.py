@@ -97,7 +97,7 @@ class Runtime:
         try:
             return self.in_force(self.rule_files())
         except RuleFileError:
-            known = self.ledger.rules_in_force()
+            known = self.ledger.rules.in_force()
             if known is None:
                 raise
             return self.in_force(frozen_rules(self.store, known.rule_set))
@@ -115,14 +115,14 @@ class Runtime:
 
     def _last_rules(self) -> RuleSet:
         """Return the rules in force, as they were frozen; today's if there are none or their file is missing."""
-        known = self.ledger.rules_in_force()
+        known = self.ledger.rules.in_force()
         if known is not None:
             with suppress(StoreError):
                 return frozen_rules(self.store, known.rule_set)
         return self._rules_of_all_owners()
 
     def _published_rules(self) -> RuleSet:
-        known = self.ledger.rules_in_force()
+        known = self.ledger.rules.in_force()
         if known is None:
             raise NotFoundError(
                 "No rules are published yet. Run `eventbridge rules publish` on the host that has the rule files."
@@ -142,7 +142,7 @@ class Runtime:
 
     def in_force(self, rules: RuleSet) -> RuleSet:
         """Return rules as batches take them: without those that operators disabled."""
-        return rules.disabling(self.ledger.overrides().disabled_rules())
+        return rules.disabling(self.ledger.overrides.in_effect().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:
         """Return the rule set that a batch is pinned to.

@@ -47,7 +47,7 @@ def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, 
 
     `since` is included, `until` is not.
     """
-    gone = runtime.ledger.pruned_at(bus, since, until, "archive")
+    gone = runtime.ledger.archive.pruned_at(bus, since, until, "archive")
     if gone is not None:
         raise UserError(
             f"the archive of bus {bus!r} up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention and was "
@@ -59,7 +59,7 @@ def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, 
             f"nothing is kept of batches planned before {oldest:%Y-%m-%dT%H:%M:%S} (UTC): their retention is over. "
             "`retention` of the bus in its rule file says how long its archive is kept"
         )
-    gone = runtime.ledger.pruned_at(bus, since, until, "all") if outcomes else None
+    gone = runtime.ledger.archive.pruned_at(bus, since, until, "all") if outcomes else None
     if gone is not None:
         raise UserError(
             f"what became of deliveries up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention, "

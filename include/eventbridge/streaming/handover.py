@@ -44,7 +44,7 @@ def make_ready(runtime: Runtime, runner: str, bus: StreamingBus) -> None:
     These are rules, code, the bus and the targets' connections. An error is reported when the resource is needed.
     """
     try:
-        batch = runtime.ledger.unfinished_batch(runner)
+        batch = runtime.ledger.batches.unfinished(runner)
         if batch is None:
             return
         rules, job = runtime.rules_of(batch), job_of(runtime, batch)
@@ -70,7 +70,7 @@ def wait_until_closed(runtime: Runtime, left: Handoff, stop: Stop) -> None:
     waits for responses.
     """
     end = time.monotonic() + _CLOSE_SECONDS
-    while runtime.ledger.batch(left.batch_id).state != "committed":
+    while runtime.ledger.batches.get(left.batch_id).state != "committed":
         now = time.monotonic()
         if is_gone(left.holder) or now >= end:
             log.warning("batch %s is finished here: the streaming task that left it does not", left.batch_id)

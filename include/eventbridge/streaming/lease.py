@@ -117,7 +117,7 @@ class LeaseKeeper:
             standby, self._standby = self._standby, None
             if standby is not None and not self.lost.is_set():
                 until = self._runtime.ledger.now() + _LEASE
-                self._handed_over = self._runtime.ledger.hand_over_lease(
+                self._handed_over = self._runtime.ledger.streaming.hand_over_lease(
                     self._runner, self.holder, standby, until, batch_id
                 )
         return self._handed_over
@@ -142,7 +142,7 @@ class LeaseKeeper:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        self._runtime.ledger.release_streaming_lease(self._runner, self.holder)
+        self._runtime.ledger.streaming.release_lease(self._runner, self.holder)
 
     def _refusal(self) -> StreamingLeaseTakenError:
         return StreamingLeaseTakenError(
@@ -151,14 +151,16 @@ class LeaseKeeper:
         )
 
     def _register_standby(self) -> bool:
-        return self._runtime.ledger.register_standby(self._runner, self.holder, self._runtime.ledger.now() + _LEASE)
+        return self._runtime.ledger.streaming.register_standby(
+            self._runner, self.holder, self._runtime.ledger.now() + _LEASE
+        )
 
     def _taken(self) -> bool:
         """Take the lease if it is free, has run out, or was handed over to this process; return whether it is taken.
 
         Only reads the ledger while a streaming task is at work.
         """
-        lease = self._runtime.ledger.streaming_lease(self._runner)
+        lease = self._runtime.ledger.streaming.lease(self._runner)
         if lease is None:
             return self._take()
         if lease.holder == self.holder:
@@ -173,10 +175,10 @@ class LeaseKeeper:
         What it had recorded stays valid, whichever process ends the lease.
         """
         log.warning("runner %s: process %s, which had its lease, is dead", self._runner, holder.split(":")[-2])
-        return self._runtime.ledger.release_streaming_lease(self._runner, holder)
+        return self._runtime.ledger.streaming.release_lease(self._runner, holder)
 
     def _take(self) -> bool:
-        return self._runtime.ledger.acquire_streaming_lease(
+        return self._runtime.ledger.streaming.acquire_lease(
             self._runner, self.holder, self._runtime.ledger.now() + _LEASE
         )
 
@@ -203,8 +205,8 @@ class LeaseKeeper:
             ask_at = self._began + bounds.seconds - min(_LEAD_SECONDS, bounds.seconds / 3)
             self._asked = time.monotonic() >= ask_at
             if self._asked:
-                ledger.request_standby(self._runner, self.holder)
-        lease = ledger.streaming_lease(self._runner)
+                ledger.streaming.request_standby(self._runner, self.holder)
+        lease = ledger.streaming.lease(self._runner)
         return None if lease is None else lease.standby(ledger.now())
 
 
@@ -218,18 +220,22 @@ def is_gone(holder: str) -> bool:
 
 def anything_waits(runtime: Runtime, runner: str) -> bool:
     """Return whether a streaming task has work: waiting events, an unfinished batch, or a group to register."""
-    return runtime.ledger.unfinished_batch(runner) is not None or waiting_events(runtime, runner) != 0
+    return runtime.ledger.batches.unfinished(runner) is not None or waiting_events(runtime, runner) != 0
 
 
 def in_stages(runtime: Runtime, runner: str) -> bool:
     """Return whether later stages, or a streaming task that handed it over, are to deliver an unfinished batch."""
-    batch = runtime.ledger.unfinished_batch(runner)
-    return batch is not None and batch.state != "open" and batch.batch_id != runtime.ledger.last_open_batch(runner)
+    batch = runtime.ledger.batches.unfinished(runner)
+    return (
+        batch is not None
+        and batch.state != "open"
+        and batch.batch_id != runtime.ledger.streaming.last_open_batch(runner)
+    )
 
 
 def waiting_events(runtime: Runtime, runner: str) -> int | None:
     """Return how many messages no committed batch has taken, None before the runner's first batch."""
-    standing = runtime.ledger.committed_offsets(runner)
+    standing = runtime.ledger.offsets.committed(runner)
     if not standing:
         return None
     (bus,) = runtime.rule_set().for_runner(runner).buses.values()

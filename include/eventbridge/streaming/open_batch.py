@@ -77,9 +77,9 @@ class StreamingBatch:
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
         self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
-        turns = PoolTurns(rules, self.pools, self.runtime.ledger.overrides())
+        turns = PoolTurns(rules, self.pools, self.runtime.ledger.overrides.in_effect())
         routing = self._routing = StreamingRouting(self.runtime, self.batch, rules, turns.held)
-        self._ends = {span.partition: span.end for span in self.runtime.ledger.ranges(self.batch.batch_id)}
+        self._ends = {span.partition: span.end for span in self.runtime.ledger.batches.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]
         with self.bus.reading(bus, self._ends) as source:
             landing = Landing(self.runtime, self.batch, bus, source, taken=self.taken)
@@ -117,9 +117,9 @@ class StreamingBatch:
         False: there is nothing to close, because it has no events or another process has it now.
         """
         try:
-            if not self.events and self.runtime.ledger.drop_open(self.batch.batch_id):
+            if not self.events and self.runtime.ledger.streaming.drop(self.batch.batch_id):
                 return False
-            return self._end() and self.runtime.ledger.move_batch(self.batch.batch_id, "open", "planned")
+            return self._end() and self.runtime.ledger.batches.move(self.batch.batch_id, "open", "planned")
         finally:
             self.targets.close()
 

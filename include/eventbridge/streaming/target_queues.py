@@ -179,7 +179,7 @@ class TargetQueues:
             self._gone += [(row.rule, row.target) for row in rows if row.reason == "target_gone"]
             self._end_or_hold += [*tables, outcome_table(rows)]
         while self._gone:
-            self._runtime.ledger.set_target_status(*self._gone[-1], "disabled", "the target responded with 410")
+            self._runtime.ledger.targets.set_status(*self._gone[-1], "disabled", "the target responded with 410")
             self._gone.pop()
         return pa.concat_tables([outcome_table([]), *self._end_or_hold])
 
@@ -268,7 +268,7 @@ class TargetQueues:
             log.error("runner %s: a target's run ended: %s", self._batch.runner, run.report.crashed)
         tally = run.tally()
         if tally is not None:
-            self._runtime.ledger.note_attempts([tally])
+            self._runtime.ledger.targets.record_attempts([tally])
         if run.breaker.tripped or run.report.gone:
             publish_operational_events(self._runtime)
 
@@ -276,10 +276,10 @@ class TargetQueues:
         """Report attempts to the ledger, and apply what other processes found about the targets of runs."""
         tallies = [tally for run in self._runs.values() if (tally := run.breaker.take()) is not None]
         if tallies:
-            self._runtime.ledger.note_attempts(tallies)
+            self._runtime.ledger.targets.record_attempts(tallies)
         if not self._runs:
             return
-        statuses, overrides = self._runtime.ledger.target_statuses(), self._runtime.ledger.overrides()
+        statuses, overrides = self._runtime.ledger.targets.statuses(), self._runtime.ledger.overrides.in_effect()
         now = self._runtime.clock()
         for (rule, target), run in self._runs.items():
             status = statuses.get((rule, target))

@@ -179,7 +179,7 @@ class _StreamingLoop:
 
     def _next_batch(self) -> Batch | None:
         """Return a batch that is open and empty; None: try again."""
-        if self._runtime.ledger.unfinished_batch(self._runner) is None and self._is_backlog():
+        if self._runtime.ledger.batches.unfinished(self._runner) is None and self._is_backlog():
             self._done.backlog = True
             self._lease.finish()
             return None
@@ -203,11 +203,11 @@ class _StreamingLoop:
         if batch_id is None:
             return None
         try:
-            batch = self._runtime.ledger.batch(batch_id)
+            batch = self._runtime.ledger.batches.get(batch_id)
         except NotFoundError:  # it was empty: its former holder, which stood still, has dropped it
             return None
         if batch.state == "open":
-            self._runtime.ledger.note_open_batch(self._runner, self._lease.holder, batch_id)
+            self._runtime.ledger.streaming.record_open_batch(self._runner, self._lease.holder, batch_id)
         return batch
 
     def _handed_over_batch(self) -> BatchClose | None:
@@ -215,8 +215,8 @@ class _StreamingLoop:
         left = self._lease.handoff
         if left is None:
             return None
-        batch = self._runtime.ledger.batch(left.batch_id)
-        ends = {span.partition: span.end for span in self._runtime.ledger.ranges(left.batch_id)}
+        batch = self._runtime.ledger.batches.get(left.batch_id)
+        ends = {span.partition: span.end for span in self._runtime.ledger.batches.ranges(left.batch_id)}
         self._following = self._opened_behind(batch, ends)
         close = BatchClose(None, partial(self._await_former, left))
         if self._following is not None:
@@ -227,7 +227,7 @@ class _StreamingLoop:
     def _await_former(self, left: Handoff) -> None:
         """Wait until the former streaming task has closed its batch; if it dies meanwhile, close the batch here."""
         wait_until_closed(self._runtime, left, self._lease.stop)
-        batch = self._runtime.ledger.batch(left.batch_id)
+        batch = self._runtime.ledger.batches.get(left.batch_id)
         if batch.state != "committed" and end_open(self._runtime, batch, self._lease.holder):
             self._close(self._short_runtime, batch.batch_id, self._lease.stop)
 

@@ -42,7 +42,7 @@ def prune_batches(run: RetentionRun, retentions: Retentions) -> None:
     pruning = _Pruning(run)
     pruning.finish_marked()
     for kept in STEPS[:-1]:
-        for group in run.runtime.ledger.batch_groups(kept):
+        for group in run.runtime.ledger.retention.groups(kept):
             retention = retentions.of(kept, group)
             if retention is not None:
                 pruning.prune(kept, group, retention)
@@ -61,7 +61,7 @@ class _Pruning:
 
     def finish_marked(self) -> None:
         """Clear marked batches that are not cleared: their run died, or is still clearing them."""
-        while not self._run.is_over() and (marked := self._ledger.uncleared_batches(_PAGE)):
+        while not self._run.is_over() and (marked := self._ledger.retention.uncleared(_PAGE)):
             for batch in marked:
                 self._clear(batch)
             if self._run.dry_run:  # they stay
@@ -72,13 +72,13 @@ class _Pruning:
         for batch in self._expired(kept, group, retention):
             if self._run.is_over():
                 return
-            needs = [*needs_of_requests(batch, self._replays, self._redrives), *self._ledger.needs_of(batch)]
+            needs = [*needs_of_requests(batch, self._replays, self._redrives), *self._ledger.retention.needs(batch)]
             decided = keeping(batch, self._run.now, retention, needs)
             if decided.because:
                 self._run.done.kept[decided.because] += 1
             if decided.kept == batch.kept:
                 continue
-            if not self._run.dry_run and not self._ledger.mark_kept(batch, decided.kept, self._requests):
+            if not self._run.dry_run and not self._ledger.retention.mark_kept(batch, decided.kept, self._requests):
                 self._know_requests()  # the next run looks at it again
                 continue
             self._clear(replace(batch, kept=decided.kept))
@@ -87,7 +87,7 @@ class _Pruning:
         before = self._run.now - (retention.deliveries if kept == "all" else retention.ends(kept, "normal"))
         place: BatchPlace | None = None
         while True:
-            page = self._ledger.expired_batches(kept, group, before, place, limit=_PAGE)
+            page = self._ledger.retention.expired(kept, group, before, place, limit=_PAGE)
             yield from page
             if len(page) < _PAGE:
                 return
@@ -96,28 +96,28 @@ class _Pruning:
     def _clear(self, batch: Batch) -> None:
         """Remove the pruned files of a batch, then its rows, by which a later run finds the files if this one dies."""
         going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
-        named = [path for kind, path in self._ledger.paths(batch.batch_id) if _GOES_WITH[kind] in going]
+        named = [path for kind, path in self._ledger.files.paths(batch.batch_id) if _GOES_WITH[kind] in going]
         self._run.remove([*named, *(self._last_files(batch) if "manifest" in going else ())])
         for what in going:
             self._run.done.batches[what] += 1
         if not self._run.dry_run:
-            self._run.done.rows += self._ledger.clear_rows(batch)
+            self._run.done.rows += self._ledger.retention.clear_rows(batch)
             self._run.progressed()
 
     def _last_files(self, batch: Batch) -> Iterator[str]:
         yield layout.manifest(batch.planned_at, batch.batch_id)
         yield from (path for path in self._repairs(layout.repairs_of_day(batch.planned_at)) if batch.batch_id in path)
-        if not self._ledger.rule_set_is_named(batch.rule_set, but_by=batch.batch_id):
+        if not self._ledger.retention.is_rule_set_named(batch.rule_set, but_by=batch.batch_id):
             yield layout.rule_set(batch.rule_set)
 
     def _repairs_of(self, day: str) -> list[str]:
         return self._run.runtime.store.list(day)
 
     def _know_requests(self) -> None:
-        self._requests = self._ledger.open_requests()
-        self._replays: list[Replay] = [each for each in self._ledger.replays() if each.replay_id in self._requests]
+        self._requests = self._ledger.retention.open_requests()
+        self._replays: list[Replay] = [each for each in self._ledger.replays.all() if each.replay_id in self._requests]
         self._redrives = sorted(
-            each.redrive_id for each in self._ledger.redrives() if each.redrive_id in self._requests
+            each.redrive_id for each in self._ledger.redrives.all() if each.redrive_id in self._requests
         )
 
 
@@ -133,9 +133,9 @@ def sweep_expired(run: RetentionRun, retentions: Retentions) -> None:
 
 def _sweep(run: RetentionRun, name: SweepName, until: datetime) -> None:
     """Sweep the days with batches, one after the other; `until`: the end of the last one."""
-    day = day_of(run.runtime.ledger.swept_through(name) or _EARLIEST)
+    day = day_of(run.runtime.ledger.retention.swept_through(name) or _EARLIEST)
     while not run.is_over():
-        first = run.runtime.ledger.first_batch_at(day)
+        first = run.runtime.ledger.retention.first_batch_at(day)
         if first is None or day_of(first) + _DAY > until:
             return
         day = day_of(first)
@@ -144,13 +144,13 @@ def _sweep(run: RetentionRun, name: SweepName, until: datetime) -> None:
         run.done.lost_files += len(lost)
         day += _DAY
         if not run.dry_run:
-            run.runtime.ledger.move_sweep(name, day)
+            run.runtime.ledger.retention.move_sweep(name, day)
             run.progressed()
 
 
 def _lost_files(run: RetentionRun, day: datetime) -> Iterator[str]:
     store, ledger = run.runtime.store, run.runtime.ledger
-    buses = {group.bus for kept in STEPS for group in ledger.batch_groups(kept)} - {""}
+    buses = {group.bus for kept in STEPS for group in ledger.retention.groups(kept)} - {""}
     repaired = _by_batch(store.list(layout.repairs_of_day(day)))
     for prefix in layout.folders_of_day(day, sorted(buses)):
         for batch_id, paths in _by_batch(store.list(prefix)).items():
@@ -161,13 +161,13 @@ def _lost_files(run: RetentionRun, day: datetime) -> Iterator[str]:
 def _unnamed(run: RetentionRun, day: datetime, batch_id: str, paths: list[str]) -> Iterable[str]:
     ledger = run.runtime.ledger
     try:
-        batch = ledger.batch(batch_id)
+        batch = ledger.batches.get(batch_id)
     except NotFoundError:
         # it was never planned; if there is a manifest, another ledger has the batch, and an audit reports it
         return () if run.runtime.store.exists(layout.manifest(day, batch_id)) else paths
     if batch.state != "committed":
         return ()
-    named = {path for _, path in ledger.paths(batch_id)}
+    named = {path for _, path in ledger.files.paths(batch_id)}
     return [path for path in paths if path not in named]
 
 

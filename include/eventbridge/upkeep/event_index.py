@@ -46,7 +46,7 @@ def _forget_lost(run: RetentionRun) -> None:
     ledger, store = run.runtime.ledger, run.runtime.store
     there = set(store.list(layout.event_indexes()))
     recorded: set[str] = set()
-    for file in ledger.index_files():
+    for file in ledger.event_index.files():
         both = {file.path, layout.indexed_files(file.path)}
         recorded |= both
         if not both <= there:
@@ -58,7 +58,7 @@ def _forget_lost(run: RetentionRun) -> None:
 
 def _forget(run: RetentionRun, file: IndexFile, why: str) -> None:
     log.warning("%s of the index of event ids %s: that day is indexed again", file.path, why)
-    run.runtime.ledger.forget_index(file.day)
+    run.runtime.ledger.event_index.forget_day(file.day)
 
 
 def _made_at(path: str) -> datetime:
@@ -67,9 +67,11 @@ def _made_at(path: str) -> datetime:
 
 def _remove_old(run: RetentionRun) -> None:
     """Remove the files of days without archived events."""
-    for day, files in groupby(run.runtime.ledger.index_files(until=run.now - LEAST_AGE), key=lambda each: each.day):
-        if not run.runtime.ledger.has_archive(day, day + _DAY):
-            run.runtime.ledger.drop_index(day)
+    for day, files in groupby(
+        run.runtime.ledger.event_index.files(until=run.now - LEAST_AGE), key=lambda each: each.day
+    ):
+        if not run.runtime.ledger.archive.has_any(day, day + _DAY):
+            run.runtime.ledger.event_index.drop_day(day)
             run.remove([path for each in files for path in (each.path, layout.indexed_files(each.path))])
 
 
@@ -91,14 +93,14 @@ def _add(run: RetentionRun) -> None:
 
 
 def _unindexed(run: RetentionRun, damaged: Collection[str]) -> list[Batch]:
-    found = run.runtime.ledger.batches_to_index(_BATCHES + len(damaged))
+    found = run.runtime.ledger.event_index.batches_to_index(_BATCHES + len(damaged))
     return [each for each in found if each.batch_id not in damaged]
 
 
 def _index(run: RetentionRun, batches: Sequence[Batch]) -> Index | None:
     """Return the index of batches, None if one of their files cannot be read."""
     try:
-        return index_of(run.runtime.store, run.runtime.ledger.archive_of([each.batch_id for each in batches]))
+        return index_of(run.runtime.store, run.runtime.ledger.archive.files_of([each.batch_id for each in batches]))
     except (StoreFileMissing, StoreFileDamaged) as error:
         log.warning("events are not indexed, and `why` searches the archive for them: %s", error)
         return None
@@ -106,7 +108,7 @@ def _index(run: RetentionRun, batches: Sequence[Batch]) -> Index | None:
 
 def _join(run: RetentionRun) -> None:
     """Join the files of each complete day, and of an incomplete one with too many files."""
-    for day, group in groupby(run.runtime.ledger.index_files(), key=lambda each: each.day):
+    for day, group in groupby(run.runtime.ledger.event_index.files(), key=lambda each: each.day):
         files = list(group)
         if len(files) < 2 or (len(files) <= _MOST_FILES and day + _DAY > run.now):
             continue
@@ -130,4 +132,4 @@ def _publish(
     path = layout.event_index(day, new_batch_id(run.now))
     write_index(run.runtime.store, path, index)
     file = IndexFile(path, day, index.rows.num_rows)
-    return run.runtime.ledger.publish_index(file, [each.batch_id for each in batches], instead_of)
+    return run.runtime.ledger.event_index.publish(file, [each.batch_id for each in batches], instead_of)

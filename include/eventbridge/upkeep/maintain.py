@@ -55,7 +55,7 @@ def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | Non
 
     Raises LedgerLostError, and removes nothing, if ledger and store do not belong together.
     """
-    for runner in sorted({row.group for row in runtime.ledger.consumer_offsets()}):
+    for runner in sorted({row.group for row in runtime.ledger.offsets.find()}):
         claim_runner(runtime, runner)
     refuse_lost_ledger(runtime, always=True)
     seconds = runtime.settings.maintain_timeout if budget is None else budget.total_seconds()
@@ -83,10 +83,10 @@ def _prune_history(run: RetentionRun, retentions: Retentions) -> None:
     if run.dry_run or run.is_over():
         return
     ledger, before = run.runtime.ledger, run.now - retentions.of_history
-    run.done.rule_changes, rule_sets = ledger.drop_rule_changes(before)
-    run.remove([layout.rule_set(each) for each in sorted(rule_sets) if not ledger.rule_set_is_named(each)])
-    ledger.drop_actions(before)
-    run.done.requests = ledger.drop_ended_requests(before)
+    run.done.rule_changes, rule_sets = ledger.retention.drop_rule_changes(before)
+    run.remove([layout.rule_set(each) for each in sorted(rule_sets) if not ledger.retention.is_rule_set_named(each)])
+    ledger.actions.drop(before)
+    run.done.requests = ledger.retention.drop_ended_requests(before)
 
 
 def fold_stats(run: RetentionRun, most_rows: int = MOST_ROWS) -> None:
@@ -98,13 +98,13 @@ def fold_stats(run: RetentionRun, most_rows: int = MOST_ROWS) -> None:
             for grain, age in kept.items():
                 if not _fold(run, scope, grain, age / 2**halved):
                     return
-            if run.runtime.ledger.stat_rows(scope) <= most_rows:
+            if run.runtime.ledger.stats.row_count(scope) <= most_rows:
                 break
 
 
 def _fold(run: RetentionRun, scope: Scope, grain: Grain, age: timedelta) -> bool:
     """Fold the stats of a grain that are older than an age; False: the time of the run is over."""
-    while run.runtime.ledger.fold_stats(scope, grain, _LONGER[grain], run.now - age) is not None:
+    while run.runtime.ledger.stats.fold(scope, grain, _LONGER[grain], run.now - age) is not None:
         run.progressed()
         if run.is_over():
             return False
@@ -116,7 +116,7 @@ def _trim_buses(run: RetentionRun) -> None:
 
     The bus `eventbridge` is not among them: it is trimmed when events are published to it.
     """
-    known = run.runtime.ledger.deliverers()
+    known = run.runtime.ledger.assignments.deliverers()
     rules = run.runtime.rule_set()
     for bus in rules.buses.values():
         left = known.left({rule.name for rule in rules.rules.values() if rule.bus == bus.name})

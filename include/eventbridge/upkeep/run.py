@@ -105,7 +105,7 @@ class Retentions:
         return max((self.of_bus(bus).dead_letters for bus in self.buses), default=LEAST_AGE)
 
     def _last_bus_of(self, kept: Kept, group: BatchGroup) -> Bus | None:
-        last = self._runtime.ledger.expired_batches(kept, group, self._now - LEAST_AGE, limit=1)
+        last = self._runtime.ledger.retention.expired(kept, group, self._now - LEAST_AGE, limit=1)
         if not last:
             return None
         try:

@@ -48,7 +48,7 @@ def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchP
     """Return at most `limit` batches after a cursor; raises UserError for an invalid cursor."""
     place = read_cursor(after) if after else None
     before = None if place is None else (_EPOCH + place.planned_at * _MICROSECOND, place.batch_id)
-    found = runtime.ledger.batches(limit=limit + 1, before=before)
+    found = runtime.ledger.batches.find(limit=limit + 1, before=before)
     cursor = None
     if len(found) > limit:
         last = found[limit - 1]
@@ -58,12 +58,12 @@ def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchP
 
 def batch_account(runtime: Runtime, name: str) -> BatchAccount:
     """Return the batch whose id begins with `name`; raises NotFoundError."""
-    batch = runtime.ledger.batch(find_batch(runtime, name))
-    chunks = runtime.ledger.chunks(batch.batch_id)
+    batch = runtime.ledger.batches.get(find_batch(runtime, name))
+    chunks = runtime.ledger.chunks.of_batch(batch.batch_id)
     times = {} if batch.committed_at is None else stage_times(runtime, batch, chunks, batch.committed_at)
     return BatchAccount(
         batch=batch,
-        ranges=tuple(runtime.ledger.ranges(batch.batch_id)),
+        ranges=tuple(runtime.ledger.batches.ranges(batch.batch_id)),
         chunks=tuple(chunks),
         stages=tuple(
             StageTime(name.removeprefix("stage_"), begin, (end - begin).total_seconds())

@@ -164,8 +164,8 @@ def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None
     """
     first, *numbers = read_number_cursors(after, 4) if after else (0, 0, 0, 0)
     position = _Position(*numbers)
-    found = runtime.ledger.batch(find_batch(runtime, batch))
-    chunk = runtime.ledger.chunk(found.batch_id, chunk_id)
+    found = runtime.ledger.batches.get(find_batch(runtime, batch))
+    chunk = runtime.ledger.chunks.get(found.batch_id, chunk_id)
     pieces = _first_pieces(chunk.pieces[first:])
     names = {f"{piece.rule}/{piece.target}" for piece in pieces}
     files = [
@@ -192,7 +192,7 @@ def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None
 
 def chunk_of_push(runtime: Runtime, batch_id: str, map_index: int) -> int:
     """Return the chunk id of a mapped push of a batch's run; the first chunk for an unknown map index."""
-    chunks = runtime.ledger.chunks(batch_id)
+    chunks = runtime.ledger.chunks.of_batch(batch_id)
     return next((each.chunk_id for each in chunks if each.map_index == map_index), chunks[0].chunk_id if chunks else 0)
 
 
@@ -267,8 +267,8 @@ class ChunkStatus:
 
 def chunk_statuses(runtime: Runtime, *, batches: int) -> list[ChunkStatus]:
     """Return the chunks of the newest `batches` batches, those of the newest first."""
-    found = runtime.ledger.batches(limit=batches)
-    return [_status(batch, chunk) for batch in found for chunk in runtime.ledger.chunks(batch.batch_id)]
+    found = runtime.ledger.batches.find(limit=batches)
+    return [_status(batch, chunk) for batch in found for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)]
 
 
 def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
@@ -277,8 +277,8 @@ def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> li
     `payloads` False: without text that may quote an event.
     """
     failures: list[ChunkStatus] = []
-    for batch in runtime.ledger.batches(limit=_BATCHES_SEARCHED):
-        for chunk in runtime.ledger.chunks(batch.batch_id):
+    for batch in runtime.ledger.batches.find(limit=_BATCHES_SEARCHED):
+        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id):
             if len(failures) == limit:
                 return failures
             if chunk.state in ("error", "timeout") or chunk.failed:

@@ -51,7 +51,7 @@ def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
     Everything from the ledger is of one moment; the ends of buses are read after it, so that no lag is too small.
     A bus that does not respond has no lag, and `eventbridge_bus_up` is 0.
     """
-    moment = runtime.ledger.moment(of_targets=of_targets)
+    moment = runtime.ledger.moments.read(of_targets=of_targets)
     rules = runtime.rule_set()
     ends = _ends(runtime, rules)
     return [

@@ -53,11 +53,11 @@ class PartitionStatus:
 
 def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) -> list[PartitionStatus] | None:
     """Return the status of each partition of a runner's bus; None before the runner's group was registered."""
-    rows = runtime.ledger.consumer_offsets(runner)
+    rows = runtime.ledger.offsets.find(runner)
     if not rows:
         return None
-    batch = runtime.ledger.unfinished_batch(runner)
-    pulled = {part.partition: part.end for part in runtime.ledger.ranges(batch.batch_id)} if batch else {}
+    batch = runtime.ledger.batches.unfinished(runner)
+    pulled = {part.partition: part.end for part in runtime.ledger.batches.ranges(batch.batch_id)} if batch else {}
     try:
         with closing(runtime.open_source(rules.buses[bus])) as source:
             gaps = offset_gaps(rules.buses[bus], source, rows)
@@ -112,7 +112,7 @@ def partition_flows(runtime: Runtime, rules: RuleSet, partitions: Sequence[Parti
             by_runner[each.runner, each.bus].append(each)
     for (runner, bus), group in by_runner.items():
         moves: dict[Partition, list[Move]] = defaultdict(list)
-        for move in runtime.ledger.moves(runner, most=_MOST_BATCHES):
+        for move in runtime.ledger.batches.recent_moves(runner, most=_MOST_BATCHES):
             moves[move.partition].append(move)
         now = runtime.clock()
         with closing(runtime.open_source(rules.buses[bus])) as source:

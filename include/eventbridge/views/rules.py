@@ -43,7 +43,7 @@ def rule_versions(runtime: Runtime, rule: str) -> list[RuleVersion]:
 
     A change is the diff of the rules as JSON with all defaults filled in.
     """
-    changes = runtime.ledger.rule_changes(rule, MOST_VERSIONS + 1)
+    changes = runtime.ledger.rules.changes(rule, MOST_VERSIONS + 1)
     found = []
     for newer, older in zip(changes, [*changes, None][1:], strict=True):
         diff, error = _diff(runtime, rule, older, newer)
@@ -70,7 +70,7 @@ def _lines(runtime: Runtime, rule: str, change: RuleChange) -> list[str]:
 
 def rule_history(runtime: Runtime, rule: str | None, limit: int) -> list[RuleChange]:
     """Return the changes of a rule, or of all, the newest first; raises NotFoundError for a rule without any."""
-    found = runtime.ledger.rule_changes(rule, limit)
+    found = runtime.ledger.rules.changes(rule, limit)
     if rule is not None and not found:
         raise _without_history(runtime, rule)
     return found
@@ -84,7 +84,7 @@ def rule_change_page(
     Raises NotFoundError for a rule without any, UserError for an invalid cursor.
     """
     before = read_number_cursor(after) if after else None
-    found = runtime.ledger.numbered_rule_changes(rule, limit + 1, before)
+    found = runtime.ledger.rules.numbered_changes(rule, limit + 1, before)
     if rule is not None and before is None and not found:
         raise _without_history(runtime, rule)
     following = write_name_cursor(str(found[limit - 1][0])) if len(found) > limit else None

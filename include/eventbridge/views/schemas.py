@@ -74,7 +74,7 @@ def schema_page(runtime: Runtime, limit: int, after: str | None = None, bus: str
         behind = read_name_cursor(after, 2)
     if not visibility_of(runtime).bus(bus):
         raise UserError("Name a bus: you see the types of your own, and of those that your rules take")
-    found = runtime.ledger.schemas(limit + 1, bus=bus, behind=None if behind is None else (behind[0], behind[1]))
+    found = runtime.ledger.schemas.find(limit + 1, bus=bus, behind=None if behind is None else (behind[0], behind[1]))
     cursor = write_name_cursor(found[limit - 1].bus, found[limit - 1].type) if len(found) > limit else None
     return SchemaPage(tuple(map(_line, found[:limit])), cursor)
 
@@ -84,7 +84,7 @@ def all_schemas(runtime: Runtime, bus: str | None = None) -> list[SchemaLine]:
     found: list[EventSchema] = []
     while not found or len(found) % _AT_ONCE == 0:
         behind = (found[-1].bus, found[-1].type) if found else None
-        more = runtime.ledger.schemas(_AT_ONCE, bus=bus, behind=behind)
+        more = runtime.ledger.schemas.find(_AT_ONCE, bus=bus, behind=behind)
         if not more:
             break
         found += more
@@ -95,7 +95,7 @@ def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examp
     """Return the schema of a type on each bus that has it; raises NotFoundError. `examples`: include values."""
     visibility = visibility_of(runtime)
     found = [
-        each for each in runtime.ledger.schemas_named(type_) if bus in (None, each.bus) and visibility.bus(each.bus)
+        each for each in runtime.ledger.schemas.named(type_) if bus in (None, each.bus) and visibility.bus(each.bus)
     ]
     if not found:
         where = f"on the bus {bus!r}" if bus is not None else "on any bus"

@@ -67,7 +67,7 @@ def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, s
         raise UserError(f"no target of rule {rule} is a shadow. Add `shadow_of: TARGET` to one.")
     first, last = time_range(runtime.ledger.now(), since, until)
     reports = [ShadowReport(each.name, str(each.shadow_of), first, last) for each in shadows]
-    for batch in runtime.ledger.batches_between(first, last):
+    for batch in runtime.ledger.batches.planned_between(first, last):
         if batch.routes and batch.state in ("settling", "committed") and batch.kept == "all":
             _compare_batch(runtime, batch, rule, shadows, reports, samples)
     return reports
@@ -77,7 +77,7 @@ def _compare_batch(
     runtime: Runtime, batch: Batch, rule: str, shadows: Iterable[Target], reports: list[ShadowReport], samples: int
 ) -> None:
     responses: dict[bytes, str] | None = None
-    for file in runtime.ledger.files(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
         if file.path is None:
             continue
         table = read_table(runtime.store, file.path, _DELIVERY)

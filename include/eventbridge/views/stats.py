@@ -89,14 +89,14 @@ def _names(runtime: Runtime, since: datetime, now: datetime, after: str, most: i
     """Return the first rules after a name; callers who are limited to owners get no names of other owners."""
     own = visibility_of(runtime).rules
     if own is None:
-        return runtime.ledger.rules_with_stats(since, now, after, most)
+        return runtime.ledger.stats.rules_with_stats(since, now, after, most)
     return sorted(name for name in own if name > after)[:most]
 
 
 def _rule_days(runtime: Runtime, since: datetime, now: datetime, names: list[str]) -> tuple[RuleDay, ...]:
     visibility = visibility_of(runtime)
     found: dict[tuple[datetime, str, str], list[StatAt]] = defaultdict(list)
-    for each in runtime.ledger.stats_by_day(since, now, names[0], names[-1]) if names else ():
+    for each in runtime.ledger.stats.by_day(since, now, names[0], names[-1]) if names else ():
         if visibility.rule(each.stat.key.rule):
             found[each.at, each.stat.key.bus, each.stat.key.rule].append(each)
     return tuple(_rule_day(*key, of) for key, of in sorted(found.items()))
@@ -105,7 +105,7 @@ def _rule_days(runtime: Runtime, since: datetime, now: datetime, names: list[str
 def _bus_days(runtime: Runtime, since: datetime, now: datetime, rule: str | None) -> tuple[BusDay, ...]:
     visibility = visibility_of(runtime)
     found: dict[tuple[datetime, str], list[StatAt]] = defaultdict(list)
-    for each in runtime.ledger.stats_between("bus", since, now) if rule is None else ():
+    for each in runtime.ledger.stats.between("bus", since, now) if rule is None else ():
         if each.stat.key.outcome in EVENT_OUTCOMES and visibility.bus(each.stat.key.bus):
             found[day_of(each.at), each.stat.key.bus].append(each)
     return tuple(_bus_day(*key, of) for key, of in sorted(found.items()))
@@ -123,7 +123,7 @@ def rule_days(runtime: Runtime, rule: str, days: int) -> list[RuleDay]:
     times = {minute - timedelta(minutes=back) for back in range(_MINUTES)}
     times |= {hour - timedelta(hours=back) for back in range(24 * days)}
     by_day: dict[datetime, list[StatAt]] = defaultdict(list)
-    for each in runtime.ledger.stats_of_rule(found.bus, rule, sorted(each for each in times if each >= since)):
+    for each in runtime.ledger.stats.of_rule(found.bus, rule, sorted(each for each in times if each >= since)):
         by_day[day_of(each.at)].append(each)
     return [_rule_day(day, found.bus, rule, by_day[day]) for day in sorted(by_day, reverse=True)]
 

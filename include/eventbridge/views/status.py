@@ -157,22 +157,22 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
         now=runtime.clock(),
         partitions=tuple(partitions),
         flows=tuple(partition_flows(runtime, rules, partitions)),
-        ingestion_stop=runtime.ledger.ingestion_stop(),
+        ingestion_stop=runtime.ledger.ingestion.current_stop(),
         store_quota=store_quota(runtime),
         unregistered=tuple(unregistered),
         stalled=tuple(_stalled_runners(runtime, rules)),
         streaming=tuple(_streaming(runtime, name) for name in runners if rules.mode_of(name).mode == "streaming"),
-        batches=tuple(runtime.ledger.batches(limit=batches)),
-        chunks=runtime.ledger.chunk_counts(),
+        batches=tuple(runtime.ledger.batches.find(limit=batches)),
+        chunks=runtime.ledger.chunks.counts(),
         pending=tuple(_pending_statuses(runtime)),
         deferred_matches=tuple(_deferred_match_statuses(runtime, rules)),
         rules_on_hold=tuple(rules_on_hold(runtime, rules)),
         targets=tuple(each for each in target_standings(runtime) if each.state != "ok"),
-        overrides=tuple(runtime.ledger.list_overrides()),
-        pools=tuple(runtime.ledger.applied_slots().values()),
+        overrides=tuple(runtime.ledger.overrides.all()),
+        pools=tuple(runtime.ledger.pools.applied_slots().values()),
         owners=tuple(owner_statuses(runtime, rules)),
         errors=_errors(runtime),
-        rules_since=known.since if (known := runtime.ledger.rules_in_force()) is not None else None,
+        rules_since=known.since if (known := runtime.ledger.rules.in_force()) is not None else None,
     )
     return standing if runtime.owners is None else _seen(standing, rules)
 
@@ -199,7 +199,7 @@ def _seen(found: Status, rules: RuleSet) -> Status:
 
 
 def _streaming(runtime: Runtime, runner: str) -> StreamingRunner:
-    lease = runtime.ledger.streaming_lease(runner)
+    lease = runtime.ledger.streaming.lease(runner)
     return StreamingRunner(runner, None, None) if lease is None else StreamingRunner(runner, lease.holder, lease.until)
 
 
@@ -215,13 +215,13 @@ def _errors(runtime: Runtime) -> tuple[RuleError, ...]:
 
 def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
     """Yield rules on hold as routing or an expectation failed, and deliveries that a rule is on hold at."""
-    for name, each in runtime.ledger.rules_on_hold().items():
+    for name, each in runtime.ledger.rules.on_hold().items():
         if name in rules.rules and rules.rules[name].version == each.version:
             yield each
-    for name, hold in runtime.ledger.expectation_holds().items():
+    for name, hold in runtime.ledger.quality.holds().items():
         version = rules.rules[name].version if name in rules.rules else ""
         yield RuleOnHold(name, version, hold.reason, hold.since)
-    for waiting in runtime.ledger.waiting_targets():
+    for waiting in runtime.ledger.pending.waiting_targets():
         rule, since = rules.rules.get(waiting.rule), waiting.newest_on_hold_since
         if rule is not None and since is not None and waiting.state == "on_hold" and delivery_on_hold_at(waiting.held):
             yield RuleOnHold(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
@@ -230,7 +230,7 @@ def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
 def _pending_statuses(runtime: Runtime) -> list[PendingStatus]:
     """Return the counts of pending deliveries, taken by a batch or not, by rule, target, state and reason."""
     on_hold_for: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for waiting in runtime.ledger.waiting_targets():
+    for waiting in runtime.ledger.pending.waiting_targets():
         if waiting.state == "on_hold":
             on_hold_for[waiting.rule, waiting.target].add(waiting.held)
     return [
@@ -243,15 +243,15 @@ def _pending_statuses(runtime: Runtime) -> list[PendingStatus]:
             next_due_at=row.next_due_at if row.state == "scheduled" else None,
             held=", ".join(sorted(on_hold_for[row.rule, row.target])) if row.state == "on_hold" else "",
         )
-        for row in runtime.ledger.pending_counts()
+        for row in runtime.ledger.pending.counts()
     ]
 
 
 def _deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMatchStatus]:
     """Return the counts of deferred matches, taken by a batch or not, by rule, state and reason."""
-    rules_on_hold, overrides = runtime.ledger.rules_on_hold(), runtime.ledger.overrides()
+    rules_on_hold, overrides = runtime.ledger.rules.on_hold(), runtime.ledger.overrides.in_effect()
     groups: dict[tuple[str, PendingState, str], list[DeferredMatch]] = defaultdict(list)
-    for each in runtime.ledger.waiting_deferred_matches():
+    for each in runtime.ledger.deferred_matches.waiting():
         groups[each.rule, each.state, each.reason].append(each)
     return [
         DeferredMatchStatus(
@@ -279,7 +279,7 @@ class StalledRunner:
 
 def _stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
     """Yield the runners that refuse a rule, or wait for its old runner; buses that do not respond are skipped."""
-    assigned = runtime.ledger.assignments()
+    assigned = runtime.ledger.assignments.all()
     for runner, bus in rules.runners().items():
         own = rules.for_runner(runner)
         if not any(
@@ -289,7 +289,7 @@ def _stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner
         try:
             with closing(runtime.open_source(rules.buses[bus])) as source:
                 arriving = arrivals(runtime, own, runner, rules.buses[bus], source)
-            for behind in transfer_of(runner, runtime.ledger.committed_offsets(runner), arriving).behind:
+            for behind in transfer_of(runner, runtime.ledger.offsets.committed(runner), arriving).behind:
                 yield StalledRunner(runner, f"{behind}. {_REMEDY}")
         except RuleMovedError as error:
             yield StalledRunner(runner, str(error))
@@ -299,15 +299,15 @@ def _stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner
 
 def streaming_process(runtime: Runtime, runner: str) -> str | None:
     """Return the process, as `host:number`, that has the lease of a runner; None if none has, or it is gone."""
-    lease = runtime.ledger.streaming_lease(runner)
+    lease = runtime.ledger.streaming.lease(runner)
     return None if lease is None or streaming_lease.is_gone(lease.holder) else lease.holder.rpartition(":")[0]
 
 
 def pushes_at_work(runtime: Runtime, runner: str) -> tuple[str, list[str]] | None:
     """Return the batch of a runner that is being sent, and the processes, as `host:number`, that send it."""
-    batch = runtime.ledger.unfinished_batch(runner)
+    batch = runtime.ledger.batches.unfinished(runner)
     if batch is None:
         return None
-    workers = {each.worker for each in runtime.ledger.live_claims(batch.batch_id)}
+    workers = {each.worker for each in runtime.ledger.chunks.live_claims(batch.batch_id)}
     alive = sorted(each for each in workers if not is_gone(each))
     return (batch.batch_id, alive) if alive else None

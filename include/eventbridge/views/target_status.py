@@ -75,7 +75,7 @@ class TargetPage:
 def target_standings(runtime: Runtime) -> list[TargetStanding]:
     """Return the status of targets that were ever not ok, or asked for a pause."""
     now = runtime.ledger.now()
-    return [_standing_of(status, now) for status in runtime.ledger.target_statuses().values()]
+    return [_standing_of(status, now) for status in runtime.ledger.targets.statuses().values()]
 
 
 def target_list(runtime: Runtime) -> list[TargetLine]:
@@ -109,14 +109,16 @@ class _Lines:
     def __init__(self, runtime: Runtime) -> None:
         visibility = visibility_of(runtime)
         self._statuses = {
-            key: each for key, each in runtime.ledger.target_statuses().items() if visibility.rule(key[0])
+            key: each for key, each in runtime.ledger.targets.statuses().items() if visibility.rule(key[0])
         }
-        self._overrides = runtime.ledger.overrides()
+        self._overrides = runtime.ledger.overrides.in_effect()
         self._now = runtime.ledger.now()
         self._waiting: Counter[tuple[str, str]] = Counter()
-        for row in runtime.ledger.pending_counts():
+        for row in runtime.ledger.pending.counts():
             self._waiting[row.rule, row.target] += row.count
-        self._pool_closed = {(w.rule, w.target) for w in runtime.ledger.waiting_targets() if w.held == POOL_CLOSED}
+        self._pool_closed = {
+            (w.rule, w.target) for w in runtime.ledger.pending.waiting_targets() if w.held == POOL_CLOSED
+        }
 
     def not_ok(self) -> set[tuple[str, str]]:
         """Return the targets that are not ok, of today's or removed rules."""

@@ -94,14 +94,14 @@ class ReconciliationToday:
 def timeline(runtime: Runtime, span: Span) -> Timeline:
     """Return the timeline of all buses."""
     times, step = _times(runtime.clock(), span)
-    return _timeline(span, times, step, runtime.ledger.stat_timeline("bus", times, step))
+    return _timeline(span, times, step, runtime.ledger.stats.timeline("bus", times, step))
 
 
 def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
     """Return the timeline of each target of a rule, and under "" of the rule itself; raises NotFoundError."""
     found = find_rule(runtime.rule_set(), rule)
     times, step = _times(runtime.clock(), span)
-    steps = runtime.ledger.stat_timeline("target", times, step, (found.bus, rule))
+    steps = runtime.ledger.stats.timeline("target", times, step, (found.bus, rule))
     timelines = {"": _timeline(span, times, step, steps)}
     for target in found.destinations:
         of = [each for each in steps if each.stat.key.target == target]
@@ -112,9 +112,9 @@ def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline
 def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
     """Return the last hour of some rules, by name."""
     times, _ = _times(runtime.clock(), "hour")
-    found = runtime.ledger.outcomes_of(times, {(rule.bus, rule.name) for rule in rules})
+    found = runtime.ledger.stats.outcomes(times, {(rule.bus, rule.name) for rule in rules})
     pending: Counter[str] = Counter()
-    for row in runtime.ledger.pending_counts():
+    for row in runtime.ledger.pending.counts():
         pending[row.rule] += row.count
     return {
         rule.name: RuleHour(
@@ -127,12 +127,12 @@ def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
 def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
     """Return the reconciliation of today, in UTC."""
     since = day_of(runtime.clock())
-    moved, stats = runtime.ledger.moved_since(since)
+    moved, stats = runtime.ledger.stats.moved_since(since)
     counts: Counter[str] = Counter()
     for each in stats:
         counts[each.stat.key.outcome] += each.stat.count
     matched = sum(each.stat.matched for each in stats)
-    moment = runtime.ledger.moment(of_targets=False)
+    moment = runtime.ledger.moments.read(of_targets=False)
     pending, difference = sum(each.count for each in moment.pending), reconciliation_difference(moment)
     came, ended = matched + counts[AGAIN], counts["delivered"] + counts["dead_lettered"]
     return ReconciliationToday(

@@ -30,7 +30,7 @@ def plan(runtime: Runtime, free: int | None = None) -> list[Counter[str]]:
     """Plan a retry batch and return how many deliveries of which targets are in each of its chunks."""
     pools = None if free is None else {SLOW_LANE_POOL: PoolSlots(8, free)}
     batch_id = plan_retries(runtime, RUNNER, pools).batch_id
-    chunks = runtime.ledger.chunks(batch_id) if batch_id is not None else []
+    chunks = runtime.ledger.chunks.of_batch(batch_id) if batch_id is not None else []
     counts: list[Counter[str]] = [Counter() for _ in chunks]
     for found, chunk in zip(counts, chunks, strict=True):
         for piece in chunk.pieces:
@@ -94,7 +94,7 @@ def test_a_backlog_is_taken_by_one_batch_at_a_time(sending: Sending) -> None:
 def test_a_target_that_has_just_healed_gets_what_its_ramp_lets_through(sending: Sending) -> None:
     """5 a second at first: in a push budget of a second it takes 6, not the whole backlog."""
     runtime = add_pending(sending, 40, {"push_timeout": 1}, crm=HEALTHY)
-    runtime.ledger.set_target_status("orders", "crm", "degraded", "for the test")
+    runtime.ledger.targets.set_status("orders", "crm", "degraded", "for the test")
     enable_target(runtime, "orders", "crm")
 
     assert plan(runtime) == [Counter(crm=4)]
@@ -103,7 +103,7 @@ def test_a_target_that_has_just_healed_gets_what_its_ramp_lets_through(sending: 
 def test_a_degraded_target_gets_one_chunk(sending: Sending) -> None:
     """It is slow: one chunk at a time, as small as any target's."""
     runtime = add_pending(sending, 40, crm=HEALTHY)
-    runtime.ledger.set_target_status("orders", "crm", "degraded", "for the test")
+    runtime.ledger.targets.set_status("orders", "crm", "degraded", "for the test")
 
     chunks = plan(runtime)
 

@@ -200,7 +200,7 @@ def test_a_target_that_is_probed_gets_one_item(sending: Sending, clock: RunningC
     )
     tell(sending, "/script/503/probed")
     sending.deliver_batch()
-    status = runtime.ledger.target_statuses()["orders", "crm"]
+    status = runtime.ledger.targets.statuses()["orders", "crm"]
     assert status.state == "degraded"
     before = len(sending.requests())
 

@@ -52,7 +52,7 @@ def test_a_bus_that_waits_for_its_offsets_stops_no_batch(
     sending.rules(crm="/healthy/crm")
     sending.deliver_batch()
     with site.bus() as bus:
-        assert bus.committed(RUNNER) == runtime.ledger.committed_offsets(RUNNER)
+        assert bus.committed(RUNNER) == runtime.ledger.offsets.committed(RUNNER)
 
 
 def _bus_refuses(point: str) -> None:

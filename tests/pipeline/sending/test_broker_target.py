@@ -111,8 +111,8 @@ def test_what_somebody_can_fix_is_tried_again(
     publish(shop, order("1"))
     deliver(shop)
 
-    (row,) = shop.runtime.ledger.pending()
-    (batch,) = shop.runtime.ledger.batches(limit=None)
+    (row,) = shop.runtime.ledger.pending.find()
+    (batch,) = shop.runtime.ledger.batches.find(limit=None)
     assert (row.reason, row.count, row.state) == ("retry_scheduled", 1, "scheduled")
     assert {each["error_class"] for each in segment_rows(shop.runtime, batch.batch_id)} == {reason}
 
@@ -149,7 +149,7 @@ def test_a_streaming_task_delivers_from_a_broker_to_a_broker(
             until(lambda number=number: len(received()) == number)
         until(lambda: len(messages(broker, "placed-orders")[0]) == 11)
 
-    assert len(shop.runtime.ledger.batches()) < 11, "a batch for each is what the stages would do"
+    assert len(shop.runtime.ledger.batches.find()) < 11, "a batch for each is what the stages would do"
     assert sorted(received(), key=int) == [str(number) for number in range(1, 12)]
     assert len({broker.delivery_id(message) for message in messages(broker, "placed-orders")[0]}) == 11
     with closing(shop.runtime.open_source(shop.runtime.rule_set().buses["orders"])) as bus:

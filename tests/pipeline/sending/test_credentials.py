@@ -68,7 +68,7 @@ def test_a_changed_token_counts_from_the_next_batch_on(
     responses = [each["status"] for each in sending.requests() if each["path"] == "/guarded/fresh"]
     assert set(responses[:-2]) == {401}
     assert responses[-2:] == [200, 200]
-    assert runtime.ledger.pending_counts() == []
+    assert runtime.ledger.pending.counts() == []
     assert audit(runtime).differences == ()
 
 

@@ -15,7 +15,7 @@ def test_it_is_written_again_from_the_rule_files(sending: Sending, damage: str) 
     """The batch that is pinned to it continues, and the file is what it was."""
     runtime = sending.begin(3, crm="/healthy/crm")
     sending.deliver()
-    path = layout.rule_set(runtime.ledger.batches(limit=1)[0].rule_set)
+    path = layout.rule_set(runtime.ledger.batches.find(limit=1)[0].rule_set)
     right = runtime.store.get(path)
     sending.publish(2)
     runtime.store.delete(path)
@@ -49,7 +49,7 @@ def test_other_rules_take_effect_without_it(sending: Sending, damage: str) -> No
     """The rules in force are lost, and the files have changed since: the next batch goes by the changed ones."""
     runtime = sending.begin(3, crm="/healthy/crm", note="/healthy/note")
     sending.deliver()
-    path = layout.rule_set(runtime.ledger.rules_in_force().rule_set)
+    path = layout.rule_set(runtime.ledger.rules.in_force().rule_set)
     runtime.store.delete(path)
     if damage == "damaged":
         runtime.store.put(path, b"{}")
@@ -60,6 +60,6 @@ def test_other_rules_take_effect_without_it(sending: Sending, damage: str) -> No
     sending.deliver()
 
     assert [each["path"] for each in sending.requests()].count("/healthy/changed") == 2
-    newest, oldest = runtime.ledger.rule_changes()
+    newest, oldest = runtime.ledger.rules.changes()
     assert newest.rule == oldest.rule == "orders"
     assert newest.version != oldest.version

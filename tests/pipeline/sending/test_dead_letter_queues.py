@@ -40,7 +40,7 @@ def test_a_queue_gets_the_dead_letters_whole(sending: Sending, tmp_path: Path) -
     assert {(each["reason"], each["attempts"][0]["outcome"]) for each in copies} == {
         ("maximum_retry_attempts", "dead_lettered")
     }
-    assert sending.runtime.ledger.pending_counts() == []
+    assert sending.runtime.ledger.pending.counts() == []
     found = audit(sending.runtime)
     assert found.differences == ()
     assert found.deliveries[f"orders/{QUEUE}"] == {"matched": 3, "delivered": 3, "dead": 0, "pending": 0}
@@ -66,8 +66,8 @@ def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> N
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert sending.runtime.ledger.batch(batch_id).state == "committed"
-    (row,) = sending.runtime.ledger.pending()
+    assert sending.runtime.ledger.batches.get(batch_id).state == "committed"
+    (row,) = sending.runtime.ledger.pending.find()
     assert (row.target, row.reason, row.count, row.state) == (QUEUE, "dead_letter_queue", 2, "scheduled")
     assert audit(sending.runtime).differences == ()
 
@@ -78,7 +78,7 @@ def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, 
     sending.deliver()
     sending.deliver()
 
-    (row,) = sending.runtime.ledger.pending(state="on_hold")
+    (row,) = sending.runtime.ledger.pending.find(state="on_hold")
     assert (row.target, row.held, row.count) == (QUEUE, QUEUE_EXHAUSTED, 2)
     assert len(list(dead_letters(sending.runtime))) == 2
     assert audit(sending.runtime).differences == ()
@@ -104,7 +104,7 @@ def test_a_queue_that_is_removed_holds_its_copies(sending: Sending) -> None:
         sending.site.clock.advance(4_000)
         sending.deliver()
 
-    (row,) = sending.runtime.ledger.pending(state="on_hold")
+    (row,) = sending.runtime.ledger.pending.find(state="on_hold")
     assert (row.target, row.held) == (QUEUE, QUEUE_EXHAUSTED)
     assert audit(sending.runtime).differences == ()
 

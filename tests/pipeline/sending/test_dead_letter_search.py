@@ -33,5 +33,5 @@ def test_the_ledger_is_asked_as_often_for_many_batches_as_for_one(sending: Sendi
         sending.publish(1)
         sending.deliver_batch()
 
-    assert len(runtime.ledger.batches()) >= 6
+    assert len(runtime.ledger.batches.find()) >= 6
     assert questions(runtime, name_of(letter)) == for_one > 0

@@ -69,7 +69,7 @@ def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
     sending.deliver()
 
     assert letters(runtime) == [("deadline_missed", 1)]
-    assert [row.held for row in runtime.ledger.pending() if row.state != "closed"] == ["rule disabled"]
+    assert [row.held for row in runtime.ledger.pending.find() if row.state != "closed"] == ["rule disabled"]
     assert sending.requests() == []
     assert audit(runtime).differences == ()
 
@@ -84,7 +84,7 @@ def test_time_held_counts_for_ordered_targets_too(sending: Sending, clock: Runni
     sending.deliver()
 
     assert letters(sending.runtime) == [("deadline_missed", 0)] * 2
-    assert sending.runtime.ledger.pending_by_rule() == {}
+    assert sending.runtime.ledger.pending.counts_by_rule() == {}
     assert recorder.asked == []
     assert audit(sending.runtime).differences == ()
 
@@ -160,7 +160,7 @@ def test_what_is_late_is_found_by_the_planner_of_retries(sending: Sending, clock
     runtime = sending.begin(1, crm=http("/healthy/crm", not_before="2h", **WITHIN))
     sending.deliver()
     assert letters(runtime) == []
-    assert [row.published_at is not None for row in runtime.ledger.pending()] == [True]
+    assert [row.published_at is not None for row in runtime.ledger.pending.find()] == [True]
     clock.advance(3601)
     sending.deliver()
     assert letters(runtime) == [("deadline_missed", 0)]

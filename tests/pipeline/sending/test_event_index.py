@@ -37,7 +37,7 @@ def test_an_indexed_event_is_found_in_its_file_alone(sending: Sending) -> None:
     after = found(sending, "3")
     assert (before.looked.files, after.looked.files) == (8, 1)
     assert after.events == before.events
-    assert runtime.ledger.batches_to_index(10) == []
+    assert runtime.ledger.event_index.batches_to_index(10) == []
     sending.deliver()
     assert found(sending, "9").looked.files <= 2
 
@@ -49,12 +49,12 @@ def test_the_files_of_a_day_that_is_over_are_joined(sending: Sending) -> None:
         sending.deliver()
         maintain(runtime)
         sending.publish(2)
-    assert len(runtime.ledger.index_files()) == 3
+    assert len(runtime.ledger.event_index.files()) == 3
 
     sending.site.clock.advance(DAY)
     maintain(runtime)
 
-    (file,) = runtime.ledger.index_files()
+    (file,) = runtime.ledger.event_index.files()
     assert file.rows == 6
     assert len(runtime.store.list("index/")) == 2
     assert [found(sending, str(number)).looked.files for number in range(1, 7)] == [1] * 6
@@ -78,7 +78,7 @@ def test_a_lost_index_is_said_and_made_again(sending: Sending, harm: str) -> Non
     runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver()
     maintain(runtime)
-    (file,) = runtime.ledger.index_files()
+    (file,) = runtime.ledger.event_index.files()
     if harm == "lost":
         runtime.store.delete(file.path)
     else:
@@ -104,7 +104,7 @@ def test_the_index_goes_with_the_events(sending: Sending) -> None:
     sending.site.clock.advance(40 * DAY)
     maintain(runtime)
 
-    assert runtime.ledger.index_files() == []
+    assert runtime.ledger.event_index.files() == []
     assert runtime.store.list("index/") == []
 
 
@@ -113,8 +113,8 @@ def test_a_file_that_nobody_recorded_is_removed_once_it_is_old(sending: Sending)
     runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver()
     maintain(runtime)
-    (file,) = runtime.ledger.index_files()
-    runtime.ledger.forget_index(file.day)
+    (file,) = runtime.ledger.event_index.files()
+    runtime.ledger.event_index.forget_day(file.day)
 
     maintain(runtime)
     assert runtime.store.exists(file.path)
@@ -142,4 +142,4 @@ def test_a_run_that_dies_anywhere_leaves_no_wrong_index(
         assert [len(why(wreck.runtime, str(number)).events) for number in range(1, 7)] == [1] * 6
         maintain(wreck.runtime)
         assert [why(wreck.runtime, str(number)).looked.files for number in range(1, 7)] == [1] * 6
-        assert len(wreck.runtime.ledger.index_files()) == 1
+        assert len(wreck.runtime.ledger.event_index.files()) == 1

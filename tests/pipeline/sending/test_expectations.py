@@ -66,13 +66,13 @@ def test_too_few_matches_hold_a_rule_that_nothing_matched(sending: Sending) -> N
     operate(sending.runtime, "disable rule", "orders")
     sending.publish(2)
     sending.deliver_batch()
-    assert sending.runtime.ledger.expectation_holds() == {}
+    assert sending.runtime.ledger.quality.holds() == {}
 
     operate(sending.runtime, "enable rule", "orders")
     sending.publish(sending.order(7, type="order.lost"))
     sending.deliver_batch()
 
-    assert sending.runtime.ledger.expectation_holds()["orders"].detail == "matches is 0, expected at least 1"
+    assert sending.runtime.ledger.quality.holds()["orders"].detail == "matches is 0, expected at least 1"
 
 
 def test_dead_letters_and_failed_transforms_hold_a_rule(sending: Sending) -> None:
@@ -84,7 +84,7 @@ def test_dead_letters_and_failed_transforms_hold_a_rule(sending: Sending) -> Non
     sending.publish(2)
     sending.deliver_batch()
 
-    assert sending.runtime.ledger.expectation_holds()["orders"].detail == (
+    assert sending.runtime.ledger.quality.holds()["orders"].detail == (
         "dead_letter_rate is 1, expected at most 0.4; transform_failure_rate is 0.5, expected at most 0.1"
     )
     assert audit(sending.runtime).differences == ()
@@ -120,10 +120,10 @@ def test_a_pause_and_a_hold_are_lifted_one_by_one(sending: Sending) -> None:
     operate(sending.runtime, "pause rule", "orders")
     sending.publish(1)
     sending.deliver()
-    assert {row.held for row in sending.runtime.ledger.pending()} == {"rule paused"}
+    assert {row.held for row in sending.runtime.ledger.pending.find()} == {"rule paused"}
 
     assert operate(sending.runtime, "resume rule", "orders").released == 0
-    assert {row.held for row in sending.runtime.ledger.pending()} == {"expectation failed"}
+    assert {row.held for row in sending.runtime.ledger.pending.find()} == {"expectation failed"}
     assert release_rule(sending.runtime, "orders").deliveries == 1
     sending.deliver()
 

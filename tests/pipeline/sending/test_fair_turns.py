@@ -45,9 +45,9 @@ rules:
 
     plans: list[set[str]] = []
     while (plan := plan_retries(runtime, RUNNER)).batch_id is not None:
-        chunks = runtime.ledger.chunks(plan.batch_id)
+        chunks = runtime.ledger.chunks.of_batch(plan.batch_id)
         plans.append({f"{piece.rule}/{piece.target}" for chunk in chunks for piece in chunk.pieces})
-        retry = runtime.ledger.batch(plan.batch_id)
+        retry = runtime.ledger.batches.get(plan.batch_id)
         sending.push(retry)
         sending.settle(retry)
         assert commit(runtime, retry.batch_id)

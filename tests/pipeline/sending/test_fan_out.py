@@ -17,7 +17,7 @@ def taken(sending: Sending, pools: dict[str, PoolSlots] | None = None) -> int:
     sending.publish(40)
     batch_id = listen(sending.runtime, RUNNER, pools)
     assert batch_id is not None
-    return sum(each.end - each.start for each in sending.runtime.ledger.ranges(batch_id))
+    return sum(each.end - each.start for each in sending.runtime.ledger.batches.ranges(batch_id))
 
 
 def test_a_batch_takes_what_its_pool_has_room_for(sending: Sending) -> None:
@@ -58,7 +58,7 @@ def test_a_pool_of_its_own_holds_up_nobody(sending: Sending) -> None:
 def test_a_degraded_target_does_not_count(sending: Sending) -> None:
     """Its deliveries are not handed out anyway: it must not cost the others their events."""
     sending.begin(40, settings=SETTINGS, crm=HEALTHY, erp=HEALTHY)
-    sending.runtime.ledger.set_target_status("orders", "erp", "degraded", "for the test")
+    sending.runtime.ledger.targets.set_status("orders", "erp", "degraded", "for the test")
     sending.deliver_batch()
 
     assert taken(sending, {"eventbridge.medium": PoolSlots(16, 2)}) == 20
@@ -72,8 +72,8 @@ def test_what_a_batch_had_no_room_for_the_next_one_has(sending: Sending) -> None
     sending.deliver_batch()
 
     handed_out = [
-        [chunk.handed_out for chunk in runtime.ledger.chunks(batch.batch_id)]
-        for batch in reversed(runtime.ledger.batches())
+        [chunk.handed_out for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)]
+        for batch in reversed(runtime.ledger.batches.find())
         if batch.kind == "normal"
     ]
     assert [chunks.count(False) for chunks in handed_out] == [6, 0]

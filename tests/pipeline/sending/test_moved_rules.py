@@ -201,15 +201,15 @@ def test_a_batch_is_planned_by_the_rules_that_are_in_force(sending: Sending, clo
     sending.publish(2)
     assert sending.deliver_batch("old")
     ledger = sending.runtime.ledger
-    (before,) = ledger.batches()
-    known = ledger.rules_in_force()
+    (before,) = ledger.batches.find()
+    known = ledger.rules.in_force()
     assert known is not None
     sending.write(rules(CRM, runner="new"))
     assert listen(sending.runtime, "new") is None
 
     stale = Batch("late", "normal", "old", "orders", "planned", before.rule_set, planned_at=ledger.now())
 
-    assert not ledger.plan_batch(stale, [], known.rule_set)
+    assert not ledger.batches.plan(stale, [], known.rule_set)
 
 
 def test_a_rule_moved_to_a_new_runner_continues_where_the_old_one_stands(sending: Sending) -> None:
@@ -253,7 +253,7 @@ def test_a_runner_that_is_further_waits_until_the_old_one_has_caught_up(sending:
         pass
 
     assert status(sending.runtime).stalled == ()
-    assert sending.runtime.ledger.assignments()["orders", "crm"].runner == "ahead"
+    assert sending.runtime.ledger.assignments.all()["orders", "crm"].runner == "ahead"
     assert len(set(got(sending))) == len(got(sending)) == 13
     assert audit(sending.runtime).differences == ()
 
@@ -279,7 +279,7 @@ def test_rules_that_two_runners_exchange_meet_where_both_have_come_to(sending: S
 
     assert [len(got(sending, name)) for name in ("crm", "log")] == [17, 17]
     assert len(set(got(sending))) == len(set(got(sending, "log"))) == 17
-    assert {pair[0]: was.runner for pair, was in sending.runtime.ledger.assignments().items()} == {
+    assert {pair[0]: was.runner for pair, was in sending.runtime.ledger.assignments.all().items()} == {
         "orders": "two",
         "other": "one",
     }
@@ -313,7 +313,7 @@ def test_a_listen_that_dies_while_the_old_runner_catches_up_loses_and_repeats_no
         assert found.differences == ()
         delivered = {rule: counts["delivered"] for rule, counts in found.deliveries.items()}
         assert sum(delivered.values()) == 18, delivered
-        assert wreck.runtime.ledger.assignments()["orders", "crm"].runner == "ahead"
+        assert wreck.runtime.ledger.assignments.all()["orders", "crm"].runner == "ahead"
 
 
 def test_a_runner_that_stood_still_does_not_take_a_rule_back(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +332,7 @@ def test_a_runner_that_stood_still_does_not_take_a_rule_back(sending: Sending, m
     listen(sending.runtime, "second")
 
     assert done
-    assert sending.runtime.ledger.assignments()["orders", "crm"].runner == "third"
+    assert sending.runtime.ledger.assignments.all()["orders", "crm"].runner == "third"
 
 
 def test_a_rule_that_its_runner_has_again_is_not_left(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:

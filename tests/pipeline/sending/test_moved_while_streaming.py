@@ -51,7 +51,11 @@ def streaming_tasks(sending: Sending, *runners: str) -> Iterator[None]:
     with ThreadPoolExecutor(opened) as pool:
         running = [pool.submit(deliver_streaming, sending.site.reopen(), runner, stop) for runner in runners]
         try:
-            until(lambda: any(e.done() for e in running) or len(sending.runtime.ledger.batches(state="open")) == opened)
+            until(
+                lambda: (
+                    any(e.done() for e in running) or len(sending.runtime.ledger.batches.find(state="open")) == opened
+                )
+            )
             yield
         finally:
             stop.set()
@@ -74,7 +78,7 @@ def test_a_rule_moves_between_two_streaming_tasks_under_load(sending: Sending) -
             sending.publish(10)
             published += 10
             deadline.wait(0.1)
-            was = ledger.assignments().get(pair)
+            was = ledger.assignments.all().get(pair)
             if was is not None and (was.runner, was.left) == (runner, ()):
                 return
         raise AssertionError(f"{runner} never took the rule")
@@ -105,12 +109,12 @@ def test_a_runner_waits_for_the_batch_of_the_one_that_takes_its_rule(sending: Se
         until(lambda: len(got(sending, "two")) == 12)
         write(sending, "two", one="1m", two="1m")
         waits = listen(sending.runtime, "one")
-        was = sending.runtime.ledger.assignments()["orders", "crm"]
+        was = sending.runtime.ledger.assignments.all()["orders", "crm"]
     for runner in (*_RUNNERS, *_RUNNERS):
         deliver_until_idle(sending.runtime, runner, InProcessRouter(sending.runtime.store))
 
     assert (waits, was.runner, was.left) == (None, "one", ())
-    assert sending.runtime.ledger.assignments()["orders", "crm"].runner == "two"
+    assert sending.runtime.ledger.assignments.all()["orders", "crm"].runner == "two"
     for target in ("crm", *_RUNNERS):
         assert len(got(sending, target)) == len(set(got(sending, target))) == 12
     assert audit(sending.runtime).differences == ()

@@ -129,15 +129,15 @@ def test_a_streaming_task_delivers_as_events_come(sending: Sending, url: str) ->
             sending.publish(2)
             until(lambda number=number: len(sending.requests()) == 2 * number)
 
-    assert runtime.ledger.streaming_lease(RUNNER) is None
-    assert {batch.state for batch in runtime.ledger.batches()} == {"committed"}
+    assert runtime.ledger.streaming.lease(RUNNER) is None
+    assert {batch.state for batch in runtime.ledger.batches.find()} == {"committed"}
     assert set(ids(sending).values()) == {1}
     assert audit(runtime).differences == ()
 
 
 def each_push(runtime: Runtime, batch_id: str) -> None:
     """Push every chunk of a batch."""
-    for chunk in runtime.ledger.chunks(batch_id):
+    for chunk in runtime.ledger.chunks.of_batch(batch_id):
         push(runtime, batch_id, chunk.chunk_id)
 
 
@@ -180,7 +180,7 @@ def test_a_server_may_restart_in_the_middle_of_every_stage(
         batch_id = batch_id or found
 
     assert restarted == list(STAGES)
-    assert runtime.ledger.batch(batch_id).state == "committed"
+    assert runtime.ledger.batches.get(batch_id).state == "committed"
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
     assert reconciliation.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
@@ -197,12 +197,12 @@ def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tm
     runtime = sending.site.reopen(**settings)
     sending.publish(2)
     deliver_until_idle(runtime, runners[0], InProcessRouter(runtime.store))  # what processes import and compile, once
-    begun = len(runtime.ledger.batches())
+    begun = len(runtime.ledger.batches.find())
     sending.publish(ORDERS - 2)
 
     ran, stages = Crowd(sending.site, settings, runners, tmp_path / "claims").run()
 
-    batches = runtime.ledger.batches(limit=None)
+    batches = runtime.ledger.batches.find(limit=None)
     received = Counter((each["path"], each["webhook_id"]) for each in sending.requests())
     paths = Counter(path for path, _ in received)
     assert {batch.state for batch in batches} == {"committed"}
@@ -231,7 +231,7 @@ def test_half_a_response_of_the_server_costs_a_try(sending: Sending, mortal: Pos
     ended = sending.site.reopen(ledger_url=url)
     reconciliation = audit(ended)
     assert proxy.done >= 5
-    assert {batch.state for batch in ended.ledger.batches()} == {"committed"}
+    assert {batch.state for batch in ended.ledger.batches.find()} == {"committed"}
     assert reconciliation.differences == ()
     assert reconciliation.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
     assert len({each["webhook_id"] for each in sending.requests()}) == 2 * ORDERS

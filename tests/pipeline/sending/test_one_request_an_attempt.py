@@ -28,7 +28,7 @@ def test_a_request_whose_connection_closes_without_a_response_is_not_repeated(se
     sending.deliver()
 
     received = Counter(request["webhook_id"] for request in sending.requests())
-    rows = [row for batch in runtime.ledger.batches(limit=None) for row in segment_rows(runtime, batch.batch_id)]
+    rows = [row for batch in runtime.ledger.batches.find(limit=None) for row in segment_rows(runtime, batch.batch_id)]
     assert Counter(received.values()) == {1: RESPONDED + LEFT}
     assert {str(UUID(bytes=row["delivery_id"])) for row in rows} == set(received)
     assert Counter((row["sent"], row["attempt"], row["error_class"]) for row in rows) == {

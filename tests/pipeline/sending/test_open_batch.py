@@ -34,10 +34,10 @@ def opened(sending: Sending) -> Batch:
     runtime = sending.runtime
     assert listen(runtime, RUNNER) is None, "it registers the runner"
     now = runtime.clock()
-    assert runtime.ledger.acquire_streaming_lease(RUNNER, "one", now + timedelta(seconds=6))
+    assert runtime.ledger.streaming.acquire_lease(RUNNER, "one", now + timedelta(seconds=6))
     frozen = freeze_rules(runtime.store, runtime.rule_set().for_runner(RUNNER))
     batch = Batch(new_batch_id(now), "normal", RUNNER, "orders", "open", frozen, planned_at=now)
-    assert runtime.ledger.plan_batch(batch, [Range(Q0, 0, 0), Range(Q1, 0, 0)])
+    assert runtime.ledger.batches.plan(batch, [Range(Q0, 0, 0), Range(Q1, 0, 0)])
     return batch
 
 
@@ -61,8 +61,8 @@ def test_only_what_no_segment_shows_is_sent_again(sending: Sending, clock: Runni
     sending.deliver()
 
     assert len(sending.requests()) == 3
-    assert sending.runtime.ledger.batch(batch.batch_id).state == "committed"
-    assert sending.runtime.ledger.committed_offsets(RUNNER) == {Q0: 3, Q1: 3}
+    assert sending.runtime.ledger.batches.get(batch.batch_id).state == "committed"
+    assert sending.runtime.ledger.offsets.committed(RUNNER) == {Q0: 3, Q1: 3}
     assert not write_open_segment(sending.runtime, batch, 2, {Q0: 3, Q1: 3}, delivered(sending, [5]))
     assert audit(sending.runtime).differences == ()
 
@@ -77,7 +77,7 @@ def test_what_a_killed_push_of_such_a_batch_recorded_is_not_sent_again(sending: 
     assert listen(runtime, RUNNER) == batch.batch_id
     buffer(runtime, batch.batch_id)
     (chunk_id,) = route(runtime, batch.batch_id, InProcessRouter(runtime.store))
-    killed = runtime.ledger.claim_chunk(batch.batch_id, chunk_id, "killed")
+    killed = runtime.ledger.chunks.claim(batch.batch_id, chunk_id, "killed")
     assert killed is not None
     assert write_segment(runtime, batch, chunk_id, killed.claim, 0, delivered(sending, [3]))
 
@@ -134,6 +134,6 @@ def test_an_open_batch_of_a_runner_without_rules_is_finished_by_their_new_one(
     while sending.deliver_batch("new") is not None:
         pass
 
-    assert sending.runtime.ledger.batch(batch.batch_id).state == "committed"
+    assert sending.runtime.ledger.batches.get(batch.batch_id).state == "committed"
     assert len(sending.requests()) == 2
     assert audit(sending.runtime).differences == ()

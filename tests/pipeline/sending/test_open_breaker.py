@@ -23,7 +23,7 @@ PATIENT = "{policy: custom, max_retries: 1000, initial_delay: 1h, multiplier: 1,
 
 def standing(sending: Sending, target: str = "crm") -> TargetStatus:
     """Return the status of a target."""
-    return sending.runtime.ledger.target_statuses()["orders", target]
+    return sending.runtime.ledger.targets.statuses()["orders", target]
 
 
 def test_a_push_stops_sending_to_a_target_that_fails_and_leaves_the_rest(sending: Sending) -> None:
@@ -85,7 +85,7 @@ def test_a_target_that_heals_comes_back_by_itself(sending: Sending, clock: Runni
     sending.publish(7)
     batch_id = sending.deliver_batch()
     assert batch_id is not None
-    assert [chunk.handed_out for chunk in runtime.ledger.chunks(batch_id)] == [True]
+    assert [chunk.handed_out for chunk in runtime.ledger.chunks.of_batch(batch_id)] == [True]
     sending.deliver()
     assert audit(runtime).deliveries["orders/crm"] == {"matched": 57, "delivered": 57, "dead": 0, "pending": 0}
     assert len({request["webhook_id"] for request in sending.requests()}) == 57
@@ -95,13 +95,13 @@ def test_a_failed_probe_leaves_what_it_was_taken_with(sending: Sending, clock: R
     """Probing hundreds of pending deliveries costs one attempt; the others keep their number of attempts."""
     runtime = sending.begin(300, crm=http(REFUSED, max_in_flight=1, retry=PATIENT))
     sending.deliver()
-    tried = sum(row.attempts * row.count for row in runtime.ledger.pending(state="scheduled"))
+    tried = sum(row.attempts * row.count for row in runtime.ledger.pending.find(state="scheduled"))
 
     for _ in range(3):
         clock.advance(31)
         assert sending.retry() is not None
 
-    waiting = runtime.ledger.pending(state="scheduled")
+    waiting = runtime.ledger.pending.find(state="scheduled")
     assert sum(row.attempts * row.count for row in waiting) == tried + 3
     assert sum(row.count for row in waiting) == 300
     assert max(len(row.lineage) for row in waiting if row.attempts == 0) == 0, "nobody tried these"
@@ -128,19 +128,19 @@ def test_what_another_push_found_out_ends_this_one(sending: Sending) -> None:
     _until(lambda: len(sending.requests()) >= 2)
 
     second = int(runtime.ledger.now().timestamp())
-    runtime.ledger.note_attempts([Tally("orders", "crm", {second: Count(1000, 1000)})])
+    runtime.ledger.targets.record_attempts([Tally("orders", "crm", {second: Count(1000, 1000)})])
     thread.join(60)
 
     assert not thread.is_alive()
     assert len(sending.requests()) < 60
-    assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "completed"
 
 
 def test_a_push_that_was_handed_out_before_leaves_everything(sending: Sending) -> None:
     """Its target's breaker has opened since: new deliveries are no probes, even once probes may go."""
     batch = sending.routed(5, crm="/healthy/crm")
     runtime = sending.runtime
-    runtime.ledger.set_target_status("orders", "crm", "degraded", "others found out")
+    runtime.ledger.targets.set_status("orders", "crm", "degraded", "others found out")
 
     sending.push(batch)
 
@@ -157,7 +157,7 @@ def test_of_two_retry_batches_one_probes(sending: Sending, clock: RunningClock) 
     one, other = (plan_retries(runtime, RUNNER).batch_id for _ in range(2))
     assert one is not None
     assert other is not None
-    runtime.ledger.set_target_status("orders", "crm", "degraded", "others found out")
+    runtime.ledger.targets.set_status("orders", "crm", "degraded", "others found out")
     thread = threading.Thread(target=push, args=(runtime, one, 0))
     thread.start()
     _until(lambda: len(sending.requests()) >= 1)
@@ -167,7 +167,7 @@ def test_of_two_retry_batches_one_probes(sending: Sending, clock: RunningClock) 
     thread.join(60)
     assert report.claimed
     assert report.targets == ()
-    probes = runtime.ledger.chunk(one, 0).rows
+    probes = runtime.ledger.chunks.get(one, 0).rows
     assert len(sending.requests()) == probes
     assert (standing(sending).state, standing(sending).good) == ("half-open", probes)
 
@@ -203,7 +203,7 @@ def test_a_target_that_fails_for_a_day_is_disabled_if_its_file_says_so(sending: 
     assert standing(sending).state == "disabled"
     assert standing(sending).reason == "every attempt failed for 1.0 days"
     sending.retry()
-    assert {row.held for row in runtime.ledger.pending(state="on_hold")} == {"target disabled"}
+    assert {row.held for row in runtime.ledger.pending.find(state="on_hold")} == {"target disabled"}
     sending.rules(crm="/healthy/crm")
     enable_target(runtime, "orders", "crm")
     assert standing(sending).state == "ok"

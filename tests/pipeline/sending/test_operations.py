@@ -82,7 +82,7 @@ def test_a_target_that_fails_and_heals_is_reported(sending: Sending, clock: Runn
         "before": recovered["data"]["before"],
         "since": degraded["time"],
     }
-    assert sending.runtime.ledger.waiting_operational_events(9) == []
+    assert sending.runtime.ledger.operational_events.waiting(9) == []
 
 
 def test_a_target_that_is_gone_and_enabled_again_is_reported(sending: Sending) -> None:
@@ -106,7 +106,7 @@ def test_dead_letters_are_reported_in_one_event_a_batch_target_and_reason(sendin
     assert (found["orders/crm"]["reason"], found["orders/crm"]["count"]) == ("non_retryable", 25)
     assert len(found["orders/crm"]["first"]) == 10
     assert (found["orders"]["reason"], found["orders"]["count"], found["orders"]["rule"]) == ("malformed", 1, None)
-    assert {data["batch_id"] for data in found.values()} == {runtime.ledger.batches()[0].batch_id}
+    assert {data["batch_id"] for data in found.values()} == {runtime.ledger.batches.find()[0].batch_id}
 
 
 def test_a_rule_that_is_held_at_a_delivery_is_reported_where_and_when(sending: Sending, clock: RunningClock) -> None:
@@ -161,22 +161,22 @@ def test_every_change_is_reported_whichever_process_dies(sending: Sending, point
     under the same id.
     """
     sending.routed(4, crm="/bad/crm")
-    batch_id = sending.runtime.ledger.batches()[0].batch_id
-    sending.push(sending.runtime.ledger.batch(batch_id))
+    batch_id = sending.runtime.ledger.batches.find()[0].batch_id
+    sending.push(sending.runtime.ledger.batches.get(batch_id))
     fault_points.install(dying_at(point))
     with pytest.raises(Died):
-        sending.settle(sending.runtime.ledger.batch(batch_id))
+        sending.settle(sending.runtime.ledger.batches.get(batch_id))
     fault_points.install(None)
     before = len(events_on_operations_bus(sending))
 
-    sending.settle(sending.runtime.ledger.batch(batch_id))
+    sending.settle(sending.runtime.ledger.batches.get(batch_id))
     assert commit(sending.runtime, batch_id)
 
     events = events_on_operations_bus(sending)
     assert len(events) > before
     assert {event["type"] for event in events} == {"delivery.dead_lettered"}
     assert len({event["id"] for event in events}) == 1
-    assert sending.runtime.ledger.waiting_operational_events(9) == []
+    assert sending.runtime.ledger.operational_events.waiting(9) == []
 
 
 def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
@@ -190,8 +190,8 @@ def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
     fault_points.install(broken)
     sending.deliver()
     fault_points.install(None)
-    assert runtime.ledger.batches()[0].state == "committed"
-    waiting = [each.type for each in runtime.ledger.waiting_operational_events(9)]
+    assert runtime.ledger.batches.find()[0].state == "committed"
+    waiting = [each.type for each in runtime.ledger.operational_events.waiting(9)]
     assert waiting == ["schema.discovered", "delivery.dead_lettered"]
 
     sending.retry()

@@ -65,7 +65,7 @@ def test_a_target_that_is_kept_waiting_is_not_shown_as_ok(sending: Sending) -> N
     """It is paused, with the reason: an operator, or a pool without slots."""
     runtime = sending.begin(1, crm="/status/503", note="/healthy/note")
     sending.deliver_batch()
-    runtime.ledger.hold_pending("orders", "crm", POOL_CLOSED)
+    runtime.ledger.pending.hold("orders", "crm", POOL_CLOSED)
     operate(runtime, "pause target", "orders", "note", by="ada")
     shown = {line.target: (line.state, line.held) for line in target_list(runtime)}
 
@@ -81,7 +81,7 @@ def test_a_pause_holds_at_the_start_of_the_next_push_of_a_batch_that_is_routed(s
     sending.settle(batch)
 
     assert paths(sending) == {}
-    assert {row.held for row in sending.runtime.ledger.pending()} == {"rule paused"}
+    assert {row.held for row in sending.runtime.ledger.pending.find()} == {"rule paused"}
 
 
 def test_a_disabled_rule_lets_events_pass(sending: Sending) -> None:
@@ -103,7 +103,7 @@ def test_another_priority_moves_a_rule_to_that_priority_s_pool(sending: Sending)
     runtime = sending.begin(4, crm="/healthy/crm")
     operate(runtime, "set priority", "orders", value="high")
     batch = sending.routed(0, crm="/healthy/crm")
-    assert {(chunk.pool, chunk.weight) for chunk in runtime.ledger.chunks(batch.batch_id)} == {
+    assert {(chunk.pool, chunk.weight) for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)} == {
         ("eventbridge.high", 750)
     }
     sending.push(batch)
@@ -111,7 +111,7 @@ def test_another_priority_moves_a_rule_to_that_priority_s_pool(sending: Sending)
 
     operate(runtime, "clear priority", "orders")
     batch = sending.routed(4, crm="/healthy/crm")
-    assert {(chunk.pool, chunk.weight) for chunk in runtime.ledger.chunks(batch.batch_id)} == {
+    assert {(chunk.pool, chunk.weight) for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)} == {
         ("eventbridge.medium", 500)
     }
 
@@ -186,4 +186,4 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(
     with pytest.raises((UserError, NotFoundError), match="(?s)" + reported.replace("?", r"\?")):
         operate(runtime, action, rule, target, value)
 
-    assert runtime.ledger.list_overrides() == []
+    assert runtime.ledger.overrides.all() == []

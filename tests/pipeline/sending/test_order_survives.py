@@ -100,14 +100,14 @@ class Life:
             buffer(runtime, batch)
             route(runtime, batch, InProcessRouter(runtime.store))
         if batch is not None:
-            self._push(runtime.ledger.batch(batch), 2 if what == "deliver twice at once" else 1)
+            self._push(runtime.ledger.batches.get(batch), 2 if what == "deliver twice at once" else 1)
             write_dead_letters(runtime, batch)
             schedule_retries(runtime, batch)
             commit(runtime, batch)
 
     def _push(self, batch: Batch, times: int) -> None:
         runtime = self.site.runtime
-        for chunk in runtime.ledger.chunks(batch.batch_id):
+        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id):
             if not chunk.handed_out:  # no task pushes it: its deliveries become pending
                 continue
             others = [
@@ -132,10 +132,11 @@ class Life:
         for _ in range(24):
             self.clock.advance(3 * 3600)
             deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store))
-            if not [row for row in runtime.ledger.pending() if row.state != "closed"]:
+            if not [row for row in runtime.ledger.pending.find() if row.state != "closed"]:
                 return
         raise AssertionError(
-            f"it does not come to an end: {runtime.ledger.pending('scheduled')} {runtime.ledger.pending('on_hold')}"
+            f"it does not come to an end: {runtime.ledger.pending.find('scheduled')} "
+            f"{runtime.ledger.pending.find('on_hold')}"
         )
 
 

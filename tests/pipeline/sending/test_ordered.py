@@ -279,7 +279,7 @@ def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
     publish(sending, keyed(3, one), keyed(3, two))
     sending.deliver()
     later(sending, clock, rounds=1)
-    assert {row.held for row in runtime.ledger.pending("on_hold")} == {"order"}
+    assert {row.held for row in runtime.ledger.pending.find("on_hold")} == {"order"}
 
     del recorder.refused[one, 0]
     later(sending, clock, rounds=1)
@@ -294,7 +294,9 @@ def test_a_push_waits_for_the_lease_of_another(sending: Sending, clock: RunningC
     publish(sending, keyed(0, "a"))
     sending.begin(crm=ordered())
     runtime = sending.site.reopen(push_timeout=1)
-    runtime.ledger.take_lease("orders", "crm", shard_of('"a"'), "a push that hangs", clock() + timedelta(seconds=300))
+    runtime.ledger.order.acquire_lease(
+        "orders", "crm", shard_of('"a"'), "a push that hangs", clock() + timedelta(seconds=300)
+    )
     sending.deliver_batch()
     assert sending.retry() is None
     assert recorder.asked == []
@@ -333,7 +335,7 @@ def test_what_is_in_flight_at_the_end_keeps_its_shard(
     sending.deliver_batch()
     sending.rules(crm=http("/healthy/crm", timeout="20s", ordering_key="$.data.customer"))
 
-    assert sorted(runtime.ledger.leases("orders", "crm")) == leased
+    assert sorted(runtime.ledger.order.leases("orders", "crm")) == leased
     assert sending.retry() is None
     clock.advance(51)
     sending.deliver()

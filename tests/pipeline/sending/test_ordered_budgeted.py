@@ -27,7 +27,7 @@ def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
     sending.write(rules({"crm": ordered().replace("{type: http, ", "{type: http, " + _COSTLY)}))
     runtime = sending.site.reopen(route_rule_cpu_budget=0.001)
     sending.deliver_batch()
-    (waiting,) = runtime.ledger.waiting_deferred_matches()
+    (waiting,) = runtime.ledger.deferred_matches.waiting()
     assert sum(last - first + 1 for _, first, last in waiting.order_spans) == waiting.count > 0
     sent = len(recorder.got["a"])
     assert sent < 6
@@ -49,11 +49,11 @@ def test_a_deferred_match_is_read_by_where_its_first_event_lies(sending: Sending
     batch_id = listen(runtime, RUNNER)
     assert batch_id is not None
     buffer(runtime, batch_id)
-    (file,) = [file.path for file in runtime.ledger.files(batch_id, "buffer") if file.rows]
+    (file,) = [file.path for file in runtime.ledger.files.of_batch(batch_id, "buffer") if file.rows]
     now = runtime.ledger.now()
     deferred_match = DeferredMatch(batch_id, RUNNER, "orders", "budget", ((str(file), "1-2"),), 2, now, now)
-    runtime.ledger.publish_chunks(batch_id, now, [], [deferred_match])
-    batch = replace(runtime.ledger.batch(batch_id), batch_id="another")
+    runtime.ledger.chunks.publish(batch_id, now, [], [deferred_match])
+    batch = replace(runtime.ledger.batches.get(batch_id), batch_id="another")
 
     found = open_deliveries(runtime, batch, ("orders", "crm"), shard_of('"a"'), [], set())
 
@@ -74,14 +74,14 @@ def test_a_deferred_match_that_says_where_it_lies_costs_a_push_no_read(sending: 
     deferred_match = DeferredMatch(
         batch_id, RUNNER, "orders", "budget", (("buffer/gone.parquet", "1-2"),), 2, now, now, order_spans=spans
     )
-    runtime.ledger.publish_chunks(batch_id, now, [], [deferred_match])
-    of = runtime.ledger.batch(batch_id)
+    runtime.ledger.chunks.publish(batch_id, now, [], [deferred_match])
+    of = runtime.ledger.batches.get(batch_id)
 
     found = open_deliveries(runtime, replace(of, batch_id="another"), ("orders", "crm"), shard_of('"a"'), [], set())
 
     reasons = [found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in places]
     assert reasons == ["", "", DEFERRED_MATCH_FIRST, DEFERRED_MATCH_FIRST]
     taking = replace(of, batch_id="taking", kind="retry", state="buffered")
-    assert runtime.ledger.plan_deferred_matches(taking, [1])
+    assert runtime.ledger.deferred_matches.take(taking, [1])
     found = open_deliveries(runtime, taking, ("orders", "crm"), shard_of('"a"'), [], set())
     assert {found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in places} == {""}

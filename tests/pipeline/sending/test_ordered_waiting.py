@@ -41,7 +41,7 @@ def move_to(clock: RunningClock, time: datetime) -> None:
 
 def waiting(sending: Sending) -> list[tuple[datetime, int, int]]:
     """Return due time, attempts and number of scheduled deliveries, the first due first."""
-    rows = [row for row in sending.runtime.ledger.pending("scheduled") if row.taken_by is None]
+    rows = [row for row in sending.runtime.ledger.pending.find("scheduled") if row.taken_by is None]
     return sorted((row.due_at, row.attempts, row.count) for row in rows)
 
 
@@ -59,7 +59,7 @@ def test_a_delivery_that_waits_blocks_its_key_and_no_other(
     sending.deliver()
     assert recorder.got == {"a": [0], "b": [0, 1, 2, 3, 4]}
     assert len(recorder.asked) == 6
-    assert {row.attempts for row in runtime.ledger.pending()} == {0}
+    assert {row.attempts for row in runtime.ledger.pending.find()} == {0}
 
     move_to(clock, NOON + HOUR)
     sending.deliver()
@@ -129,7 +129,7 @@ def test_hours_that_end_after_route_keep_what_was_handed_out(
     move_to(clock, NOON + HOUR / 2 - timedelta(seconds=10))
     publish(sending, *[keyed(n, c) for n in range(3) for c in "ab"])
     batch = sending.routed(crm=ordered(f"{BY_CUSTOMER}, {HOURS}"))
-    assert any(chunk.handed_out for chunk in sending.runtime.ledger.chunks(batch.batch_id))
+    assert any(chunk.handed_out for chunk in sending.runtime.ledger.chunks.of_batch(batch.batch_id))
     move_to(clock, NOON + HOUR / 2)
     sending.push(batch)
     sending.settle(batch)
@@ -175,11 +175,11 @@ def test_what_a_person_releases_waits_for_the_hours(sending: Sending, clock: Run
     recorder.refused.clear()
     release_rule(runtime, "orders")
     sending.deliver()
-    before = len(runtime.ledger.batches(limit=None))
+    before = len(runtime.ledger.batches.find(limit=None))
     sending.deliver()
-    assert len(runtime.ledger.batches(limit=None)) == before, "batch after batch defers it"
+    assert len(runtime.ledger.batches.find(limit=None)) == before, "batch after batch defers it"
     assert recorder.asked == [("a", 0), ("a", 1)]
-    assert [row.held for row in runtime.ledger.on_hold_of_rule("orders") if row.due_at == TOMORROW] == ["released"]
+    assert [row.held for row in runtime.ledger.order.rows_on_hold("orders") if row.due_at == TOMORROW] == ["released"]
 
     move_to(clock, TOMORROW)
     sending.deliver()

@@ -14,7 +14,7 @@ def taken(sending: Sending) -> int:
     """Plan the next batch, and return how many events it takes."""
     batch_id = listen(sending.runtime, RUNNER)
     assert batch_id is not None
-    return sum(each.end - each.start for each in sending.runtime.ledger.ranges(batch_id))
+    return sum(each.end - each.start for each in sending.runtime.ledger.batches.ranges(batch_id))
 
 
 def test_a_batch_that_took_too_long_is_followed_by_a_smaller_one(sending: Sending, tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_one_slow_target_of_many_shrinks_no_batch(sending: Sending, tmp_path: Pa
     logs = {f"log-{n}": f"{{type: file, path: '{tmp_path / f'{n}.jsonl'}'}}" for n in range(5)}
     sending.begin(8, settings={"batch_max_events": 6, "batch_target_duration": 600}, late="/slow/late", **logs)
     sending.deliver_batch()
-    (batch,) = sending.runtime.ledger.batches()
+    (batch,) = sending.runtime.ledger.batches.find()
     assert batch.committed_at is not None
 
     assert events_in_time(sending.runtime, RUNNER) == 24

@@ -29,7 +29,7 @@ SOON = "{policy: custom, max_retries: 20, initial_delay: 100ms, multiplier: 1, m
 
 def standing(sending: Sending) -> TargetStatus:
     """Return how the target crm stands."""
-    return sending.runtime.ledger.target_statuses()["orders", "crm"]
+    return sending.runtime.ledger.targets.statuses()["orders", "crm"]
 
 
 def sent(sending: Sending, path: str) -> list[datetime]:
@@ -68,7 +68,7 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     assert {(row.verdict, row.reason, row.due_at) for row in rows if not row.attempts} == {
         ("retry_scheduled", "target_paused", until)
     }
-    assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "completed"
     assert len(sent(sending, "/healthy/note")) == 40
     assert commit(runtime, batch.batch_id)
     assert plan_retries(runtime).batch_id is None
@@ -156,7 +156,7 @@ def test_an_enabled_target_gets_at_once_what_each_push_deferred(sending: Sending
     batch = routed(runtime)
     push(runtime, batch.batch_id, 0)
     longer = runtime.ledger.now() + timedelta(seconds=7200)
-    runtime.ledger.note_attempts([Tally("orders", "crm", paused_until=longer)])
+    runtime.ledger.targets.record_attempts([Tally("orders", "crm", paused_until=longer)])
     push(runtime, batch.batch_id, 1)
     sending.settle(batch)
     assert commit(runtime, batch.batch_id)
@@ -182,7 +182,7 @@ def test_other_pushes_keep_the_pause_too(sending: Sending, site: Any) -> None:
     _until_sent(sending, "/delay/50")
 
     reported = works[1].ledger.now() + timedelta(seconds=60)
-    works[1].ledger.note_attempts([Tally("orders", "crm", paused_until=reported)])
+    works[1].ledger.targets.record_attempts([Tally("orders", "crm", paused_until=reported)])
     thread.join(60)
 
     assert not thread.is_alive()
@@ -232,7 +232,7 @@ def test_an_ordered_target_is_paused_too(sending: Sending) -> None:
 
     assert len(sent(sending, "/throttle/60/ordered")) == 1
     assert sorted(row.attempts for row in verdicts(runtime, batch.batch_id)["crm"]) == [0] * 39 + [1]
-    assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "completed"
     assert standing(sending).paused_until is not None
     assert plan_retries(runtime).batch_id is None
     assert audit(runtime).differences == ()

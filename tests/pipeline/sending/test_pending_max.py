@@ -27,7 +27,7 @@ def write(sending: Sending, log: Path, crm: str) -> None:
 
 def waiting(sending: Sending) -> dict[str, int]:
     """Return how many events wait as deferred matches, by reason."""
-    return {each.reason: each.count for each in sending.runtime.ledger.waiting_deferred_matches()}
+    return {each.reason: each.count for each in sending.runtime.ledger.deferred_matches.waiting()}
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def full(sending: Sending, tmp_path: Path) -> Path:
     write(sending, log, REFUSED)
     sending.publish(3)
     sending.deliver_batch()
-    assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
+    assert sending.runtime.ledger.pending.counts_by_rule() == {"orders": 3}
     sending.publish(5)
     sending.deliver_batch()
     return log
@@ -46,7 +46,7 @@ def full(sending: Sending, tmp_path: Path) -> Path:
 def test_a_full_rules_shares_wait_as_deferred_matches(sending: Sending, full: Path) -> None:
     """No more is pending, the other rule continues, and everything is reconciled."""
     assert waiting(sending) == {PENDING_MAX: 5}
-    assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
+    assert sending.runtime.ledger.pending.counts_by_rule() == {"orders": 3}
     assert len(full.read_text().splitlines()) == 8
     assert audit(sending.runtime).differences == ()
 
@@ -65,7 +65,7 @@ def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -
     sending.deliver_batch()
     (owner,) = status(sending.runtime).owners
 
-    assert {each.rule: (each.reason, each.count) for each in sending.runtime.ledger.waiting_deferred_matches()} == {
+    assert {each.rule: (each.reason, each.count) for each in sending.runtime.ledger.deferred_matches.waiting()} == {
         "orders": (PENDING_MAX, 5),
         "theirs": (PENDING_MAX, 5),
     }
@@ -81,7 +81,7 @@ def test_deferred_matches_are_taken_up_once_less_waits(sending: Sending, clock: 
     clock.advance(7200)  # an hour, and its jitter
     assert plan_deferred_matches(sending.runtime) is None, "as many wait as may"
     sending.retry()
-    assert sending.runtime.ledger.pending_by_rule().get("orders", 0) < 3
+    assert sending.runtime.ledger.pending.counts_by_rule().get("orders", 0) < 3
     sending.publish(1)
     sending.deliver_batch()
     assert waiting(sending) == {PENDING_MAX: 5}, "new events go on beside what drains"
@@ -105,7 +105,7 @@ def test_what_a_full_rule_defers_is_dead_lettered_at_its_age(sending: Sending, c
     sending.deliver()
 
     assert waiting(sending) == {}
-    assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
+    assert sending.runtime.ledger.pending.counts_by_rule() == {"orders": 3}
     assert audit(sending.runtime).differences == ()
     assert sending.requests() == []
 

@@ -39,7 +39,7 @@ def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
     assert (report.claimed, report.delivered, report.left) == (True, 30, 0)
     assert {row["outcome"] for row in rows} == {"delivered"}
     assert len({request["webhook_id"] for request in sending.requests()}) == 30
-    assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "completed"
 
 
 def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
@@ -52,7 +52,7 @@ def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
 
     def count(point: str) -> None:
         if point == "target.send":
-            recorded = sum(file.rows for file in runtime.ledger.files(batch.batch_id, "outcome"))
+            recorded = sum(file.rows for file in runtime.ledger.files.of_batch(batch.batch_id, "outcome"))
             unrecorded.append(unrecorded[0] - recorded)
             unrecorded[0] += 1
 
@@ -85,7 +85,7 @@ def test_push_after_the_deadline_returns_at_once(sending: Sending, clock: Runnin
 
     assert not report.claimed
     assert sending.requests() == []
-    assert runtime.ledger.chunk(batch.batch_id, 0).state == "new"
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "new"
 
 
 def test_push_after_settlement_sends_nothing(sending: Sending) -> None:
@@ -116,7 +116,7 @@ def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> Non
     assert shown >= 10
     assert len(set(requests)) == 20
     assert len(requests) <= 20 + (20 - shown)
-    assert runtime.ledger.chunk(batch.batch_id, 0).claim == 2
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).claim == 2
 
 
 def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Sending) -> None:
@@ -127,9 +127,9 @@ def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Send
     thread = threading.Thread(target=lambda: reports.append(push(runtime, batch.batch_id, 0)))
     thread.start()
     _until(lambda: len(sending.requests()) >= 2)
-    (own,) = runtime.ledger.live_claims(batch.batch_id)
-    assert runtime.ledger.release_claim(batch.batch_id, own)
-    assert runtime.ledger.claim_chunk(batch.batch_id, 0, "somebody else") is not None
+    (own,) = runtime.ledger.chunks.live_claims(batch.batch_id)
+    assert runtime.ledger.chunks.release_claim(batch.batch_id, own)
+    assert runtime.ledger.chunks.claim(batch.batch_id, 0, "somebody else") is not None
     thread.join(60)
 
     assert not thread.is_alive()
@@ -137,7 +137,7 @@ def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Send
     recorded = [delivery_id_text(row["delivery_id"]) for row in segment_rows(runtime, batch.batch_id) if row["sent"]]
     assert 2 <= len(requests) < 100
     assert sorted(recorded) == sorted(requests)
-    assert runtime.ledger.chunk(batch.batch_id, 0).claim == 2
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).claim == 2
 
 
 def test_two_pushes_of_one_chunk_take_turns(sending: Sending) -> None:
@@ -149,14 +149,14 @@ def test_two_pushes_of_one_chunk_take_turns(sending: Sending) -> None:
 
     assert sorted((report.claimed, report.delivered) for report in reports) == [(False, 0), (True, 20)]
     assert len(sending.requests()) == 20
-    assert sending.runtime.ledger.chunk(batch.batch_id, 0).claim == 1
+    assert sending.runtime.ledger.chunks.get(batch.batch_id, 0).claim == 1
 
 
 def test_a_push_follows_one_that_the_ledger_no_longer_hears_of(sending: Sending, clock: RunningClock) -> None:
     """The host of that push is gone: its claim runs out after six seconds, and not before."""
     batch = sending.routed(5, crm="/healthy/crm")
     ledger = sending.runtime.ledger
-    assert ledger.claim_chunk(batch.batch_id, 0, "another-host:17", ledger.now() + timedelta(seconds=6)) is not None
+    assert ledger.chunks.claim(batch.batch_id, 0, "another-host:17", ledger.now() + timedelta(seconds=6)) is not None
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(push, sending.runtime, batch.batch_id, 0)
         assert wait([following], timeout=1.0).not_done
@@ -193,7 +193,7 @@ def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) 
     """In one chunk, the healthy target has everything while the hanging one spends the budget and is degraded."""
     batch = sending.routed(200, settings={"push_timeout": 2}, crm="/healthy/crm", stuck="/hang/stuck")
     runtime = sending.runtime
-    chunks = runtime.ledger.chunks(batch.batch_id)
+    chunks = runtime.ledger.chunks.of_batch(batch.batch_id)
 
     started = time.monotonic()
     for chunk in chunks:
@@ -201,8 +201,8 @@ def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) 
 
     assert time.monotonic() - started < 2 * len(chunks) + 3
     assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 200
-    assert runtime.ledger.target_statuses()["orders", "stuck"].state == "degraded"
-    assert ("orders", "crm") not in runtime.ledger.target_statuses()
+    assert runtime.ledger.targets.statuses()["orders", "stuck"].state == "degraded"
+    assert ("orders", "crm") not in runtime.ledger.targets.statuses()
 
 
 def test_a_push_that_is_stopped_starts_nothing_more(sending: Sending) -> None:
@@ -219,7 +219,7 @@ def test_a_push_that_is_stopped_starts_nothing_more(sending: Sending) -> None:
 
     assert not thread.is_alive()
     assert len(sending.requests()) - sent <= 1, "one that began while the stop was asked for"
-    assert runtime.ledger.chunk(batch.batch_id, 0).state == "timeout"
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "timeout"
     write_dead_letters(runtime, batch.batch_id)
     found = Counter(row.verdict for row in verdicts(runtime, batch.batch_id)["crm"])
     assert found == {"delivered": len(sending.requests()), "unknown": 50 - len(sending.requests())}
@@ -238,7 +238,7 @@ def test_a_killed_push_task_does_not_wait_for_a_target_that_hangs(sending: Sendi
     thread.join(60)
 
     assert 2 < time.monotonic() - began < 5
-    assert runtime.ledger.chunk(batch.batch_id, 0).state == "timeout"
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "timeout"
     assert {row["reason"] for row in segment_rows(runtime, batch.batch_id) if row["sent"]} == {"Interrupted"}
 
 
@@ -334,7 +334,7 @@ def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending)
     assert time.monotonic() - started < 6
     assert (report.retried, report.left) == (1, 1)
     assert len(sending.requests()) == 1
-    assert runtime.ledger.target_statuses()["orders", "crm"].state == "ok"
+    assert runtime.ledger.targets.statuses()["orders", "crm"].state == "ok"
 
 
 def test_a_target_without_a_response_within_the_budget_is_degraded(sending: Sending) -> None:
@@ -344,7 +344,7 @@ def test_a_target_without_a_response_within_the_budget_is_degraded(sending: Send
 
     push(runtime, batch.batch_id, 0)
 
-    stuck = runtime.ledger.target_statuses()["orders", "stuck"]
+    stuck = runtime.ledger.targets.statuses()["orders", "stuck"]
     assert (stuck.state, stuck.slow, stuck.reason) == ("degraded", True, "2 requests had no response in time")
     rows = segment_rows(runtime, batch.batch_id)
     assert {(row["outcome"], row["reason"], row["sent"]) for row in rows} == {("retry_scheduled", "Interrupted", True)}
@@ -359,7 +359,7 @@ def test_a_response_410_disables_the_target_and_keeps_the_rest(sending: Sending)
 
     write_dead_letters(runtime, batch.batch_id)
     rows = verdicts(runtime, batch.batch_id)["crm"]
-    assert runtime.ledger.target_statuses()["orders", "crm"].state == "disabled"
+    assert runtime.ledger.targets.statuses()["orders", "crm"].state == "disabled"
     assert 1 <= sum(row.reason == "target_gone" for row in rows) <= 2
     assert {row.held for row in rows if row.verdict == "unknown"} == {"target disabled"}
 
@@ -374,7 +374,7 @@ def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_se
         push(runtime, batch.batch_id, 0)
 
     assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 10
-    assert runtime.ledger.chunk(batch.batch_id, 0).state == "error"
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "error"
 
 
 def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
@@ -394,7 +394,7 @@ def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
     report = push(sending.runtime, batch.batch_id, 0)
 
     assert not closed.acquire(blocking=False)
-    assert (report.delivered, sending.runtime.ledger.chunk(batch.batch_id, 0).state) == (6, "completed")
+    assert (report.delivered, sending.runtime.ledger.chunks.get(batch.batch_id, 0).state) == (6, "completed")
     responded.set()
     assert closed.acquire(timeout=10.0)
 
@@ -407,7 +407,7 @@ def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: 
         sending.push(batch)
     sending.settle(batch)
 
-    (pending,) = runtime.ledger.pending_counts()
+    (pending,) = runtime.ledger.pending.counts()
     assert (pending.reason, pending.count) == ("unknown", 3)
     assert 25 < (pending.next_due_at - clock()).total_seconds() <= 30
     sending.rules(broken="/healthy/x")
@@ -430,7 +430,7 @@ def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
     found = sorted((row.verdict, row.reason or "", row.attempts, row.lane) for row in rows)
     assert found == [("retry_scheduled", "Interrupted", 1, "slow")] * 2 + [("unknown", "", 0, "slow")]
     assert all(row.due_at > clock() + timedelta(seconds=15) for row in rows if row.due_at and row.attempts)
-    assert runtime.ledger.chunk(batch_id, 0).state == "timeout"
+    assert runtime.ledger.chunks.get(batch_id, 0).state == "timeout"
     sending.rules(crm="/healthy/crm")
     clock.advance(31)
 

@@ -102,12 +102,12 @@ def test_an_hour_is_measured_and_what_failed_is_reported_and_held(sending: Sendi
     assert found_in_hour(sending.runtime) == check_hour(sending.runtime, found.hour.isoformat()) == found
     assert [(each.hour, each.failures) for each in checked_hours(sending.runtime)] == [(found.hour, 5)]
 
-    hold = sending.runtime.ledger.expectation_holds()["orders"]
+    hold = sending.runtime.ledger.quality.holds()["orders"]
     assert hold.found_in == found.hour.isoformat()
     assert hold.detail.startswith("$.data.amount: null_rate is 0.4, expected at most 0.25")
     release_rule(sending.runtime, "orders")
     assert check_quality(sending.runtime, found.hour) == found  # holds nothing again
-    assert sending.runtime.ledger.expectation_holds() == {}
+    assert sending.runtime.ledger.quality.holds() == {}
     ((kind, _, failures),) = quality_events(sending)
     assert (kind, failures) == ("quality.failed", 5)
     assert audit(sending.runtime).differences == ()
@@ -168,4 +168,4 @@ def test_a_check_that_dies_anywhere_is_made_once(sending: Sending, clock: Runnin
     assert found_in_hour(sending.runtime) == found
     assert len(checked_hours(sending.runtime)) == 1
     assert len({event_id for _, event_id, _ in quality_events(sending)}) == 1
-    assert set(sending.runtime.ledger.expectation_holds()) == {"orders"}
+    assert set(sending.runtime.ledger.quality.holds()) == {"orders"}

@@ -21,7 +21,7 @@ def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
     settings = {"push_timeout": 3, "chunk_max_deliveries": 150}
     works = [site.reopen(**settings) for _ in range(2)]
     batch = routed(works[0])
-    assert len(works[0].ledger.chunks(batch.batch_id)) == 2
+    assert len(works[0].ledger.chunks.of_batch(batch.batch_id)) == 2
     pushes = [threading.Thread(target=push, args=(runtime, batch.batch_id, n)) for n, runtime in enumerate(works)]
 
     for each in pushes:
@@ -33,7 +33,7 @@ def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
     assert keeps([row["started_at"] for row in rows], 20.0)
     assert 40 <= len(rows) <= 20 * 4 + 1
     assert len({row["delivery_id"] for row in rows}) == len(rows)
-    assert {chunk.succeeded > 0 for chunk in works[0].ledger.chunks(batch.batch_id)} == {True}
+    assert {chunk.succeeded > 0 for chunk in works[0].ledger.chunks.of_batch(batch.batch_id)} == {True}
 
 
 def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sending: Sending) -> None:
@@ -49,7 +49,7 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
     waiting = [row for row in rows if row.verdict == "unknown"]
     assert len(rows) - len(waiting) <= 21
     assert {(row.attempts, row.lane) for row in waiting} == {(0, "slow")}
-    assert runtime.ledger.target_statuses() == {}
+    assert runtime.ledger.targets.statuses() == {}
     assert sum(request["path"] == "/healthy/note" for request in sending.requests()) == 40
     assert commit(runtime, batch.batch_id)
     sending.deliver()
@@ -69,7 +69,7 @@ def test_a_target_that_nobody_waits_for_gets_what_its_rate_lets_through(
     sending.push(batch)
 
     assert 25 <= len(segment_rows(runtime, batch.batch_id)) <= 10 * 4 + 1
-    assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
+    assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "completed"
 
 
 def test_a_push_does_not_keep_its_batch_waiting_for_a_token(sending: Sending) -> None:
@@ -80,7 +80,7 @@ def test_a_push_does_not_keep_its_batch_waiting_for_a_token(sending: Sending) ->
 
     rows = segment_rows(sending.runtime, batch.batch_id)
     assert len(rows) == 1
-    chunk = sending.runtime.ledger.chunk(batch.batch_id, 0)
+    chunk = sending.runtime.ledger.chunks.get(batch.batch_id, 0)
     assert chunk.started_at is not None
     assert chunk.ended_at is not None
     assert (chunk.ended_at - chunk.started_at).total_seconds() < 6
@@ -96,7 +96,7 @@ def test_a_target_that_heals_is_not_flooded(sending: Sending, clock: RunningCloc
     sending.retry()
     sending.retry()
 
-    status = runtime.ledger.target_statuses()["orders", "crm"]
+    status = runtime.ledger.targets.statuses()["orders", "crm"]
     sent = [datetime.fromisoformat(request["at"]) for request in sending.requests()]
     within = [at for at in sent if (at - min(sent)).total_seconds() < 2]
     assert status.state == "ok", status

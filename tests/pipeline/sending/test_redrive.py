@@ -61,7 +61,7 @@ def test_dead_letters_are_delivered_again_under_their_ids(sending: Sending) -> N
     assert {request["webhook_id"] for request in sending.requests()} == died
     assert outcomes(sending) == {"delivered": 3}
     assert audit(sending.runtime).differences == ()
-    (found,) = sending.runtime.ledger.redrives()
+    (found,) = sending.runtime.ledger.redrives.all()
     assert (found.state, Marks(sending.runtime).counts(found)) == ("done", {"delivered": 3})
 
 
@@ -81,7 +81,7 @@ def test_dead_letters_that_cannot_be_read_keep_no_others_from_it(sending: Sendin
 
     assert len(sending.requests()) == 3
     assert len(found.damaged) == (column == "rule")
-    (done,) = runtime.ledger.redrives()
+    (done,) = runtime.ledger.redrives.all()
     assert done.state == "done"
     assert Marks(runtime).counts(done) == {"delivered": 3}
 
@@ -156,7 +156,7 @@ def test_age_counts_from_the_redrive(sending: Sending) -> None:
 
     redrive(sending)
 
-    (row,) = sending.runtime.ledger.pending()
+    (row,) = sending.runtime.ledger.pending.find()
     assert (row.state, row.attempts, row.runner) == ("scheduled", 1, "orders")
     assert outcomes(sending) == {"pending": 1}
     sending.rules(crm="/healthy/crm")
@@ -175,7 +175,7 @@ def test_many_dead_letters_are_several_batches_and_cancelling_stops_further_ones
     plan = plan_redrive(sending.runtime, begun.redrive_id)
     assert plan.batch_id is not None
 
-    assert sending.runtime.ledger.end_redrive(begun.redrive_id, "cancelled")
+    assert sending.runtime.ledger.redrives.end(begun.redrive_id, "cancelled")
 
     assert redrive(sending) == 1, "the batch that was planned is finished, by the next run"
     assert outcomes(sending) == {"delivered": 2, "never": 3}
@@ -192,9 +192,9 @@ def test_a_rate_spaces_the_batches(sending: Sending) -> None:
     begun = request(sending, rate=0.2)
     first = plan_redrive(sending.runtime, begun.redrive_id)
     assert first.batch_id is not None
-    assert sum(each.count for each in sending.runtime.ledger.redriven_by(first.batch_id)) == 2
-    sending.push(sending.runtime.ledger.batch(first.batch_id))
-    sending.settle(sending.runtime.ledger.batch(first.batch_id))
+    assert sum(each.count for each in sending.runtime.ledger.redrives.taken_by(first.batch_id)) == 2
+    sending.push(sending.runtime.ledger.batches.get(first.batch_id))
+    sending.settle(sending.runtime.ledger.batches.get(first.batch_id))
     commit(sending.runtime, first.batch_id)
 
     waiting = plan_redrive(sending.runtime, begun.redrive_id)
@@ -262,7 +262,7 @@ def test_what_is_not_routed_yet_is_under_way(sending: Sending) -> None:
     sending.deliver()
     sending.rules(crm=costly.replace(REFUSED, "/healthy/crm"))
     version = sending.runtime.rule_set().rules["orders"].version
-    sending.runtime.ledger.hold_rule("orders", version, "somebody looks at it")
+    sending.runtime.ledger.rules.hold("orders", version, "somebody looks at it")
 
     assert redrive(sending, retransform=True) == 1
 

@@ -42,8 +42,10 @@ def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, dama
     with pytest.raises(ReconciliationError, match="eventbridge batch repair"):
         list(dead_letters(runtime))
 
-    assert repair(sending, runtime.ledger.batch(min(broken)), dry_run=True).committed
-    done = [repair(sending, runtime.ledger.batch(each)) for each in sorted(broken)]  # the redrive's after what it took
+    assert repair(sending, runtime.ledger.batches.get(min(broken)), dry_run=True).committed
+    done = [
+        repair(sending, runtime.ledger.batches.get(each)) for each in sorted(broken)
+    ]  # the redrive's after what it took
 
     assert sorted(path for each in done for path in each.made_again) == sorted(paths)
     assert all(each.committed and runtime.store.exists(each.record) for each in done)
@@ -59,7 +61,7 @@ def test_a_wrong_dead_letter_file_is_made_again_before_commit_and_after(sending:
     right = runtime.store.get(path)
 
     for state in ("settling", "committed"):
-        assert runtime.ledger.batch(batch.batch_id).state == state
+        assert runtime.ledger.batches.get(batch.batch_id).state == state
         table = read_table(runtime.store, path)
         write_table(runtime.store, path, table.slice(0, 3))
         assert repair(sending, batch, dry_run=True).wrong == (path,)
@@ -74,10 +76,12 @@ def test_dead_letters_are_made_again_of_deliveries_that_are(sending: Sending) ->
     """Both files of a committed batch are gone: first deliveries are routed again, then their dead letters written."""
     runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
-    (batch,) = runtime.ledger.batches(limit=None)
+    (batch,) = runtime.ledger.batches.find(limit=None)
     before = list(dead_letters(runtime, whole=True))
     gone = [
-        str(file.path) for kind in ("delivery", "dead_letter") for file in runtime.ledger.files(batch.batch_id, kind)
+        str(file.path)
+        for kind in ("delivery", "dead_letter")
+        for file in runtime.ledger.files.of_batch(batch.batch_id, kind)
     ]  # type: ignore[arg-type]
     for path in gone:
         runtime.store.delete(path)
@@ -94,8 +98,10 @@ def test_dead_letters_are_not_made_again_of_what_is_lost(sending: Sending, kind:
     """Then nothing is written, and the files to put back are named."""
     runtime = sending.begin(2, b"no event", crm="/bad/crm")
     sending.deliver()
-    (batch,) = runtime.ledger.batches(limit=None)
-    lost = [str(file.path) for each in (kind, "dead_letter") for file in runtime.ledger.files(batch.batch_id, each)]
+    (batch,) = runtime.ledger.batches.find(limit=None)
+    lost = [
+        str(file.path) for each in (kind, "dead_letter") for file in runtime.ledger.files.of_batch(batch.batch_id, each)
+    ]
     for path in lost:
         runtime.store.delete(path)
 
@@ -130,8 +136,8 @@ def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) ->
     """A settlement that is not what it was is found out by the reconciliation, though it has as many rows."""
     runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
-    (batch,) = runtime.ledger.batches(limit=None)
-    (settlement,) = runtime.ledger.files(batch.batch_id, "settlement")
+    (batch,) = runtime.ledger.batches.find(limit=None)
+    (settlement,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
     rows = read_rows(runtime.store, str(settlement.path), "0,0")
     write_table(runtime.store, str(settlement.path), rows)
     (letters,) = dead_letter_files(runtime)
@@ -148,7 +154,7 @@ def test_an_audit_reports_missing_dead_letters_that_another_batch_took(sending: 
     sending.rules(crm="/healthy/crm")
     request = begin_redrive(runtime, Selection(), "run", rate=None, retransform=False, again=False)
     deliver_redrive(runtime, request.redrive_id, InProcessRouter(runtime.store))
-    redrive, first = (batch.batch_id for batch in runtime.ledger.batches(limit=None))
+    redrive, first = (batch.batch_id for batch in runtime.ledger.batches.find(limit=None))
     (letters,) = dead_letter_files(runtime)
     runtime.store.delete(letters)
 

@@ -73,7 +73,7 @@ def test_a_repair_in_between_loses_nothing(
     runtime = sending.runtime
     sending.push(batch)
 
-    segment = str(runtime.ledger.files(batch.batch_id, "outcome")[0].path)
+    segment = str(runtime.ledger.files.of_batch(batch.batch_id, "outcome")[0].path)
     whole = runtime.store.get(segment)
 
     def other() -> None:
@@ -94,18 +94,18 @@ def test_a_repair_in_between_loses_nothing(
         who(sending, batch)
     fault_points.install(None)
 
-    if runtime.ledger.batch(batch.batch_id).state != "committed":
+    if runtime.ledger.batches.get(batch.batch_id).state != "committed":
         _repair(sending, batch)
         _finish(sending, batch)
 
-    assert runtime.ledger.batch(batch.batch_id).state == "committed"
+    assert runtime.ledger.batches.get(batch.batch_id).state == "committed"
     assert audit(runtime).differences == ()
     verdicts = list(read_verdicts(runtime, batch.batch_id))
     dead = sum(row.verdict == "dead_lettered" for row in verdicts)
     waiting = sum(row.verdict in ("retry_scheduled", "unknown") for row in verdicts)
     assert len(verdicts) == 12
     assert len(list(dead_letters(runtime))) == dead
-    assert sum(row.count for row in runtime.ledger.pending_of(batch.batch_id)) == waiting
+    assert sum(row.count for row in runtime.ledger.pending.of_batch(batch.batch_id)) == waiting
 
 
 def test_what_was_read_of_an_old_settlement_is_not_pending(sending: Sending) -> None:
@@ -114,7 +114,7 @@ def test_what_was_read_of_an_old_settlement_is_not_pending(sending: Sending) -> 
     runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
-    segment = str(runtime.ledger.files(batch.batch_id, "outcome")[0].path)
+    segment = str(runtime.ledger.files.of_batch(batch.batch_id, "outcome")[0].path)
 
     def other() -> None:
         runtime.store.delete(segment)
@@ -127,5 +127,5 @@ def test_what_was_read_of_an_old_settlement_is_not_pending(sending: Sending) -> 
         schedule_retries(runtime, batch.batch_id)
     _finish(sending, batch)
 
-    assert runtime.ledger.batch(batch.batch_id).state == "committed"
+    assert runtime.ledger.batches.get(batch.batch_id).state == "committed"
     assert audit(runtime).differences == ()

@@ -57,7 +57,7 @@ def replay(sending: Sending, run: str = "run", **options: Any) -> Replay:
     begun = begin(sending, run, **options)
     deliver(sending, begun)
     assert audit(sending.runtime).differences == ()
-    return sending.runtime.ledger.replay(begun.replay_id)
+    return sending.runtime.ledger.replays.get(begun.replay_id)
 
 
 def landed(sending: Sending, count: int, **targets: str) -> None:
@@ -120,7 +120,7 @@ def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
     archived = {f"{path.partition('/date=')[2][:18]}" for path in counting.read if path.startswith("buffer/")}
     assert [path.partition("/")[0] for path in counting.listed] == ["manifests"]
     assert account_of(runtime, begun).looked_at == 2
-    assert len(runtime.ledger.archive_files("orders", times[0], runtime.ledger.now(), begun.started_at)) > 12
+    assert len(runtime.ledger.archive.files("orders", times[0], runtime.ledger.now(), begun.started_at)) > 12
     assert archived == {f"{hour:%Y-%m-%d/hour=%H}", f"{begun.started_at:%Y-%m-%d/hour=%H}"}
 
 
@@ -215,7 +215,7 @@ def test_what_is_no_condition_is_reported_before_anything_is_recorded(condition:
     with pytest.raises(UserError, match="condition in SQL"):
         begin(sending, sql=condition)
 
-    assert sending.runtime.ledger.replays() == []
+    assert sending.runtime.ledger.replays.all() == []
 
 
 def test_what_a_retry_delivered_counts_as_delivered(sending: Sending) -> None:
@@ -258,7 +258,7 @@ def test_a_name_that_nobody_had_then_is_refused(sending: Sending, named: dict[st
 
     with pytest.raises(UserError, match=said):
         begin(sending, as_of="then", **named)
-    assert sending.runtime.ledger.replays() == []
+    assert sending.runtime.ledger.replays.all() == []
 
 
 def test_a_rule_with_a_runner_of_its_own_gets_what_others_landed(sending: Sending) -> None:
@@ -288,13 +288,13 @@ def test_a_paused_replay_plans_nothing_until_it_continues(sending: Sending) -> N
     assert not cancel_replay(runtime, begun.replay_id)
     other = begin(sending, "other")
     assert cancel_replay(runtime, other.replay_id)
-    assert (deliver(sending, other), runtime.ledger.replay(other.replay_id).state) == (0, "cancelled")
+    assert (deliver(sending, other), runtime.ledger.replays.get(other.replay_id).state) == (0, "cancelled")
     assert set(ids(sending).values()) == {2}
     third = begin(sending, "third")
     planned = plan_replay(runtime, third.replay_id).batch_id
     assert planned is not None
     assert cancel_replay(runtime, third.replay_id)
-    assert (deliver(sending, third), runtime.ledger.batch(planned).state) == (1, "committed")
+    assert (deliver(sending, third), runtime.ledger.batches.get(planned).state) == (1, "committed")
     assert Counter(ids(sending).values()) == {2: 2, 3: 2}
 
 
@@ -318,7 +318,7 @@ def test_a_dry_run_counts_and_shows_samples(sending: Sending) -> None:
     assert (found.events, found.taken, found.deliveries) == (5, 5, {"orders/crm": 5})
     assert len(found.samples["orders/crm"]) == 3
     assert set(found.samples["orders/crm"]) <= set(ids(sending))
-    assert (runtime.ledger.replays(), len(sending.requests())) == ([], 5)
+    assert (runtime.ledger.replays.all(), len(sending.requests())) == ([], 5)
 
 
 def test_the_rate_of_a_replay_counts_every_second(sending: Sending) -> None:
@@ -340,7 +340,7 @@ def test_age_and_attempts_count_from_the_replay(sending: Sending) -> None:
 
     done = replay(sending)
 
-    (waiting,) = [row for row in sending.runtime.ledger.pending() if row.state != "closed"]
+    (waiting,) = [row for row in sending.runtime.ledger.pending.find() if row.state != "closed"]
     assert waiting.attempts == 1
     assert account_of(sending.runtime, done).outcomes == {"pending": 1}
     sending.rules(crm="/healthy/crm")
@@ -356,8 +356,8 @@ def test_what_a_replay_began_with_is_made_again(sending: Sending) -> None:
     landed(sending, 3, crm="/healthy/crm")
     done = replay(sending, pattern=json.dumps({"id": sorted(ids(sending))[:2]}))
     runtime = sending.runtime
-    batch_id = next(each.batch_id for each in runtime.ledger.replayed(done.replay_id) if each.batch_id)
-    (file,) = runtime.ledger.files(batch_id, "buffer")
+    batch_id = next(each.batch_id for each in runtime.ledger.replays.searched(done.replay_id) if each.batch_id)
+    (file,) = runtime.ledger.files.of_batch(batch_id, "buffer")
     before = read_table(runtime.store, str(file.path))
     runtime.store.delete(str(file.path))
 
@@ -374,7 +374,7 @@ def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
     done = replay(sending)
     runtime = sending.runtime
 
-    with runtime.ledger._writing() as connection:
+    with runtime.ledger.database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM replayed")
 
     reported = audit(runtime).differences
@@ -415,4 +415,4 @@ def test_what_makes_no_sense_is_reported_before_anything_is_recorded(
     with pytest.raises(UserError, match=reported.replace("?", r"\?")):
         begin(sending, **options)
 
-    assert sending.runtime.ledger.replays() == []
+    assert sending.runtime.ledger.replays.all() == []

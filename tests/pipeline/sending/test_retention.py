@@ -41,7 +41,7 @@ def delivered(sending: Sending, orders: int = 2, **targets: str) -> Batch:
     """Deliver orders to the targets, by default one that takes them and one that refuses; return their batch."""
     sending.begin(orders, **(targets or TARGETS))
     sending.deliver()
-    return next(batch for batch in sending.runtime.ledger.batches(limit=None) if batch.kind == "normal")
+    return next(batch for batch in sending.runtime.ledger.batches.find(limit=None) if batch.kind == "normal")
 
 
 def files(sending: Sending, batch: Batch) -> dict[str, int]:
@@ -62,7 +62,7 @@ def sound(sending: Sending) -> Audit:
 
 def kept(sending: Sending, batch: Batch) -> str:
     """Return what is kept of a batch."""
-    return sending.runtime.ledger.batch(batch.batch_id).kept
+    return sending.runtime.ledger.batches.get(batch.batch_id).kept
 
 
 def replay_of(sending: Sending, run: str = "run", **options: Any) -> str:
@@ -99,7 +99,7 @@ def test_each_kind_of_record_goes_at_its_time(sending: Sending) -> None:
     maintain(sending.runtime)
     assert files(sending, first) == {}
     with pytest.raises(NotFoundError):
-        sending.runtime.ledger.batch(first.batch_id)
+        sending.runtime.ledger.batches.get(first.batch_id)
     assert sound(sending).batches == 1, "the newest stays: offsets and the guard against a lost ledger rest on it"
     assert maintain(sending.runtime).rows == 0
 
@@ -204,7 +204,7 @@ def test_a_replay_whose_archive_goes_while_it_is_asked_for_is_refused(sending: S
 
     with pytest.raises(UserError, match="is past its retention and was removed"):
         record_replay(runtime, request, made)
-    assert runtime.ledger.replay(made.replay_id).state == "cancelled"
+    assert runtime.ledger.replays.get(made.replay_id).state == "cancelled"
 
 
 def redrive(sending: Sending, run: str, *, again: bool = False) -> int:
@@ -249,7 +249,7 @@ def test_a_redrive_under_way_keeps_every_dead_letter(sending: Sending) -> None:
 
     maintain(sending.runtime)
     assert kept(sending, first) == "dead_letters"
-    sending.runtime.ledger.end_redrive(begun.redrive_id, "cancelled")
+    sending.runtime.ledger.redrives.end(begun.redrive_id, "cancelled")
     maintain(sending.runtime)
     assert kept(sending, first) == "manifest"
 
@@ -263,13 +263,13 @@ def test_what_a_replay_came_to_is_reported_as_long_as_it_is_kept(sending: Sendin
     days(sending, 50)
     maintain(sending.runtime)
 
-    account = account_of(sending.runtime, sending.runtime.ledger.replay(request))
+    account = account_of(sending.runtime, sending.runtime.ledger.replays.get(request))
     assert (account.taken, account.outcomes) == (2, {"pruned": 2})
     sound(sending)
     days(sending, 400)
     assert maintain(sending.runtime).requests == 1
     with pytest.raises(NotFoundError):
-        sending.runtime.ledger.replay(request)
+        sending.runtime.ledger.replays.get(request)
     sound(sending)
 
 
@@ -303,7 +303,7 @@ def test_files_that_nobody_names_go(sending: Sending) -> None:
 def test_what_a_repair_set_aside_stays(sending: Sending) -> None:
     """Its record names the damaged file, which is in the store as long as the record is."""
     batch = delivered(sending)
-    (letter,) = (file.path for file in sending.runtime.ledger.files(batch.batch_id, "dead_letter"))
+    (letter,) = (file.path for file in sending.runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"))
     assert letter is not None
     sending.runtime.store.put(letter, b"damaged")
     repair_batch(sending.runtime, batch.batch_id, InProcessRouter(sending.runtime.store), dry_run=False)
@@ -337,7 +337,7 @@ def test_a_run_ends_when_its_time_is_over_and_the_next_continues(sending: Sendin
 def test_a_bus_loses_what_is_old_and_was_taken(sending: Sending) -> None:
     """Not what a runner has not taken, though no rule names it any more; offsets stay where they are."""
     delivered(sending, 4, crm="/healthy/crm")
-    offsets = sending.runtime.ledger.consumer_offsets()
+    offsets = sending.runtime.ledger.offsets.find()
     sending.remove()  # nothing is taken from now on
     sending.publish(2)
     days(sending, 40)
@@ -345,7 +345,7 @@ def test_a_bus_loses_what_is_old_and_was_taken(sending: Sending) -> None:
     assert maintain(sending.runtime).messages == {"orders": 4}
     with sending.site.bus() as bus:
         assert sum(bus.end(partition) - bus.earliest(partition) for partition in bus.partitions()) == 2
-    assert sending.runtime.ledger.consumer_offsets() == offsets
+    assert sending.runtime.ledger.offsets.find() == offsets
     sending.rules(crm="/healthy/crm")
     sending.deliver()
     assert len(sending.requests()) == 6

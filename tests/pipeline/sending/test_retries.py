@@ -30,7 +30,7 @@ def test_pending_deliveries_come_back_when_they_are_due(sending: Sending, clock:
     assert reconciliation.differences == ()
     assert reconciliation.deliveries["orders/crm"] == {"matched": 8, "delivered": 8, "dead": 0, "pending": 0}
     assert len({request["webhook_id"] for request in sending.requests()}) == 8
-    assert {row.state for row in runtime.ledger.pending()} == {"closed"}
+    assert {row.state for row in runtime.ledger.pending.find()} == {"closed"}
 
 
 def test_after_its_attempts_a_delivery_is_a_dead_letter_with_all_of_them(sending: Sending, clock: RunningClock) -> None:
@@ -117,7 +117,7 @@ def test_a_disabled_rule_holds_its_deliveries_and_releases_them(sending: Sending
     sending.disable(crm="/healthy/crm")
     clock.advance(2 * 3600)
     sending.deliver()
-    (held,) = [row for row in runtime.ledger.pending() if row.state != "closed"]
+    (held,) = [row for row in runtime.ledger.pending.find() if row.state != "closed"]
     assert (held.state, held.held) == ("on_hold", "rule disabled")
 
     clock.advance(30 * 3600)
@@ -135,7 +135,7 @@ def test_a_removed_rule_holds_for_an_hour_and_then_dead_letters(sending: Sending
     sending.remove()
     clock.advance(2 * 3600)
     sending.retry()
-    (held,) = [row for row in runtime.ledger.pending() if row.state != "closed"]
+    (held,) = [row for row in runtime.ledger.pending.find() if row.state != "closed"]
     assert held.held == "rule removed"
     assert list(dead_letters(runtime)) == []
 
@@ -196,7 +196,7 @@ def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending,
     sending.remove()
 
     assert sending.retry() is None
-    assert [row.held for row in runtime.ledger.pending(state="on_hold")] == ["rule removed"]
+    assert [row.held for row in runtime.ledger.pending.find(state="on_hold")] == ["rule removed"]
     clock.advance(3700)
     sending.retry()
     assert [record["reason"] for record in dead_letters(runtime)] == ["rule_removed"]
@@ -223,7 +223,7 @@ def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: R
     clock.advance(2 * 3600)
 
     closed = plan_retries(runtime, RUNNER, {"eventbridge.medium": PoolSlots(0, 0)})
-    held = [row.held for row in runtime.ledger.pending() if row.state == "on_hold"]
+    held = [row.held for row in runtime.ledger.pending.find() if row.state == "on_hold"]
     opened = plan_retries(runtime, RUNNER, {"eventbridge.medium": PoolSlots(4, 4)})
 
     assert closed.batch_id is None
@@ -267,7 +267,7 @@ def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending
     """Its new deliveries are not pushed but pending; one chunk is out at a time; a good one restores it."""
     runtime = sending.begin(100, settings={"push_timeout": 1, "retry_max_per_target": 1}, crm="/hang/crm")
     sending.deliver_batch()
-    assert runtime.ledger.target_statuses()["orders", "crm"].state == "degraded"
+    assert runtime.ledger.targets.statuses()["orders", "crm"].state == "degraded"
     sent = len(sending.requests())
     sending.publish(10)
     sending.deliver_batch()
@@ -280,7 +280,7 @@ def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending
     _settle(sending, first)
     sending.deliver()
 
-    assert runtime.ledger.target_statuses()["orders", "crm"].state == "ok"
+    assert runtime.ledger.targets.statuses()["orders", "crm"].state == "ok"
     assert audit(runtime).deliveries["orders/crm"]["delivered"] == 110
     assert audit(runtime).differences == ()
 
@@ -294,14 +294,14 @@ def test_a_retry_run_takes_so_many_deliveries_of_a_target(sending: Sending) -> N
 
     plan = plan_retries(runtime, RUNNER)
 
-    (chunk,) = runtime.ledger.chunks(str(plan.batch_id))
-    assert len(runtime.ledger.pending()) < 25
+    (chunk,) = runtime.ledger.chunks.of_batch(str(plan.batch_id))
+    assert len(runtime.ledger.pending.find()) < 25
     assert 15 < chunk.rows <= 25
 
 
 def _settle(sending: Sending, plan: RetryPlan) -> None:
     assert plan.batch_id is not None
-    batch = sending.runtime.ledger.batch(plan.batch_id)
+    batch = sending.runtime.ledger.batches.get(plan.batch_id)
     sending.push(batch)
     sending.settle(batch)
     assert commit(sending.runtime, batch.batch_id)

@@ -79,7 +79,7 @@ def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order:
     both_ways.write_rules(rules.replace("TOPIC", "trains"))
     lies_in = publish(rocketmq, *(order(number) for number in range(12)))
     deliver(both_ways)
-    pending = both_ways.runtime.ledger.pending()
+    pending = both_ways.runtime.ledger.pending.find()
     assert sum(row.count for row in pending) == 12
     assert sum(row.count for row in pending if row.attempts) == len(set(lies_in)) == 3
 

@@ -105,7 +105,7 @@ def test_a_batch_of_12_rules_is_few_puts(
     counted("schedule_retries", lambda: schedule_retries(runtime, batch_id))
     counted("commit", lambda: commit(runtime, batch_id))
 
-    assert runtime.ledger.batch(batch_id).state == "committed"
+    assert runtime.ledger.batches.get(batch_id).state == "committed"
     assert sum(row["delivered"] for row in audit(runtime).deliveries.values()) > 70_000 // SCALE
     puts = {name: sum(request.is_put for request in requests) for name, requests in seen.items()}
     assert puts["buffer"] >= 2

@@ -96,7 +96,7 @@ def ids_in(found: Mapping[str, list[str]]) -> list[str]:
 
 def waiting(sending: Sending) -> list[PendingDeliveries]:
     """Return the rows that are pending now."""
-    return [row for row in sending.runtime.ledger.pending() if row.state == "scheduled"]
+    return [row for row in sending.runtime.ledger.pending.find() if row.state == "scheduled"]
 
 
 def numbers(*counts: int) -> list[str]:
@@ -235,7 +235,7 @@ def test_a_server_that_does_not_respond_is_tried_again(
         sending.deliver()
 
     assert [(row.count, row.reason) for row in waiting(sending)] == [(1, "retry_scheduled")] * QUEUES
-    batches = sending.runtime.ledger.batches(limit=None)  # after a time-out the rest is sent in the slow lane
+    batches = sending.runtime.ledger.batches.find(limit=None)  # after a time-out the rest is sent in the slow lane
     rows = [row for batch in batches for row in segment_rows(sending.runtime, batch.batch_id)]
     assert [row["error_class"] for row in rows] == [error_class] * QUEUES
 
@@ -246,7 +246,7 @@ def test_spans_that_travel_together_stay_apart(sending: Sending, bucket: Bucket,
     sending.begin(10, settings={"chunk_max_deliveries": 3}, lake=bucket.target + "}")
     sending.deliver()
     first = bucket.tried()
-    assert sum(row.count for row in sending.runtime.ledger.pending()) == 10
+    assert sum(row.count for row in sending.runtime.ledger.pending.find()) == 10
     bucket.server.requests.clear()
 
     sending.site.reopen()
@@ -282,7 +282,7 @@ def test_a_push_may_die_anywhere(
             push_all(wreck.runtime, batch.batch_id, died)
         assert died or not point.startswith("target.")
         runtime = wreck.reopen()
-        for chunk in runtime.ledger.chunks(batch.batch_id):
+        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id):
             push(runtime, batch.batch_id, chunk.chunk_id)
         Sending(wreck, sending.receiver, sending.order).settle(batch)
         assert commit(runtime, batch.batch_id)
@@ -302,7 +302,7 @@ def test_a_push_may_die_anywhere(
 def push_all(runtime: Runtime, batch_id: str, died: list[str]) -> None:
     """Push every chunk until the process dies."""
     try:
-        for chunk in runtime.ledger.chunks(batch_id):
+        for chunk in runtime.ledger.chunks.of_batch(batch_id):
             push(runtime, batch_id, chunk.chunk_id)
     except Killed:
         died.append("here")
@@ -338,6 +338,6 @@ def test_a_shadow_writes_and_nothing_becomes_of_its_failures(sending: Sending, b
     sending.begin(2, crm="/healthy/crm", lake=shadow + "}")
     sending.deliver()
 
-    assert sending.runtime.ledger.pending() == []
+    assert sending.runtime.ledger.pending.find() == []
     assert len(bucket.tried()) == QUEUES
     assert audit(sending.runtime).differences == ()

@@ -46,7 +46,7 @@ def test_a_target_that_responds_late_to_some_requests_gets_each_delivery_once(se
     received = Counter(request["webhook_id"] for request in sending.requests() if "some-late" in request["path"])
     rows = [
         row
-        for batch in runtime.ledger.batches(limit=None)
+        for batch in runtime.ledger.batches.find(limit=None)
         for row in segment_rows(runtime, batch.batch_id)
         if row["target"] == "crm"
     ]
@@ -54,7 +54,7 @@ def test_a_target_that_responds_late_to_some_requests_gets_each_delivery_once(se
     assert Counter((row["outcome"], row["sent"], row["attempt"]) for row in rows) == {
         ("delivered", True, 1): DELIVERIES + 10
     }
-    assert ("orders", "crm") not in runtime.ledger.target_statuses()
+    assert ("orders", "crm") not in runtime.ledger.targets.statuses()
     assert audit(runtime).differences == ()
 
 
@@ -74,10 +74,10 @@ def test_a_process_without_a_processor_does_not_degrade_a_healthy_target(sending
     assert stalled.is_set()
     durations = [
         row["duration_ms"]
-        for batch in runtime.ledger.batches(limit=None)
+        for batch in runtime.ledger.batches.find(limit=None)
         for row in segment_rows(runtime, batch.batch_id)
         if row["target"] == "crm"
     ]
     assert sum(duration > 2_000 for duration in durations) >= 10, "that is what the clock says of them"
-    assert runtime.ledger.target_statuses() == {}
+    assert runtime.ledger.targets.statuses() == {}
     assert Counter(request["webhook_id"] for request in sending.requests()).most_common(1)[0][1] == 1

@@ -41,14 +41,14 @@ def test_commit_moves_the_offsets_and_writes_the_manifest(sending: Sending, site
     assert commit(runtime, batch.batch_id)
 
     manifest = json.loads(runtime.store.get(layout.manifest(batch.planned_at, batch.batch_id)))
-    assert sum(runtime.ledger.committed_offsets(RUNNER).values()) == 21
+    assert sum(runtime.ledger.offsets.committed(RUNNER).values()) == 21
     assert manifest["format"] == 1
     assert manifest["counts"]["read"] == 21
     assert manifest["counts"]["malformed"] == 1
     assert manifest["fingerprints"]["delivered"]["orders/crm"][0] == 20
     assert manifest["fingerprints"]["dead"]["orders/bad"][0] == 20
     with site.bus() as bus:
-        assert bus.committed(RUNNER) == runtime.ledger.committed_offsets(RUNNER)
+        assert bus.committed(RUNNER) == runtime.ledger.offsets.committed(RUNNER)
     assert audit(runtime).differences == ()
 
 
@@ -62,7 +62,7 @@ def test_stages_before_their_time_do_nothing(sending: Sending) -> None:
     schedule_retries(runtime, batch_id)
 
     assert not commit(runtime, batch_id)
-    assert runtime.ledger.batch(batch_id).state == "planned"
+    assert runtime.ledger.batches.get(batch_id).state == "planned"
 
 
 def test_what_nobody_pushed_is_pending_due_now_without_an_attempt(sending: Sending) -> None:
@@ -73,7 +73,7 @@ def test_what_nobody_pushed_is_pending_due_now_without_an_attempt(sending: Sendi
 
     assert commit(runtime, batch.batch_id)
 
-    (row,) = runtime.ledger.pending()
+    (row,) = runtime.ledger.pending.find()
     assert (row.reason, row.count, row.attempts, row.lane, row.state) == ("unknown", 7, 0, "slow", "scheduled")
     assert row.lineage == ()
 
@@ -87,7 +87,7 @@ def test_a_refused_connection_is_pending_with_its_attempt_and_due_time(sending: 
 
     assert commit(runtime, batch.batch_id)
 
-    rows = runtime.ledger.pending()
+    rows = runtime.ledger.pending.find()
     assert sum(row.count for row in rows) == 5
     assert {(row.reason, row.attempts) for row in rows} == {("retry_scheduled", 1)}
     waits = [(row.due_at - batch.planned_at).total_seconds() for row in rows]
@@ -158,7 +158,7 @@ def test_settling_again_changes_no_verdict(sending: Sending) -> None:
     schedule_retries(runtime, batch.batch_id)
 
     assert verdicts(runtime, batch.batch_id) == before
-    assert sum(row.count for row in runtime.ledger.pending()) == 5
+    assert sum(row.count for row in runtime.ledger.pending.find()) == 5
 
 
 def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
@@ -185,7 +185,7 @@ def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
 
     assert first == [runtime.store.get(path)]
     assert commit(runtime, batch.batch_id)
-    assert sum(row.count for row in runtime.ledger.pending()) == 2
+    assert sum(row.count for row in runtime.ledger.pending.find()) == 2
 
 
 def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
@@ -200,8 +200,8 @@ def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.Lo
         assert commit(runtime, batch.batch_id)
 
     assert "lacks 3 deliveries" in caplog.text
-    assert sum(row.count for row in runtime.ledger.pending()) == 3
-    assert len(runtime.ledger.files(batch.batch_id, "settlement")) == 2
+    assert sum(row.count for row in runtime.ledger.pending.find()) == 3
+    assert len(runtime.ledger.files.of_batch(batch.batch_id, "settlement")) == 2
     assert audit(runtime).differences == ()
 
 
@@ -217,7 +217,7 @@ def test_a_deficit_dead_letters_nothing_either(sending: Sending) -> None:
     assert commit(runtime, batch.batch_id)
 
     assert [row.verdict for row in verdicts(runtime, batch.batch_id)["crm"]] == ["retry_scheduled", "retry_scheduled"]
-    assert sum(row.count for row in runtime.ledger.pending()) == 2
+    assert sum(row.count for row in runtime.ledger.pending.find()) == 2
     assert list(dead_letters(runtime)) == []
     assert audit(runtime).differences == ()
 
@@ -234,7 +234,7 @@ def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> 
     with pytest.raises(ReconciliationError, match=doubled):
         commit(runtime, batch.batch_id)
 
-    assert sum(runtime.ledger.committed_offsets(RUNNER).values()) == 0
+    assert sum(runtime.ledger.offsets.committed(RUNNER).values()) == 0
 
 
 def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(sending: Sending) -> None:
@@ -255,13 +255,13 @@ def test_a_file_that_is_gone_stops_the_commit(sending: Sending, kind: str) -> No
     runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
-    (path, *_) = [file.path for file in runtime.ledger.files(batch.batch_id, kind) if file.path]
+    (path, *_) = [file.path for file in runtime.ledger.files.of_batch(batch.batch_id, kind) if file.path]
     runtime.store.delete(path)
 
     with pytest.raises(ReconciliationError, match=str(path)):
         commit(runtime, batch.batch_id)
 
-    assert sum(runtime.ledger.committed_offsets(RUNNER).values()) == 0
+    assert sum(runtime.ledger.offsets.committed(RUNNER).values()) == 0
 
 
 def test_a_commit_without_its_pending_rows_is_refused(sending: Sending) -> None:
@@ -303,10 +303,10 @@ def _bus_refuses(point: str) -> None:
 
 def _settle_with(runtime: Any, batch: Any, change: Callable[[list[Verdict]], list[Verdict]]) -> None:
     """Write the batch's settlement by the real stage in a copy, change its rows, and put that in its place."""
-    runtime.ledger.begin_settlement(batch.batch_id)
-    tables = verdicts_of(runtime, runtime.ledger.batch(batch.batch_id))
+    runtime.ledger.settlement.begin(batch.batch_id)
+    tables = verdicts_of(runtime, runtime.ledger.batches.get(batch.batch_id))
     rows = [verdict for table in tables for verdict in records(table)]
     path = layout.settlement(batch.planned_at, batch.batch_id)
     write_table(runtime.store, path, table_of(change(rows)), create=True)
     count = read_table(runtime.store, path, columns=["row"]).num_rows
-    runtime.ledger.record_file(BatchFile(batch.batch_id, "settlement", "000000", path, count), while_state="settling")
+    runtime.ledger.files.record(BatchFile(batch.batch_id, "settlement", "000000", path, count), while_state="settling")

@@ -32,9 +32,9 @@ def test_whatever_a_shadow_responds_it_is_tried_once(sending: Sending, clock: Ru
     sending.deliver()
 
     assert list(dead_letters(runtime)) == []
-    assert runtime.ledger.pending() == []
+    assert runtime.ledger.pending.find() == []
     assert [
-        s.state for s in runtime.ledger.target_statuses().values() if s.target == "mirror" and s.state != "ok"
+        s.state for s in runtime.ledger.targets.statuses().values() if s.target == "mirror" and s.state != "ok"
     ] == []
     assert [event for event in events_on_operations_bus(sending) if event["data"].get("target") == "mirror"] == []
     reconciliation = audit(runtime)
@@ -83,7 +83,7 @@ def test_what_was_pending_before_its_target_became_a_shadow_is_delivered(sending
     """It was routed to a real target: it is tried again as ever, and never settled unsent."""
     runtime = sending.begin(12, crm=http(REFUSED))
     sending.deliver()
-    assert sum(row.count for row in runtime.ledger.pending()) == 12
+    assert sum(row.count for row in runtime.ledger.pending.find()) == 12
     for url in (REFUSED, "/healthy/crm"):
         sending.rules(new="/healthy/new", crm=shadow(url).replace("shadow_of: crm", "shadow_of: new"))
         clock.advance(3600)
@@ -102,7 +102,7 @@ def test_a_target_that_was_degraded_is_asked_again_once_it_is_a_shadow(sending: 
     """Nothing of a shadow is pending, so no probe would ever close a breaker that was left open."""
     runtime = sending.begin(12, crm=http(REFUSED))
     sending.deliver()
-    assert [each.state for each in runtime.ledger.target_statuses().values()] == ["degraded"]
+    assert [each.state for each in runtime.ledger.targets.statuses().values()] == ["degraded"]
     sending.rules(new="/healthy/new", crm=shadow("/healthy/crm").replace("shadow_of: crm", "shadow_of: new"))
     sending.publish(5)
 

@@ -32,7 +32,7 @@ OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "pending": "pendi
 def counted(runtime: Runtime, scope: Scope) -> dict[str, int]:
     """Return the counts of a scope by outcome, those of no delivery included."""
     found: Counter[str] = Counter()
-    for each in runtime.ledger.stats(scope):
+    for each in runtime.ledger.stats.ever(scope):
         found[each.key.outcome] += each.count
     return dict(found)
 
@@ -40,7 +40,7 @@ def counted(runtime: Runtime, scope: Scope) -> dict[str, int]:
 def of_targets(runtime: Runtime) -> dict[str, dict[str, int]]:
     """Return the counts of targets, by `<rule>/<target>` and by the reconciliation's names of outcomes."""
     found: dict[str, dict[str, int]] = {}
-    for each in runtime.ledger.stats("target"):
+    for each in runtime.ledger.stats.ever("target"):
         of = found.setdefault(f"{each.key.rule}/{each.key.target}", dict.fromkeys(OUTCOMES.values(), 0))
         of[OUTCOMES[each.key.outcome]] += each.count
     return found
@@ -64,7 +64,7 @@ def test_stats_agree_with_the_reconciliation(sending: Sending, clock: RunningClo
             name: sums[name] for name in ("delivered", "dead")
         }
         matched = sum(
-            each.matched for each in runtime.ledger.stats("target") if f"{each.key.rule}/{each.key.target}" == key
+            each.matched for each in runtime.ledger.stats.ever("target") if f"{each.key.rule}/{each.key.target}" == key
         )
         assert matched == sums["matched"]
     buses = counted(runtime, "bus")
@@ -77,20 +77,20 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     sending.begin(30, crm="/healthy/crm")
     sending.deliver()
 
-    (stat,) = sending.runtime.ledger.stats("target")
+    (stat,) = sending.runtime.ledger.stats.ever("target")
     assert sum(stat.buckets) == stat.count == stat.matched == 30
     assert 0 < stat.latency < 30 * BOUNDS_MS[-1] * 1_000
     assert stat.size == sum(len(sending.order(number)) for number in range(1, 31))
-    (batch,) = sending.runtime.ledger.batches()
-    routing = sum(file.detail.cpu for file in sending.runtime.ledger.files(batch.batch_id, "delivery"))
-    pushing = sum(chunk.cpu for chunk in sending.runtime.ledger.chunks(batch.batch_id))
+    (batch,) = sending.runtime.ledger.batches.find()
+    routing = sum(file.detail.cpu for file in sending.runtime.ledger.files.of_batch(batch.batch_id, "delivery"))
+    pushing = sum(chunk.cpu for chunk in sending.runtime.ledger.chunks.of_batch(batch.batch_id))
     assert routing > 0
-    details = [file.detail for file in sending.runtime.ledger.files(batch.batch_id, "outcome")]
+    details = [file.detail for file in sending.runtime.ledger.files.of_batch(batch.batch_id, "outcome")]
     sending_in_streaming_task = sum(detail.cpu for detail in details if isinstance(detail, Spent))
     assert pushing + sending_in_streaming_task > 0
     assert (sending_in_streaming_task > 0) == (sending.mode == "streaming")
     assert stat.cpu == routing + pushing + sending_in_streaming_task
-    stages = {each.key.outcome: sum(each.buckets) for each in sending.runtime.ledger.stats("bus")}
+    stages = {each.key.outcome: sum(each.buckets) for each in sending.runtime.ledger.stats.ever("bus")}
     assert stages["stage_prepare"] == stages["stage_push"] == stages["stage_settle"] == 1
 
 
@@ -111,7 +111,7 @@ def test_what_is_delivered_again_is_distinguished_from_what_matched(sending: Sen
 
     assert copies == 3
     assert counted(runtime, "bus")["again"] == 6
-    matched = sum(each.matched for each in runtime.ledger.stats("target") if each.key.target == "bad")
+    matched = sum(each.matched for each in runtime.ledger.stats.ever("target") if each.key.target == "bad")
     assert (matched, len(sending.requests())) == (3, 6)
 
 
@@ -125,7 +125,7 @@ def test_the_time_of_each_part_of_a_batch_is_counted(sending: Sending, clock: Ru
     sending.settle(batch)
     commit(runtime, batch.batch_id)
 
-    took = {each.key.outcome: each.latency / 1e6 for each in runtime.ledger.stats("bus") if each.latency}
+    took = {each.key.outcome: each.latency / 1e6 for each in runtime.ledger.stats.ever("bus") if each.latency}
     assert took["stage_prepare"] < 10 <= took["stage_push"] < 1_000
     assert 1_000 <= took["stage_settle"] < 1_060
 
@@ -156,13 +156,13 @@ def test_folding_keeps_every_sum(sending: Sending, clock: RunningClock, days: in
     clock.advance(90)
     sending.publish(2)
     sending.deliver()
-    before = {scope: sending.runtime.ledger.stats(scope) for scope in upkeep.KEPT}
+    before = {scope: sending.runtime.ledger.stats.ever(scope) for scope in upkeep.KEPT}
 
     clock.advance(timedelta(days=days).total_seconds())
     maintain(sending.runtime)
 
-    assert {scope: sending.runtime.ledger.stats(scope) for scope in upkeep.KEPT} == before
-    kept = sending.runtime.ledger.stats_between("target", clock() - timedelta(days=2_000), clock())
+    assert {scope: sending.runtime.ledger.stats.ever(scope) for scope in upkeep.KEPT} == before
+    kept = sending.runtime.ledger.stats.between("target", clock() - timedelta(days=2_000), clock())
     assert {each.grain for each in kept} == {1: {"hour"}, 9: {"day"}, 100: {"day"}, 1_000: set()}[days]
 
 
@@ -175,13 +175,13 @@ def test_the_table_is_bounded(sending: Sending, clock: RunningClock) -> None:
         clock.advance(120)
     clock.advance(3_600)
     runtime = sending.runtime
-    assert runtime.ledger.stat_rows("target") == 4
-    before = runtime.ledger.stats("target")
+    assert runtime.ledger.stats.row_count("target") == 4
+    before = runtime.ledger.stats.ever("target")
 
     upkeep.fold_stats(RetentionRun(runtime, 60, dry_run=False), most_rows=2)
 
-    assert runtime.ledger.stat_rows("target") <= 2
-    assert runtime.ledger.stats("target") == before
+    assert runtime.ledger.stats.row_count("target") <= 2
+    assert runtime.ledger.stats.ever("target") == before
 
 
 def test_a_day_of_a_rule_is_what_was_delivered(sending: Sending) -> None:

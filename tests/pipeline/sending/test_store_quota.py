@@ -29,13 +29,13 @@ def delivered(sending: Sending, orders: int = 2) -> Batch:
     """Deliver orders under a quota that is not reached; return their batch."""
     sending.begin(orders, settings={"store_max_size": ROOMY}, **TARGETS)
     sending.deliver()
-    return next(batch for batch in sending.runtime.ledger.batches() if batch.kind == "normal")
+    return next(batch for batch in sending.runtime.ledger.batches.find() if batch.kind == "normal")
 
 
 def counted(runtime: Runtime) -> dict[Area, int]:
     """Return what the ledger says that the store holds, by area."""
     found: dict[Area, int] = {}
-    for each in runtime.ledger.store_count().sizes:
+    for each in runtime.ledger.store_sizes.total().sizes:
         found[each.area] = found.get(each.area, 0) + each.size
     return found
 
@@ -55,10 +55,10 @@ def test_what_a_batch_leaves_is_counted_when_it_is_committed(sending: Sending) -
     assert found["deliveries"] == measured(runtime, "deliveries", "outcomes", "settlements") > 0
     assert found["dead_letters"] == measured(runtime, "dead_letters") > 0
     maintain(runtime)
-    assert runtime.ledger.store_count().total < runtime.store.size(""), "a count holds for a day"
+    assert runtime.ledger.store_sizes.total().total < runtime.store.size(""), "a count holds for a day"
     sending.site.clock.advance(86_400)
     maintain(runtime)
-    assert runtime.ledger.store_count().total == runtime.store.size("")
+    assert runtime.ledger.store_sizes.total().total == runtime.store.size("")
 
 
 def test_without_a_quota_nothing_is_measured(sending: Sending) -> None:
@@ -73,19 +73,19 @@ def test_without_a_quota_nothing_is_measured(sending: Sending) -> None:
 def test_ingestion_stops_at_the_quota_and_resumes_by_itself(sending: Sending) -> None:
     """With an event for each; what was published meanwhile waits on the bus, and is delivered."""
     delivered(sending)
-    held = sending.runtime.ledger.store_count().total
+    held = sending.runtime.ledger.store_sizes.total().total
     sending.publish(1)
 
     full = sending.site.reopen(store_max_size=held)
     assert listen(full, RUNNER) is None
-    stop = full.ledger.ingestion_stop()
+    stop = full.ledger.ingestion.current_stop()
     assert (stop.cause, "EVENTBRIDGE_STORE_MAX_SIZE" in stop.reason) == ("quota", True)
     between = sending.site.reopen(store_max_size=held + 100, store_resume_size=held - 1)
     assert listen(between, RUNNER) is None
     roomy = sending.site.reopen(store_max_size=ROOMY, store_resume_size=held)
     deliver_all(roomy, RUNNER)
 
-    assert roomy.ledger.ingestion_stop() is None
+    assert roomy.ledger.ingestion.current_stop() is None
     stops = [event for event in operational_events(roomy) if event["type"].startswith("ingestion.")]
     assert [(event["type"], event["data"]["cause"]) for event in stops] == [
         ("ingestion.stopped", "quota"),
@@ -128,7 +128,7 @@ def test_retention_makes_room_in_the_quota(sending: Sending) -> None:
     delivered(sending)
     sending.site.clock.advance(1)
     delivered(sending)
-    held = sending.runtime.ledger.store_count().total
+    held = sending.runtime.ledger.store_sizes.total().total
     sending.publish(1)
     quota: dict[str, Any] = {"store_max_size": held, "store_resume_size": held - 1}
     assert listen(sending.site.reopen(**quota), RUNNER) is None
@@ -139,7 +139,7 @@ def test_retention_makes_room_in_the_quota(sending: Sending) -> None:
     assert done.batches["archive"] == 2
     assert done.store_bytes == sending.runtime.store.size("")
     assert counted(sending.runtime)["archive"] == measured(sending.runtime, "buffer") == 0
-    assert sending.runtime.ledger.store_count().total == sending.runtime.store.size("") < held
+    assert sending.runtime.ledger.store_sizes.total().total == sending.runtime.store.size("") < held
     assert listen(sending.runtime, RUNNER) is not None
 
 
@@ -148,14 +148,14 @@ def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
     delivered(sending)
     runtime = sending.site.reopen(store_max_size=ROOMY)
     runtime.store.put(layout.deliveries(runtime.ledger.now() - timedelta(days=1), "lost", "try", "0"), bytes(5_000))
-    quota = runtime.ledger.store_count().total
+    quota = runtime.ledger.store_sizes.total().total
     publish_and_look = sending.site.reopen(store_max_size=quota)
     sending.publish(1)
     assert listen(publish_and_look, RUNNER) is None
 
     maintain(publish_and_look)
 
-    assert publish_and_look.ledger.store_count().total == publish_and_look.store.size("") > quota + 4_000
+    assert publish_and_look.ledger.store_sizes.total().total == publish_and_look.store.size("") > quota + 4_000
     assert status(publish_and_look).store_quota.held > quota + 4_000
 
 
@@ -168,15 +168,15 @@ def test_replays_and_redrives_wait_for_room_too(sending: Sending, clock: Running
         runtime, WrittenReplayRequest("orders", since="90d", until=None).read(now, rules), "run"
     ).replay_id
     redrive = begin_redrive(runtime, Selection(), "run", rate=None, retransform=False, again=False).redrive_id
-    held = runtime.ledger.store_count().total
+    held = runtime.ledger.store_sizes.total().total
 
     full = sending.site.reopen(store_max_size=held)
     waits = [plan_replay(full, replay), plan_redrive(full, redrive)]
     assert [(each.batch_id, each.wait_until is not None) for each in waits] == [(None, True)] * 2
-    assert [each.kind for each in full.ledger.batches()] == ["normal"]
+    assert [each.kind for each in full.ledger.batches.find()] == ["normal"]
 
     clock.advance(60)
     roomy = sending.site.reopen(store_max_size=ROOMY)
     assert plan_replay(roomy, replay).batch_id is not None
     assert plan_redrive(roomy, redrive).batch_id is not None
-    assert roomy.ledger.ingestion_stop() is None
+    assert roomy.ledger.ingestion.current_stop() is None

@@ -43,13 +43,13 @@ def test_events_are_delivered_as_they_come(sending: Sending) -> None:
         with pytest.raises(InfrastructureError, match="another process delivers the events of runner 'orders'"):
             deliver_streaming(sending.runtime, RUNNER, Stop())
 
-    assert len(sending.runtime.ledger.batches()) < 20, "a batch for each is what the stages would do"
-    assert {batch.state for batch in sending.runtime.ledger.batches()} == {"committed"}
-    assert sending.runtime.ledger.streaming_lease(RUNNER) is None
+    assert len(sending.runtime.ledger.batches.find()) < 20, "a batch for each is what the stages would do"
+    assert {batch.state for batch in sending.runtime.ledger.batches.find()} == {"committed"}
+    assert sending.runtime.ledger.streaming.lease(RUNNER) is None
     assert set(ids(sending).values()) == {1}
     refused = [
         row["error"]
-        for batch in sending.runtime.ledger.batches()
+        for batch in sending.runtime.ledger.batches.find()
         for row in segment_rows(sending.runtime, batch.batch_id)
         if row["error_class"] == "AddressRefused"
     ]
@@ -79,8 +79,8 @@ def test_an_open_batch_in_which_nothing_came_is_dropped(sending: Sending) -> Non
     with a_streaming_task(sending):
         pass
 
-    assert sending.runtime.ledger.batches() == []
-    assert sending.runtime.ledger.streaming_lease(RUNNER) is None
+    assert sending.runtime.ledger.batches.find() == []
+    assert sending.runtime.ledger.streaming.lease(RUNNER) is None
 
 
 def test_what_fails_is_pending_and_the_neighbour_continues(sending: Sending) -> None:
@@ -90,7 +90,7 @@ def test_what_fails_is_pending_and_the_neighbour_continues(sending: Sending) -> 
         sending.publish(4)
         until(lambda: len(sending.requests()) == 4)
 
-    assert sum(row.count for row in sending.runtime.ledger.pending_counts()) == 4
+    assert sum(row.count for row in sending.runtime.ledger.pending.counts()) == 4
     assert set(ids(sending).values()) == {1}
     assert audit(sending.runtime).differences == ()
 
@@ -107,7 +107,7 @@ def test_a_killed_streaming_task_loses_nothing(sending: Sending, clock: RunningC
     """Batch mode finishes its batch; only what no segment shows comes twice."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending):
-        (batch,) = sending.runtime.ledger.batches(state="open")
+        (batch,) = sending.runtime.ledger.batches.find(state="open")
         for _ in range(60):
             sending.publish(5)
         until(lambda: segment_rows(sending.runtime, batch.batch_id))
@@ -130,7 +130,7 @@ def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Se
     """Another has its runner by then, and finishes its batch: it says so and ends, and nothing is lost."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending) as child:
-        (batch,) = sending.runtime.ledger.batches(state="open")
+        (batch,) = sending.runtime.ledger.batches.find(state="open")
         sending.publish(5)
         until(lambda: len(sending.requests()) == 5)
         os.kill(child.pid, signal.SIGSTOP)
@@ -146,7 +146,7 @@ def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Se
     assert b"delivering the events of runner 'orders' as they come; Ctrl-C stops it" in said
     assert b"another process has taken the lease of runner 'orders'" in said
     assert child.returncode != 0
-    assert sending.runtime.ledger.batch(batch.batch_id).state == "committed"
+    assert sending.runtime.ledger.batches.get(batch.batch_id).state == "committed"
     assert audit(sending.runtime).differences == ()
 
 
@@ -178,11 +178,11 @@ def test_who_loses_the_lease_says_so(sending: Sending) -> None:
     ledger = sending.runtime.ledger
 
     def steal() -> None:
-        until(lambda: ledger.batches(state="open"))
-        lease = ledger.streaming_lease(RUNNER)
+        until(lambda: ledger.batches.find(state="open"))
+        lease = ledger.streaming.lease(RUNNER)
         assert lease is not None
-        ledger.release_streaming_lease(RUNNER, lease.holder)
-        assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
+        ledger.streaming.release_lease(RUNNER, lease.holder)
+        assert ledger.streaming.acquire_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
 
     thief = threading.Thread(target=steal)
     thief.start()
@@ -195,7 +195,7 @@ def test_a_streaming_task_is_taken_once_the_matcher_is_compiled(sending: Sending
     """It takes most of a minute after a change of the matcher; meanwhile another process may deliver."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.runtime.ledger
-    assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
+    assert ledger.streaming.acquire_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
     compile_ahead.cache_clear()
 
     with pytest.raises(InfrastructureError, match="another process delivers"):
@@ -212,7 +212,7 @@ def test_the_streaming_task_of_a_process_that_is_gone_is_ended_at_once(sending: 
     gone.wait()
     ledger = sending.runtime.ledger
     holder = f"{socket.gethostname()}:{gone.pid}:cafe"
-    assert ledger.acquire_streaming_lease(RUNNER, holder, ledger.now() + timedelta(seconds=600))
+    assert ledger.streaming.acquire_lease(RUNNER, holder, ledger.now() + timedelta(seconds=600))
 
     with a_streaming_task(sending):
         until(lambda: len(sending.requests()) == 3)
@@ -228,8 +228,8 @@ def test_a_streaming_task_ends_when_nothing_comes(sending: Sending) -> None:
     summary = deliver_streaming(sending.runtime, RUNNER, Stop(), Bounds(seconds=60, idle_seconds=0.5))
 
     assert (summary.events, summary.backlog, len(sending.requests())) == (3, False, 3)
-    assert sending.runtime.ledger.streaming_lease(RUNNER) is None
-    assert {batch.state for batch in sending.runtime.ledger.batches()} == {"committed"}
+    assert sending.runtime.ledger.streaming.lease(RUNNER) is None
+    assert {batch.state for batch in sending.runtime.ledger.batches.find()} == {"committed"}
 
 
 def test_what_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
@@ -244,7 +244,7 @@ def test_what_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
     assert (summary.events, summary.backlog) == (0, True)
     batch_id = listen(sending.runtime, RUNNER)
     assert batch_id is not None
-    assert sum(part.end - part.start for part in sending.runtime.ledger.ranges(batch_id)) == 50
+    assert sum(part.end - part.start for part in sending.runtime.ledger.batches.ranges(batch_id)) == 50
 
 
 def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> None:
@@ -257,7 +257,7 @@ def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> No
     deliver_streaming(sending.runtime, RUNNER, Stop(), Bounds(idle_seconds=0.5, pools=lambda: pools))
 
     assert sending.requests() == []
-    assert sum(row.count for row in sending.runtime.ledger.pending_counts()) == 2
+    assert sum(row.count for row in sending.runtime.ledger.pending.counts()) == 2
     assert audit(sending.runtime).differences == ()
 
 
@@ -269,18 +269,18 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
         return sum(each["path"].endswith(target) for each in sending.requests())
 
     with a_streaming_task(sending, at_once=True):
-        (batch,) = sending.runtime.ledger.batches(state="open")
+        (batch,) = sending.runtime.ledger.batches.find(state="open")
         for number in range(1, 11):
             sending.publish(1)
             until(lambda number=number: received("crm") == number)
         until(lambda: segment_rows(sending.runtime, batch.batch_id))
-        assert sending.runtime.ledger.batch(batch.batch_id).state == "open"
+        assert sending.runtime.ledger.batches.get(batch.batch_id).state == "open"
         assert received("hanging") == 3, "it has no more in flight at a time, and none of them is over"
         stopped_at = sending.runtime.clock()
 
     assert received("crm") == 10
     assert set(ids(sending).values()) == {1}
-    pending = sending.runtime.ledger.pending_counts()
+    pending = sending.runtime.ledger.pending.counts()
     assert sum(row.count for row in pending) == 10
     interrupted = [row for row in segment_rows(sending.runtime, batch.batch_id) if row["reason"] == "Interrupted"]
     assert [row["due_at"] > stopped_at + timedelta(seconds=15) for row in interrupted] == [True] * 3
@@ -297,9 +297,9 @@ def test_a_retry_that_is_due_soon_is_made_in_the_batch(sending: Sending) -> None
         sending.publish(1)
         until(lambda: len(crm_requests(sending)) == 3)
         until(lambda: len(sending.requests()) == 12)
-        assert [batch.state for batch in sending.runtime.ledger.batches()] == ["open"]
+        assert [batch.state for batch in sending.runtime.ledger.batches.find()] == ["open"]
 
-    assert sending.runtime.ledger.pending_counts() == []
+    assert sending.runtime.ledger.pending.counts() == []
     assert audit(sending.runtime).differences == ()
 
 
@@ -314,7 +314,7 @@ def test_a_rate_is_kept_in_a_batch(sending: Sending) -> None:
         took = time.monotonic() - began
 
     assert took > 1.5
-    assert sending.runtime.ledger.pending_counts() == []
+    assert sending.runtime.ledger.pending.counts() == []
     assert audit(sending.runtime).differences == ()
 
 
@@ -334,9 +334,9 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
         with a_streaming_task(sending):
             sending.publish(count)
             until(lambda reported=reported: len(sending.requests()) == reported)
-    waiting = [(each.rule, each.reason, each.count) for each in sending.runtime.ledger.waiting_deferred_matches()]
+    waiting = [(each.rule, each.reason, each.count) for each in sending.runtime.ledger.deferred_matches.waiting()]
 
-    assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
+    assert sending.runtime.ledger.pending.counts_by_rule() == {"orders": 3}
     assert waiting == [("orders", PENDING_MAX, 5)]
 
     write("1KiB")
@@ -344,7 +344,7 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
     with a_streaming_task(sending, opens=False):
         rule_set = sending.runtime.rule_set()
         look = BusWatch(sending.runtime, rule_set.buses["orders"]).look([RUNNER], rule_set)
-        between = (sending.runtime.ledger.batches(state="open"), len(sending.requests()))
+        between = (sending.runtime.ledger.batches.find(state="open"), len(sending.requests()))
         write("1GiB")
         until(lambda: len(sending.requests()) == 9)
 

@@ -50,7 +50,7 @@ def _while_reconciling(point: str) -> bool:
 
 def _recorded(sending: Sending) -> int:
     """Return how many outcomes segments show."""
-    return sum(len(segment_rows(sending.runtime, batch.batch_id)) for batch in sending.runtime.ledger.batches())
+    return sum(len(segment_rows(sending.runtime, batch.batch_id)) for batch in sending.runtime.ledger.batches.find())
 
 
 def test_events_are_delivered_while_a_batch_is_closed(sending: Sending) -> None:
@@ -61,14 +61,14 @@ def test_events_are_delivered_while_a_batch_is_closed(sending: Sending) -> None:
         until(closes.is_set)
         sending.publish(12)
         until(lambda: len(sending.requests()) == 42)
-        batch, former = sending.runtime.ledger.batches()
+        batch, former = sending.runtime.ledger.batches.find()
         assert (batch.state, batch.follows) == ("open", former.batch_id)
         goes_on.set()
-        until(lambda: sending.runtime.ledger.unfinished_batch(RUNNER) == replace(batch, follows=None))
+        until(lambda: sending.runtime.ledger.batches.unfinished(RUNNER) == replace(batch, follows=None))
         sending.publish(1)
         until(lambda: len(sending.requests()) == 43)
 
-    assert {batch.state for batch in sending.runtime.ledger.batches()} == {"committed"}
+    assert {batch.state for batch in sending.runtime.ledger.batches.find()} == {"committed"}
     assert set(ids(sending).values()) == {1}
     *former, last = (each["connection"] for each in sending.requests())
     assert last in former[:30], "connections stay open from batch to batch"
@@ -90,7 +90,7 @@ def test_a_batch_that_is_full_continues_while_the_former_is_closed(
         until(lambda: len(sending.requests()) == 90)
         goes_on.set()
 
-    assert [batch.state for batch in sending.runtime.ledger.batches()] == ["committed"] * 2
+    assert [batch.state for batch in sending.runtime.ledger.batches.find()] == ["committed"] * 2
     assert set(ids(sending).values()) == {1}
     assert audit(sending.runtime).differences == ()
 
@@ -105,7 +105,7 @@ def test_rules_that_change_while_a_batch_is_closed_hold_from_the_next_but_one_on
         until(lambda: len(sending.requests()) == 42)
         quick_batches(sending, crm="/healthy/crm", erp="/healthy/erp")
         goes_on.set()
-        until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 2)
+        until(lambda: len(sending.runtime.ledger.batches.find(state="committed")) == 2)
         sending.publish(5)
         until(lambda: len(sending.requests()) == 42 + 10)
 
@@ -120,15 +120,15 @@ def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(se
     quick_batches(sending, crm="/healthy/crm")
     with a_process(sending, _CLOSES_FOR_EVER, EVENTBRIDGE_SEGMENT_RESPONSES="1") as child:
         sending.publish(30)
-        until(lambda: len(sending.runtime.ledger.batches()) == 2)
+        until(lambda: len(sending.runtime.ledger.batches.find()) == 2)
         sending.publish(12)
         until(lambda: _recorded(sending) == 42)
         child.kill()
         child.wait()
     with a_streaming_task(sending, opens=False):
-        until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 2)
+        until(lambda: len(sending.runtime.ledger.batches.find(state="committed")) == 2)
 
-    assert [batch.state for batch in sending.runtime.ledger.batches()] == ["committed"] * 2
+    assert [batch.state for batch in sending.runtime.ledger.batches.find()] == ["committed"] * 2
     assert len(ids(sending)) == len(sending.requests()) == 42
     assert audit(sending.runtime).differences == ()
 
@@ -141,7 +141,7 @@ def test_the_next_batch_begins_while_a_target_of_the_former_hangs(sending: Sendi
             sending.publish(15)
             until(lambda number=number: len(crm_requests(sending)) == 15 * number)
             if number % 2 == 0:
-                until(lambda number=number: len(sending.runtime.ledger.batches()) > number // 2)
+                until(lambda number=number: len(sending.runtime.ledger.batches.find()) > number // 2)
 
     assert set(ids(sending).values()) == {1}
     assert audit(sending.runtime).differences == ()
@@ -159,7 +159,7 @@ def test_a_target_that_hangs_in_the_former_batch_has_one_run(sending: Sending, m
             count += 1
             sending.publish(1)
             until(lambda count=count: len(crm_requests(sending)) == count)
-        assert [batch.state for batch in sending.runtime.ledger.batches()] == ["open"] * 2, "the former is closed"
+        assert [batch.state for batch in sending.runtime.ledger.batches.find()] == ["open"] * 2, "the former is closed"
         assert len(sending.requests()) == count + 1
         monkeypatch.setattr(streaming_batch, "_SENDING_SECONDS", 0.5)
 
@@ -172,11 +172,11 @@ def test_responses_of_a_slow_target_are_waited_for(sending: Sending) -> None:
     quick_batches(sending, crm=http("/delay/1400", timeout='"20s"', max_in_flight=100))
     ledger = sending.runtime.ledger
     with a_streaming_task(sending):
-        (first,) = ledger.batches(state="open")
-        while len(ledger.batches()) == 1:
+        (first,) = ledger.batches.find(state="open")
+        while len(ledger.batches.find()) == 1:
             sending.publish(1)
             threading.Event().wait(0.05)
-        until(lambda: ledger.batch(first.batch_id).state == "committed")
+        until(lambda: ledger.batches.get(first.batch_id).state == "committed")
 
     assert {row["reason"] for row in segment_rows(sending.runtime, first.batch_id)} == {None}
     assert set(ids(sending).values()) == {1}
@@ -205,7 +205,7 @@ def test_what_fails_for_a_moment_repeats_no_response(sending: Sending, what: str
         fault_points.install(None)
 
     assert next(failures, None) is None
-    assert sending.runtime.ledger.pending_counts() == [], "what is not recorded would be sent again"
+    assert sending.runtime.ledger.pending.counts() == [], "what is not recorded would be sent again"
     assert set(ids(sending).values()) == {1}
     assert audit(sending.runtime).differences == ()
 
@@ -243,11 +243,11 @@ def test_a_committer_that_is_killed_loses_nothing_and_dies_with_its_streaming_ta
         until(lambda: committers(child.pid))
         (first,) = committers(child.pid)
         first.kill()
-        until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 1, 60)
+        until(lambda: len(sending.runtime.ledger.batches.find(state="committed")) == 1, 60)
         sending.publish(160)
         until(lambda: committers(child.pid))
         (second,) = committers(child.pid)
-        until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 2, 60)
+        until(lambda: len(sending.runtime.ledger.batches.find(state="committed")) == 2, 60)
 
     psutil.wait_procs([second], timeout=10)
     assert not second.is_running()

@@ -62,5 +62,5 @@ def is_open(path: Path) -> bool:
 def failed(sending: Sending) -> bool:
     """Say whether two deliveries failed, as segments show."""
     runtime = sending.runtime
-    rows = [row for batch in runtime.ledger.batches() for row in segment_rows(runtime, batch.batch_id)]
+    rows = [row for batch in runtime.ledger.batches.find() for row in segment_rows(runtime, batch.batch_id)]
     return sum(row["error_class"] == "FileError" for row in rows) == 2

@@ -54,7 +54,7 @@ def a_standby(
 
 def holder(sending: Sending) -> str:
     """Return the holder of the lease, "" if there is none."""
-    lease = sending.runtime.ledger.streaming_lease(RUNNER)
+    lease = sending.runtime.ledger.streaming.lease(RUNNER)
     return lease.holder if lease is not None else ""
 
 
@@ -76,14 +76,14 @@ def test_the_standby_delivers_while_the_former_streaming_task_closes_its_batch(s
             sending.publish(7)
             until(lambda: len(sending.requests()) == 12)
             assert holder(sending) not in ("", first)
-            assert sending.runtime.ledger.batches(state="committed") == []
+            assert sending.runtime.ledger.batches.find(state="committed") == []
             goes_on.set()
-            until(lambda: sending.runtime.ledger.batches(state="open"))
+            until(lambda: sending.runtime.ledger.batches.find(state="open"))
             sending.publish(1)
             until(lambda: len(sending.requests()) == 13)
 
     assert holder(sending) == ""
-    assert [batch.state for batch in sending.runtime.ledger.batches()] == ["committed"] * 2
+    assert [batch.state for batch in sending.runtime.ledger.batches.find()] == ["committed"] * 2
     assert set(ids(sending).values()) == {1}
     assert audit(sending.runtime).differences == ()
 
@@ -98,7 +98,7 @@ def test_a_streaming_task_in_which_nothing_came_is_handed_over_without_a_batch(s
             sending.publish(2)
             until(lambda: len(sending.requests()) == 2)
 
-    assert [batch.state for batch in sending.runtime.ledger.batches()] == ["committed"]
+    assert [batch.state for batch in sending.runtime.ledger.batches.find()] == ["committed"]
     assert audit(sending.runtime).differences == ()
 
 
@@ -106,12 +106,12 @@ def test_one_is_the_standby_and_a_second_is_refused(sending: Sending) -> None:
     """As two starts may start two runs: the second ends at once, and the first continues."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.runtime.ledger
-    assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
+    assert ledger.streaming.acquire_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
     with a_standby(sending):
-        until(lambda: (lease := ledger.streaming_lease(RUNNER)) is not None and lease.next_holder)
+        until(lambda: (lease := ledger.streaming.lease(RUNNER)) is not None and lease.next_holder)
         with pytest.raises(StreamingLeaseTakenError):
             deliver_streaming(sending.runtime, RUNNER, Stop(), _AS_STANDBY)
-        ledger.release_streaming_lease(RUNNER, "another")
+        ledger.streaming.release_lease(RUNNER, "another")
         sending.publish(1)
         until(lambda: len(sending.requests()) == 1)
 
@@ -124,7 +124,7 @@ def test_a_streaming_task_that_dies_is_taken_over_by_the_standby(sending: Sendin
         until(lambda: len(sending.requests()) == 3)
         os.kill(child.pid, signal.SIGSTOP)  # it does not see the standby
         with a_standby(sending):
-            until(lambda: (lease := sending.runtime.ledger.streaming_lease(RUNNER)) is not None and lease.next_holder)
+            until(lambda: (lease := sending.runtime.ledger.streaming.lease(RUNNER)) is not None and lease.next_holder)
             sending.publish(2)
             child.kill()
             child.wait()
@@ -146,8 +146,8 @@ def test_a_streaming_task_that_dies_over_its_last_batch_leaves_it_to_who_continu
             child.wait()
             sending.publish(2)
             until(lambda: len(crm_requests(sending)) == 5)
-            until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 1)
-            until(lambda: sending.runtime.ledger.batches(state="open"))
+            until(lambda: len(sending.runtime.ledger.batches.find(state="committed")) == 1)
+            until(lambda: sending.runtime.ledger.batches.find(state="open"))
 
     assert len({each["webhook_id"] for each in crm_requests(sending)}) == len(crm_requests(sending)) == 5
     assert audit(sending.runtime).differences == ()
@@ -162,10 +162,10 @@ def test_a_standby_that_dies_costs_the_length_of_a_lease(sending: Sending) -> No
     with a_streaming_task(sending):
         sending.publish(2)
         until(lambda: len(sending.requests()) == 2)
-        assert ledger.register_standby(
+        assert ledger.streaming.register_standby(
             RUNNER, f"{socket.gethostname()}:{gone.pid}:cafe", ledger.now() + timedelta(seconds=6)
         )
-        until(lambda: sending.runtime.ledger.batches(state="committed"))
+        until(lambda: sending.runtime.ledger.batches.find(state="committed"))
     with a_streaming_task(sending):
         sending.publish(2)
         until(lambda: len(sending.requests()) == 4)
@@ -183,7 +183,7 @@ def test_near_its_end_a_streaming_task_asks_for_the_next_and_waits_for_it_a_whil
     asked = threading.Event()
 
     def look() -> None:
-        until(lambda: (lease := sending.runtime.ledger.streaming_lease(RUNNER)) is not None and lease.wants_next)
+        until(lambda: (lease := sending.runtime.ledger.streaming.lease(RUNNER)) is not None and lease.wants_next)
         asked.set()
 
     watcher = threading.Thread(target=look)
@@ -211,10 +211,10 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
     beside = Bounds(idle_seconds=5, others_at_work=lambda: True)
     summary = deliver_streaming(sending.runtime, RUNNER, Stop(), beside)
 
-    assert (summary.events, sending.runtime.ledger.batch(batch_id).state) == (0, "planned")
+    assert (summary.events, sending.runtime.ledger.batches.get(batch_id).state) == (0, "planned")
     alone = Bounds(idle_seconds=0.3)
     deliver_streaming(sending.runtime, RUNNER, Stop(), alone)
-    assert sending.runtime.ledger.batch(batch_id).state == "committed"
+    assert sending.runtime.ledger.batches.get(batch_id).state == "committed"
     assert audit(sending.runtime).differences == ()
 
 
@@ -231,11 +231,11 @@ def test_a_handover_sends_nothing_twice_to_a_target_that_responds_slowly(sending
             until(lambda: holder(sending) not in ("", first))
             sending.publish(20)
             until(lambda: len(sending.requests()) == 40)
-            until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 1)
+            until(lambda: len(sending.runtime.ledger.batches.find(state="committed")) == 1)
 
     outcomes = [
         (row["outcome"], row["sent"], row["attempt"])
-        for batch in sending.runtime.ledger.batches()
+        for batch in sending.runtime.ledger.batches.find()
         for row in segment_rows(sending.runtime, batch.batch_id)
     ]
     assert outcomes == [("delivered", True, 1)] * 40
@@ -255,12 +255,12 @@ def test_a_stop_just_after_the_change_leaves_the_last_batch_to_the_former_stream
         until(lambda: len(sending.requests()) == 20)
         with a_standby(sending, replace(_AS_STANDBY, on_begin=begun.set), Stop(listens_seconds)):
             until(begun.is_set)
-        until(lambda: len(sending.runtime.ledger.batches(state="committed")) >= 1)
+        until(lambda: len(sending.runtime.ledger.batches.find(state="committed")) >= 1)
 
     sending.deliver()
     outcomes = [
         (row["outcome"], row["sent"], row["attempt"])
-        for batch in sending.runtime.ledger.batches()
+        for batch in sending.runtime.ledger.batches.find()
         for row in segment_rows(sending.runtime, batch.batch_id)
     ]
     assert outcomes == [("delivered", True, 1)] * 20

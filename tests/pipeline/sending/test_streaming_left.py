@@ -58,12 +58,12 @@ def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path
     with a_streaming_task(sending):
         publish(sending, *(keyed(number, "a") for number in range(20)))
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) == 20)
-        until(lambda: sending.runtime.ledger.batches(state="committed"))
+        until(lambda: sending.runtime.ledger.batches.find(state="committed"))
         publish(sending, keyed(20, "a"))
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) == 21)
 
-    (batch, *_) = reversed(sending.runtime.ledger.batches())
-    assert len(sending.runtime.ledger.chunks(batch.batch_id)) > 1
+    (batch, *_) = reversed(sending.runtime.ledger.batches.find())
+    assert len(sending.runtime.ledger.chunks.of_batch(batch.batch_id)) > 1
     assert [each["data"]["number"] for each in lines_of(tmp_path / "turns.jsonl")] == list(range(21))
     assert audit(sending.runtime).differences == ()
 
@@ -90,8 +90,8 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
             publish(sending, keyed(number, "a"), keyed(number, "b"))
             until(lambda number=number: len(crm_requests(sending)) == 2 * (number + 1))
             if number % 5 == 4:
-                before = len(sending.runtime.ledger.batches())
-                until(lambda before=before: len(sending.runtime.ledger.batches()) > before)
+                before = len(sending.runtime.ledger.batches.find())
+                until(lambda before=before: len(sending.runtime.ledger.batches.find()) > before)
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) >= 30)
         until(lambda: len(lines_of(tmp_path / "costly.jsonl")) >= 15)
         until(lambda: len(lines_of(tmp_path / "later.jsonl")) >= 30)
@@ -101,7 +101,7 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
     for customer in "ab":
         assert [number for other, number in turns if other == customer] == list(range(15))
     assert sorted(each["n"] for each in lines_of(tmp_path / "costly.jsonl")) == list(range(15))
-    batches = [each.batch_id for each in sending.runtime.ledger.batches() if each.kind == "normal"]
+    batches = [each.batch_id for each in sending.runtime.ledger.batches.find() if each.kind == "normal"]
     by_close = {row["target"] for each in batches for row in segment_rows(sending.runtime, each)} & {"turns", "bucket"}
     assert by_close == {"turns", "bucket"}, "it is not left to the retries"
     objects = bucket.objects()

@@ -24,7 +24,7 @@ def test_a_pause_that_another_push_was_asked_for_holds_a_run_under_way(sending: 
         sending.publish(1)
         until(lambda: sending.requests())
         asked_at = ledger.now()
-        ledger.note_attempts([Tally("orders", "crm", paused_until=asked_at + _PAUSE)])
+        ledger.targets.record_attempts([Tally("orders", "crm", paused_until=asked_at + _PAUSE)])
         count = 1
         while ledger.now() < asked_at + _PAUSE - timedelta(seconds=3):  # the streaming task ends within the pause
             sending.publish(1)

@@ -56,15 +56,15 @@ def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Send
     ledger = sending.runtime.ledger
 
     def steal() -> None:
-        until(lambda: ledger.batches(state="open"))
+        until(lambda: ledger.batches.find(state="open"))
         sending.publish(6)
         until(lambda: len(sending.requests()) >= 7)  # some of the hanging target are in flight
-        lease = ledger.streaming_lease(RUNNER)
+        lease = ledger.streaming.lease(RUNNER)
         assert lease is not None
-        (batch,) = ledger.batches(state="open")
-        ledger.release_streaming_lease(RUNNER, lease.holder)
-        assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=30))
-        ledger.move_batch(batch.batch_id, "open", "planned")
+        (batch,) = ledger.batches.find(state="open")
+        ledger.streaming.release_lease(RUNNER, lease.holder)
+        assert ledger.streaming.acquire_lease(RUNNER, "another", ledger.now() + timedelta(seconds=30))
+        ledger.batches.move(batch.batch_id, "open", "planned")
 
     thief = threading.Thread(target=steal)
     thief.start()
@@ -111,7 +111,7 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_batch_on(sendin
     thread.start()
     try:
         sending.publish(2)
-        until(lambda: sum(row.count for row in sending.runtime.ledger.pending_counts()) == 2)
+        until(lambda: sum(row.count for row in sending.runtime.ledger.pending.counts()) == 2)
         assert sending.requests() == []
         pools[rule.pool_name] = PoolSlots(slots=4, free=4)
 
@@ -136,7 +136,7 @@ def test_an_empty_batch_that_is_dropped_by_who_had_it_is_opened_again(
     def listen_and_drop(runtime: Any, runner: str, *, holder: str) -> str | None:
         batch_id = listen(runtime, runner, holder=holder)
         if batch_id is not None and not dropped:
-            dropped.append(runtime.ledger.drop_open(batch_id))
+            dropped.append(runtime.ledger.streaming.drop(batch_id))
         return batch_id
 
     monkeypatch.setattr(streaming, "listen", listen_and_drop)

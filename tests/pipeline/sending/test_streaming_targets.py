@@ -25,7 +25,7 @@ def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: R
         event = parse_event(sending.order(number), max_bytes=1 << 20)
         return FreshEvent(Q0, number, 0, event.id, event.source, sending.order(number))
 
-    turns = PoolTurns(rules, None, runtime.ledger.overrides())
+    turns = PoolTurns(rules, None, runtime.ledger.overrides.in_effect())
     with closing(http_loop()) as loop, closing(TargetQueues(runtime, batch, rules, loop, None, turns)) as queues:
 
         def responses() -> int:

@@ -133,7 +133,7 @@ def test_dead_letters_that_cannot_be_read_are_counted(sending: Sending) -> None:
     runtime = sending.runtime
     push(runtime, batch.batch_id, 0)
     write_dead_letters(runtime, batch.batch_id)
-    for file in runtime.ledger.files(batch.batch_id, "dead_letter"):
+    for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"):
         assert file.path is not None
         Path(sending.runtime.store.uri.removeprefix("file://"), file.path).unlink()
 

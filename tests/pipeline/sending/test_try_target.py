@@ -108,7 +108,7 @@ def test_a_response_is_shown_as_it_is(sending: Sending, order: Order) -> None:
 
     response = send_event(sending.runtime, "orders", "crm", order("1"))
     assert (response.accepted, response.code) == (False, 503)
-    assert sending.runtime.ledger.target_statuses() == {}
+    assert sending.runtime.ledger.targets.statuses() == {}
 
 
 def test_what_cannot_be_sent_is_reported(sending: Sending) -> None:

@@ -63,7 +63,7 @@ def _recorded(sending: Sending) -> Counter[str]:
     """Return how many attempts of each delivery are on record as sent."""
     rows = (
         row
-        for batch in sending.runtime.ledger.batches(limit=None)
+        for batch in sending.runtime.ledger.batches.find(limit=None)
         for row in segment_rows(sending.runtime, batch.batch_id)
     )
     return Counter(delivery_id_text(row["delivery_id"]) for row in rows if row["sent"])
@@ -88,7 +88,7 @@ def test_a_streaming_task_that_takes_over_from_stages_waits_for_what_they_send(s
     with _process(sending, _IN_STAGES) as first:
         until(sending.requests)
         with _process(sending, _TAKE_OVER) as second:
-            until(lambda: ledger.streaming_lease(RUNNER))
+            until(lambda: ledger.streaming.lease(RUNNER))
             assert len(sending.requests()) < 96, "the first process is still sending"
             assert first.wait(_SECONDS) == 0
             sending.publish(1)
@@ -98,7 +98,7 @@ def test_a_streaming_task_that_takes_over_from_stages_waits_for_what_they_send(s
 
     assert set(ids(sending).values()) == {1}
     assert _recorded(sending) == ids(sending)
-    assert sum(row.count for row in ledger.pending_counts()) == 0
+    assert sum(row.count for row in ledger.pending.counts()) == 0
     assert f"process {socket.gethostname()}:{first.pid} is sending batch" in said.decode()
     assert "it finishes the chunks that it is sending, and this process delivers the rest" in said.decode()
     assert audit(sending.runtime).differences == ()
@@ -111,9 +111,9 @@ def test_a_process_that_stood_still_records_what_it_had_in_flight(sending: Sendi
     with _process(sending, _IN_STAGES) as first:
         until(sending.requests)
         os.kill(first.pid, signal.SIGSTOP)
-        (batch,) = ledger.batches()
+        (batch,) = ledger.batches.find()
         with _process(sending, _IN_STAGES) as second:
-            until(lambda: ledger.chunk(batch.batch_id, 0).claim == 2)
+            until(lambda: ledger.chunks.get(batch.batch_id, 0).claim == 2)
             os.kill(first.pid, signal.SIGCONT)
             assert (first.wait(_SECONDS), second.wait(_SECONDS)) == (0, 0)
 
@@ -131,7 +131,7 @@ def test_a_streaming_task_says_how_many_deliveries_it_leaves_pending(sending: Se
         )
     )
     with _process(sending, _TAKE_OVER) as process:
-        until(lambda: sending.runtime.ledger.batches(state="open"))
+        until(lambda: sending.runtime.ledger.batches.find(state="open"))
         sending.publish(3)
         until(lambda: len(sending.requests()) == 3)
         process.send_signal(signal.SIGTERM)

@@ -182,7 +182,7 @@ def test_what_is_pending_is_reported_with_what_it_waits_for(sending: Sending) ->
     """A delivery that an operator's hold keeps is on hold, and why."""
     sending.begin(1, crm=http(REFUSED))
     sending.deliver()
-    sending.runtime.ledger.hold_pending("orders", "crm", "rule paused")
+    sending.runtime.ledger.pending.hold("orders", "crm", "rule paused")
 
     (delivery,) = one(sending).deliveries
 
@@ -322,15 +322,15 @@ def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending)
     """
     runtime = sending.begin(1, crm="/healthy/crm")
     sending.deliver()
-    (batch,) = runtime.ledger.batches()
-    (file,) = runtime.ledger.files(batch.batch_id, "settlement")
+    (batch,) = runtime.ledger.batches.find()
+    (file,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
     runtime.store.delete(str(file.path))
 
     found: Any = why(runtime, "1")
 
     assert [each.status for each in found.events] == ["valid"]
     assert str(file.path) in found.unreadable[0]
-    (archive,) = runtime.ledger.files(batch.batch_id, "buffer")
+    (archive,) = runtime.ledger.files.of_batch(batch.batch_id, "buffer")
     runtime.store.delete(str(archive.path))
     with pytest.raises(PartlySearched, match="may be incomplete"):
         why(runtime, "1")
@@ -370,8 +370,8 @@ def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: 
     runtime = batch_of_many_chunks.runtime
     files = [
         file.path
-        for batch in runtime.ledger.batches(limit=None)
-        for file in runtime.ledger.files(batch.batch_id, "dead_letter")
+        for batch in runtime.ledger.batches.find(limit=None)
+        for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter")
         if file.path is not None
     ]
     letters = [
@@ -387,7 +387,7 @@ def test_an_attempt_that_nobody_recorded_is_not_denied(sending: Sending) -> None
     """The process of a push may have died between sending the delivery and recording it."""
     batch = sending.routed(1, crm="/healthy/crm")
     runtime = sending.runtime
-    assert runtime.ledger.claim_chunk(batch.batch_id, 0, "killed") is not None
+    assert runtime.ledger.chunks.claim(batch.batch_id, 0, "killed") is not None
     write_dead_letters(runtime, batch.batch_id)
     schedule_retries(runtime, batch.batch_id)
 

@@ -34,16 +34,16 @@ def file(tmp_path: Path) -> str:
     ledger = Ledger.open(url, Clock())
     register(ledger)
     settle(ledger)
-    ledger.add_pending([a_pending(1), a_pending(2), a_pending(3, held="pool \u00fcber\u00fcll")])
-    assert ledger.plan_taken(a_retry_batch(), [], [1, 2])
-    ledger.commit_batch("batch-1", "flights", [], after(9), "000000")
+    ledger.pending.add([a_pending(1), a_pending(2), a_pending(3, held="pool \u00fcber\u00fcll")])
+    assert ledger.pending.take(a_retry_batch(), [], [1, 2])
+    ledger.settlement.commit("batch-1", "flights", [], after(9), "000000")
     route(ledger, "batch-2")
-    ledger.record_file(a_file("batch-2"), "routed")
-    ledger.note_attempts([Tally("late", "crm", {int(after(0).timestamp()): Count(20, 20)})])
-    ledger.hold_rule("late", "cafe", "it loops")
-    ledger.put_rules_in_force("cafe", {"flights-bus": "flights"}, None, {"late": "1"})
-    ledger.set_override("late", "", "paused", "yes", "me")
-    ledger.lease_tokens("late", "crm", 10.0, 4)
+    ledger.files.record(a_file("batch-2"), "routed")
+    ledger.targets.record_attempts([Tally("late", "crm", {int(after(0).timestamp()): Count(20, 20)})])
+    ledger.rules.hold("late", "cafe", "it loops")
+    ledger.rules.put_in_force("cafe", {"flights-bus": "flights"}, None, {"late": "1"})
+    ledger.overrides.set("late", "", "paused", "yes", "me")
+    ledger.targets.lease_tokens("late", "crm", 10.0, 4)
     ledger.close()
     return url
 
@@ -60,12 +60,16 @@ def server_url(postgresql_server: Postgresql) -> Iterator[str]:
 def everything(url: str) -> list[object]:
     """Return what a ledger responds to most of what it can be asked."""
     ledger = Ledger.open(url, Clock())
-    batches = ledger.batches(limit=None)
-    found: list[object] = [ledger.ledger_id, batches, ledger.consumer_offsets(), ledger.pending()]
+    batches = ledger.batches.find(limit=None)
+    found: list[object] = [ledger.id, batches, ledger.offsets.find(), ledger.pending.find()]
     for batch in batches:
-        found += [ledger.ranges(batch.batch_id), ledger.chunks(batch.batch_id), ledger.files(batch.batch_id, "buffer")]
-    found += [ledger.target_statuses(), ledger.rules_on_hold(), ledger.rules_in_force(), ledger.rule_changes()]
-    found += [ledger.list_overrides(), ledger.waiting_operational_events(100), ledger.waiting_deferred_matches()]
+        found += [
+            ledger.batches.ranges(batch.batch_id),
+            ledger.chunks.of_batch(batch.batch_id),
+            ledger.files.of_batch(batch.batch_id, "buffer"),
+        ]
+    found += [ledger.targets.statuses(), ledger.rules.on_hold(), ledger.rules.in_force(), ledger.rules.changes()]
+    found += [ledger.overrides.all(), ledger.operational_events.waiting(100), ledger.deferred_matches.waiting()]
     ledger.close()
     return found
 
@@ -100,7 +104,7 @@ def test_a_copy_of_a_server_is_of_one_moment(file: str, server_url: str, postgre
         statement: str = told[2]
         if statement.startswith("SELECT pending.") and statement.endswith("FROM pending") and not pending:
             pending.append("meanwhile")
-            other.add_pending([a_pending(9)])
+            other.pending.add([a_pending(9)])
 
     event.listen(Engine, "after_cursor_execute", add_pending)
     try:
@@ -117,24 +121,24 @@ def test_a_copy_of_a_server_is_of_one_moment(file: str, server_url: str, postgre
 def test_a_copy_goes_on_with_its_numbers(file: str, server_url: str) -> None:
     """A number that a row had is never given again, be the row gone by now."""
     ledger = Ledger.open(file, Clock())
-    ledger.add_pending([a_pending(4)])
-    assert ledger.pending()[-1].pending_id == 4
-    with ledger._writing() as connection:
+    ledger.pending.add([a_pending(4)])
+    assert ledger.pending.find()[-1].pending_id == 4
+    with ledger.database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM pending WHERE pending_id = 4")
     ledger.close()
     copy_ledger(file, server_url)
 
     copied = Ledger.open(server_url, Clock())
-    copied.add_pending([a_pending(5)])
+    copied.pending.add([a_pending(5)])
 
-    assert copied.pending()[-1].pending_id == 5
+    assert copied.pending.find()[-1].pending_id == 5
     copied.close()
 
 
 def test_a_ledger_that_has_rows_is_not_written_over(file: str, server_url: str) -> None:
     """A second copy, or one into a ledger that is in use, is refused, and nothing is changed."""
     other = Ledger.open(server_url, Clock())
-    other.plan_batch(a_batch("theirs"), [])
+    other.batches.plan(a_batch("theirs"), [])
     before = everything(server_url)
 
     with pytest.raises(UserError, match="is not empty: it has rows in batch"):

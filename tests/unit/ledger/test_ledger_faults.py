@@ -46,89 +46,93 @@ def settled_with_pending(ledger: Ledger) -> None:
     """Have a batch that left three rows pending, and offsets where its ranges start."""
     register(ledger)
     settle(ledger)
-    ledger.add_pending([a_pending(1), a_pending(2), a_pending(3, held="pool closed")])
+    ledger.pending.add([a_pending(1), a_pending(2), a_pending(3, held="pool closed")])
 
 
 def taken(ledger: Ledger) -> None:
     """Have a retry batch that took two rows and is settling."""
     settled_with_pending(ledger)
-    ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
-    ledger.begin_settlement("retry-1")
+    ledger.pending.take(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
+    ledger.settlement.begin("retry-1")
 
 
 def buffered(ledger: Ledger) -> None:
     """Have a batch that is ready to be routed."""
-    ledger.plan_batch(a_batch(), some_ranges())
-    ledger.move_batch("batch-1", "planned", "buffered")
+    ledger.batches.plan(a_batch(), some_ranges())
+    ledger.batches.move("batch-1", "planned", "buffered")
 
 
 def claimed(ledger: Ledger) -> None:
     """Have a chunk that is being worked on."""
     route(ledger)
-    ledger.claim_chunk("batch-1", 0, "host:1")
+    ledger.chunks.claim("batch-1", 0, "host:1")
 
 
 ON_HOLD = of_rule_on_hold_in_version("late", "it loops", "cafe", after(0))
 
 CHANGES = {
     "register_partitions": Change(lambda ledger: None, register),
-    "identify_bus": Change(register, lambda ledger: ledger.identify_bus("flights", {PARTITIONS[0].topic: "log-1"})),
-    "plan_batch": Change(lambda ledger: None, lambda ledger: ledger.plan_batch(a_batch(), some_ranges())),
-    "record_file": Change(buffered, lambda ledger: ledger.record_file(a_file(), "buffered")),
-    "move_batch": Change(buffered, lambda ledger: ledger.move_batch("batch-1", "buffered", "routed")),
+    "identify_bus": Change(
+        register, lambda ledger: ledger.offsets.identify_bus("flights", {PARTITIONS[0].topic: "log-1"})
+    ),
+    "plan_batch": Change(lambda ledger: None, lambda ledger: ledger.batches.plan(a_batch(), some_ranges())),
+    "record_file": Change(buffered, lambda ledger: ledger.files.record(a_file(), "buffered")),
+    "move_batch": Change(buffered, lambda ledger: ledger.batches.move("batch-1", "buffered", "routed")),
     "publish_chunks": Change(
-        buffered, lambda ledger: ledger.publish_chunks("batch-1", after(60), [a_chunk(number) for number in range(64)])
+        buffered, lambda ledger: ledger.chunks.publish("batch-1", after(60), [a_chunk(number) for number in range(64)])
     ),
-    "claim_chunk": Change(route, lambda ledger: ledger.claim_chunk("batch-1", 0, "host:1")),
-    "record_segment": Change(claimed, lambda ledger: ledger.record_segment(a_file(kind="outcome"), 0, 1)),
-    "record_late_segment": Change(claimed, lambda ledger: ledger.record_late_segment(a_file(kind="outcome"))),
-    "renew_claim": Change(claimed, lambda ledger: ledger.renew_claim("batch-1", 0, 1, after(6))),
+    "claim_chunk": Change(route, lambda ledger: ledger.chunks.claim("batch-1", 0, "host:1")),
+    "record_segment": Change(claimed, lambda ledger: ledger.chunks.record_segment(a_file(kind="outcome"), 0, 1)),
+    "record_late_segment": Change(claimed, lambda ledger: ledger.chunks.record_late_segment(a_file(kind="outcome"))),
+    "renew_claim": Change(claimed, lambda ledger: ledger.chunks.renew_claim("batch-1", 0, 1, after(6))),
     "release_claim": Change(
-        lambda ledger: route(ledger) or ledger.claim_chunk("batch-1", 0, "host:1", after(6)),
-        lambda ledger: ledger.release_claim("batch-1", LiveClaim(0, 1, "host:1", after(6))),
+        lambda ledger: route(ledger) or ledger.chunks.claim("batch-1", 0, "host:1", after(6)),
+        lambda ledger: ledger.chunks.release_claim("batch-1", LiveClaim(0, 1, "host:1", after(6))),
     ),
-    "end_chunk": Change(claimed, lambda ledger: ledger.end_chunk("batch-1", 0, 1, ChunkEnd("error", 1, 2, "why"))),
-    "begin_settlement": Change(claimed, lambda ledger: ledger.begin_settlement("batch-1")),
-    "add_pending": Change(settle, lambda ledger: ledger.add_pending([a_pending(number / 10) for number in range(500)])),
+    "end_chunk": Change(claimed, lambda ledger: ledger.chunks.end("batch-1", 0, 1, ChunkEnd("error", 1, 2, "why"))),
+    "begin_settlement": Change(claimed, lambda ledger: ledger.settlement.begin("batch-1")),
+    "add_pending": Change(settle, lambda ledger: ledger.pending.add([a_pending(number / 10) for number in range(500)])),
     "plan_taken": Change(
-        settled_with_pending, lambda ledger: ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
+        settled_with_pending, lambda ledger: ledger.pending.take(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
     ),
     "commit_batch": Change(
-        taken, lambda ledger: ledger.commit_batch("retry-1", "flights", some_ranges(), after(9), "000000")
+        taken, lambda ledger: ledger.settlement.commit("retry-1", "flights", some_ranges(), after(9), "000000")
     ),
     "mark_bus_committed": Change(
         lambda ledger: (
-            settled_with_pending(ledger) or ledger.commit_batch("batch-1", "flights", [], after(9), "000000")
+            settled_with_pending(ledger) or ledger.settlement.commit("batch-1", "flights", [], after(9), "000000")
         ),
-        lambda ledger: ledger.mark_bus_committed("batch-1"),
+        lambda ledger: ledger.settlement.mark_bus_committed("batch-1"),
     ),
     "set_target_status": Change(
-        lambda ledger: ledger.set_target_status("late", "crm", "degraded", "slow"),
-        lambda ledger: ledger.set_target_status("late", "crm", "disabled", "gone"),
+        lambda ledger: ledger.targets.set_status("late", "crm", "degraded", "slow"),
+        lambda ledger: ledger.targets.set_status("late", "crm", "disabled", "gone"),
     ),
     "note_attempts": Change(
-        lambda ledger: ledger.note_attempts([Tally("late", "crm", {1: Count(1, 1)})]),
-        lambda ledger: ledger.note_attempts([Tally("late", "crm", {int(after(0).timestamp()): Count(20, 20)})]),
+        lambda ledger: ledger.targets.record_attempts([Tally("late", "crm", {1: Count(1, 1)})]),
+        lambda ledger: ledger.targets.record_attempts(
+            [Tally("late", "crm", {int(after(0).timestamp()): Count(20, 20)})]
+        ),
     ),
     "claim_probe": Change(
-        lambda ledger: ledger.set_target_status("late", "crm", "degraded", "slow"),
-        lambda ledger: ledger.claim_probe("late", "crm", after(20)),
+        lambda ledger: ledger.targets.set_status("late", "crm", "degraded", "slow"),
+        lambda ledger: ledger.targets.claim_probe("late", "crm", after(20)),
     ),
-    "lease_tokens": Change(lambda ledger: None, lambda ledger: ledger.lease_tokens("late", "crm", 10.0, 4)),
-    "queue_operational_events": Change(lambda ledger: None, lambda ledger: ledger.queue_operational_events([ON_HOLD])),
+    "lease_tokens": Change(lambda ledger: None, lambda ledger: ledger.targets.lease_tokens("late", "crm", 10.0, 4)),
+    "queue_operational_events": Change(lambda ledger: None, lambda ledger: ledger.operational_events.queue([ON_HOLD])),
     "drop_operational_events": Change(
-        lambda ledger: ledger.queue_operational_events([ON_HOLD]),
-        lambda ledger: ledger.drop_operational_events([ON_HOLD.event_id]),
+        lambda ledger: ledger.operational_events.queue([ON_HOLD]),
+        lambda ledger: ledger.operational_events.drop([ON_HOLD.event_id]),
     ),
-    "hold_pending": Change(settled_with_pending, lambda ledger: ledger.hold_pending("late", "crm", "target disabled")),
+    "hold_pending": Change(settled_with_pending, lambda ledger: ledger.pending.hold("late", "crm", "target disabled")),
     "dead_letter_pending": Change(
-        lambda ledger: settled_with_pending(ledger) or ledger.hold_pending("late", "crm", "rule removed"),
-        lambda ledger: ledger.dead_letter_pending("late", "crm", "rule removed"),
+        lambda ledger: settled_with_pending(ledger) or ledger.pending.hold("late", "crm", "rule removed"),
+        lambda ledger: ledger.pending.dead_letter("late", "crm", "rule removed"),
     ),
-    "release_pending": Change(settled_with_pending, lambda ledger: ledger.release_pending("late", "crm")),
+    "release_pending": Change(settled_with_pending, lambda ledger: ledger.pending.release("late", "crm")),
     "release_expired": Change(
-        lambda ledger: settled_with_pending(ledger) or ledger.set_target_status("late", "crm", "disabled", "gone"),
-        lambda ledger: ledger.release_expired(after(3600)),
+        lambda ledger: settled_with_pending(ledger) or ledger.targets.set_status("late", "crm", "disabled", "gone"),
+        lambda ledger: ledger.pending.release_expired(after(3600)),
     ),
 }
 
@@ -266,11 +270,11 @@ def test_a_ledger_goes_on_after_an_error(empty_ledger: Path, tmp_path: Path) -> 
 
     fault_points.install(at(2, fail))
     with pytest.raises(RuntimeError):
-        ledger.plan_batch(a_batch(), some_ranges())
+        ledger.batches.plan(a_batch(), some_ranges())
     fault_points.install(None)
 
-    assert other.plan_batch(a_batch("batch-2"), some_ranges())
-    assert not ledger.plan_batch(a_batch(), some_ranges())
-    assert ledger.committed_offsets("flights") == {}
-    ledger.register_partitions("flights", "flights-bus", {PARTITIONS[0]: 1})
-    assert other.committed_offsets("flights") == {PARTITIONS[0]: 1}
+    assert other.batches.plan(a_batch("batch-2"), some_ranges())
+    assert not ledger.batches.plan(a_batch(), some_ranges())
+    assert ledger.offsets.committed("flights") == {}
+    ledger.offsets.register("flights", "flights-bus", {PARTITIONS[0]: 1})
+    assert other.offsets.committed("flights") == {PARTITIONS[0]: 1}

@@ -18,8 +18,8 @@ from unit.ledger.newer_revision import add_revision
 from eventbridge import fault_points
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger, migrations, revision
+from eventbridge.ledger.definitions import metadata
 from eventbridge.ledger.revision import HEAD
-from eventbridge.ledger.tables import metadata
 
 pytestmark = pytest.mark.usefixtures("migrated")
 
@@ -76,14 +76,14 @@ def test_an_older_ledger_is_migrated_when_it_is_opened(tmp_path: Path, monkeypat
     """Its id and its rows stay, and the migrations that it lacks are run."""
     file = tmp_path / "old.sqlite"
     old = Ledger.open(url(file))
-    ledger_id = old.ledger_id
-    assert old.plan_batch(a_batch(), [])
+    ledger_id = old.id
+    assert old.batches.plan(a_batch(), [])
     old.close()
     add_revision(tmp_path / "migrations", monkeypatch)
 
     ledger = Ledger.open(url(file))
 
-    assert (ledger.ledger_id, ledger.batch("batch-1").state) == (ledger_id, "planned")
+    assert (ledger.id, ledger.batches.get("batch-1").state) == (ledger_id, "planned")
     ledger.close()
     assert "newer" in columns_of(file, "batch")
 
@@ -122,4 +122,4 @@ def test_a_migration_that_fails_leaves_nothing(tmp_path: Path) -> None:
     fault_points.install(None)
 
     assert indexes_of(file) == {}
-    assert len(Ledger.open(url(file)).ledger_id) == 36
+    assert len(Ledger.open(url(file)).id) == 36

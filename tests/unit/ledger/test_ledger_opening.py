@@ -38,7 +38,7 @@ def test_a_ledger_of_today_opens_without_alembic(file: Path) -> None:
 def test_a_ledger_is_durable_by_its_settings(file: Path) -> None:
     """Commits wait for the disk, deferred matches are checked, and readers do not wait for writers."""
     ledger = Ledger.open(url(file))
-    with ledger._reading() as connection:
+    with ledger.database.reading() as connection:
         found = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -62,7 +62,7 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
 
 def test_two_ledgers_have_two_ids(tmp_path: Path) -> None:
     """A ledger made again is not taken for the one that was lost."""
-    ids = {Ledger.open(url(tmp_path / name)).ledger_id for name in ("a.sqlite", "b.sqlite")}
+    ids = {Ledger.open(url(tmp_path / name)).id for name in ("a.sqlite", "b.sqlite")}
 
     assert len(ids) == 2
 
@@ -72,12 +72,12 @@ def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "later").mkdir()
     monkeypatch.chdir(tmp_path)
     ledger = Ledger.open("sqlite:///ledger.sqlite")
-    was = ledger.ledger_id
+    was = ledger.id
     ledger.close()
     monkeypatch.chdir(tmp_path / "later")
 
-    assert ledger.ledger_id == was
-    assert ledger.plan_batch(a_batch(), [])
+    assert ledger.id == was
+    assert ledger.batches.plan(a_batch(), [])
     assert list((tmp_path / "later").iterdir()) == []
     ledger.close()
 

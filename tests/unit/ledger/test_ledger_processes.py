@@ -86,26 +86,26 @@ def in_threads(work: Callable[[int], Any]) -> list[Any]:
 
 #: The steps of a batch, in order, each of which exactly one of several may make.
 STEPS: list[Callable[[Ledger, int, str], object]] = [
-    lambda ledger, number, me: ledger.plan_batch(a_batch(f"batch-{number}-{me}"), some_ranges()),
-    lambda ledger, number, me: ledger.record_file(a_file(batch_of(ledger), path=me), "planned"),
-    lambda ledger, number, me: ledger.move_batch(batch_of(ledger), "planned", "buffered"),
-    lambda ledger, number, me: ledger.publish_chunks(batch_of(ledger), after(1), [a_chunk(0, batch_of(ledger))]),
-    lambda ledger, number, me: ledger.begin_settlement(batch_of(ledger)),
-    lambda ledger, number, me: ledger.add_pending([a_pending(batch_id=batch_of(ledger))]),
-    lambda ledger, number, me: ledger.plan_taken(a_retry_batch(f"retry-{number}-{me}"), [], pending_by(ledger)),
+    lambda ledger, number, me: ledger.batches.plan(a_batch(f"batch-{number}-{me}"), some_ranges()),
+    lambda ledger, number, me: ledger.files.record(a_file(batch_of(ledger), path=me), "planned"),
+    lambda ledger, number, me: ledger.batches.move(batch_of(ledger), "planned", "buffered"),
+    lambda ledger, number, me: ledger.chunks.publish(batch_of(ledger), after(1), [a_chunk(0, batch_of(ledger))]),
+    lambda ledger, number, me: ledger.settlement.begin(batch_of(ledger)),
+    lambda ledger, number, me: ledger.pending.add([a_pending(batch_id=batch_of(ledger))]),
+    lambda ledger, number, me: ledger.pending.take(a_retry_batch(f"retry-{number}-{me}"), [], pending_by(ledger)),
 ]
 
 
 def batch_of(ledger: Ledger) -> str:
     """Return the id of the batch under way."""
-    batch = ledger.unfinished_batch("flights")
+    batch = ledger.batches.unfinished("flights")
     assert batch is not None
     return batch.batch_id
 
 
 def pending_by(ledger: Ledger) -> list[int]:
     """Return the numbers of the rows that the batch under way left pending."""
-    return [row.pending_id for row in ledger.pending_of(batch_of(ledger)) if row.pending_id is not None]
+    return [row.pending_id for row in ledger.pending.of_batch(batch_of(ledger)) if row.pending_id is not None]
 
 
 @pytest.mark.parametrize("run", [in_processes, in_threads], ids=["processes", "threads"])
@@ -123,7 +123,7 @@ def test_of_rivals_at_every_step_one_wins(url: str, run: Callable[[Callable[[int
                 won.append(bool(step(ledger, number, str(me))))
             batch_id = batch_of(ledger)
             gate.wait(60)
-            won.append(ledger.commit_batch(batch_id, "flights", [], after(1), "000000"))
+            won.append(ledger.settlement.commit(batch_id, "flights", [], after(1), "000000"))
             gate.wait(60)
         ledger.close()
         return won
@@ -141,14 +141,14 @@ def test_every_claim_is_a_number_of_its_own(url: str) -> None:
 
     def work(me: int) -> list[int]:
         rival = Ledger.open(url, Clock())
-        claims = [rival.claim_chunk("batch-1", 0, f"host:{me}") for _ in range(each)]
+        claims = [rival.chunks.claim("batch-1", 0, f"host:{me}") for _ in range(each)]
         return [chunk.claim for chunk in claims if chunk is not None]
 
     claims = [claim for response in in_processes(work) for claim in response]
 
     assert sorted(claims) == list(range(1, RIVALS * each + 1))
     assert [
-        ledger.end_chunk("batch-1", 0, claim, ChunkEnd("completed", 0, 0)) for claim in range(1, RIVALS * each + 1)
+        ledger.chunks.end("batch-1", 0, claim, ChunkEnd("completed", 0, 0)) for claim in range(1, RIVALS * each + 1)
     ] == [False] * (RIVALS * each - 1) + [True]
 
 
@@ -160,13 +160,13 @@ def test_no_segment_slips_past_settlement(url: str) -> None:
     def work(me: int) -> list[str]:
         rival = Ledger.open(url, Clock())
         if me == 0:
-            while len(rival.files("batch-1", "outcome")) < 15:
+            while len(rival.files.of_batch("batch-1", "outcome")) < 15:
                 time.sleep(0.001)
-            assert rival.begin_settlement("batch-1")
-            return [file.key for file in rival.files("batch-1", "outcome")]
-        chunk = rival.claim_chunk("batch-1", me, f"host:{me}")
+            assert rival.settlement.begin("batch-1")
+            return [file.key for file in rival.files.of_batch("batch-1", "outcome")]
+        chunk = rival.chunks.claim("batch-1", me, f"host:{me}")
         recorded: list[str] = []
-        while chunk is not None and rival.record_segment(
+        while chunk is not None and rival.chunks.record_segment(
             a_file(key=f"{me}-{len(recorded)}", kind="outcome", detail=None), me, chunk.claim
         ):
             recorded.append(f"{me}-{len(recorded)}")
@@ -182,18 +182,20 @@ def test_pending_rows_are_taken_once(url: str) -> None:
     """Planners that want overlapping rows: each row goes to one batch, and each batch has all that it asked for."""
     ledger = Ledger.open(url, Clock())
     settle(ledger)
-    ledger.add_pending([a_pending(number) for number in range(60)])
+    ledger.pending.add([a_pending(number) for number in range(60)])
 
     def work(me: int) -> dict[str, list[int]]:
         rival = Ledger.open(url, Clock())
         wanted = {f"retry-{me}-{first}": list(range(first, first + 3)) for first in range(1 + me, 58, 2)}
-        return {batch_id: ids for batch_id, ids in wanted.items() if rival.plan_taken(a_retry_batch(batch_id), [], ids)}
+        return {
+            batch_id: ids for batch_id, ids in wanted.items() if rival.pending.take(a_retry_batch(batch_id), [], ids)
+        }
 
     won = {batch_id: ids for response in in_processes(work) for batch_id, ids in response.items()}
 
     assert max(Counter(number for ids in won.values() for number in ids).values()) == 1
-    assert {batch_id: [row.pending_id for row in ledger.pending_taken_by(batch_id)] for batch_id in won} == won
-    assert {batch.batch_id for batch in ledger.batches(limit=1000)} == {"batch-1", *won}
+    assert {batch_id: [row.pending_id for row in ledger.pending.taken_by(batch_id)] for batch_id in won} == won
+    assert {batch.batch_id for batch in ledger.batches.find(limit=1000)} == {"batch-1", *won}
 
 
 def test_of_a_shard_one_planner_takes_rows(url: str) -> None:
@@ -201,7 +203,7 @@ def test_of_a_shard_one_planner_takes_rows(url: str) -> None:
     ledger = Ledger.open(url, Clock())
     settle(ledger)
     rounds = 8
-    ledger.add_pending([a_pending(number, order_shard=number // RIVALS) for number in range(rounds * RIVALS)])
+    ledger.pending.add([a_pending(number, order_shard=number // RIVALS) for number in range(rounds * RIVALS)])
     gate = FORK.Barrier(RIVALS)
 
     def work(me: int) -> list[bool]:
@@ -209,7 +211,7 @@ def test_of_a_shard_one_planner_takes_rows(url: str) -> None:
         won = []
         for shard in range(rounds):
             gate.wait(60)
-            won.append(rival.plan_taken(a_retry_batch(f"retry-{shard}-{me}"), [], [shard * RIVALS + me + 1]))
+            won.append(rival.pending.take(a_retry_batch(f"retry-{shard}-{me}"), [], [shard * RIVALS + me + 1]))
         return won
 
     assert [sum(each) for each in zip(*in_processes(work), strict=True)] == [1] * rounds
@@ -223,7 +225,7 @@ def test_many_may_make_one_ledger(tmp_path: Path) -> None:
 
         def work(me: int, made: str = made, gate: Any = gate) -> str:
             gate.wait(60)
-            return Ledger.open(made).ledger_id
+            return Ledger.open(made).id
 
         ids = in_processes(work)
 
@@ -238,15 +240,15 @@ def test_threads_may_share_a_ledger(url: str) -> None:
 
     def work(me: int) -> bool:
         for number in range(20):
-            chunk = ledger.claim_chunk("batch-1", me, f"thread:{me}")
+            chunk = ledger.chunks.claim("batch-1", me, f"thread:{me}")
             assert chunk is not None
             assert (chunk.chunk_id, chunk.claim, chunk.worker) == (me, number + 1, f"thread:{me}")
-            assert ledger.record_segment(a_file(key=f"{me}-{number}", kind="outcome"), me, chunk.claim)
-            assert len(ledger.chunks("batch-1")) == RIVALS
+            assert ledger.chunks.record_segment(a_file(key=f"{me}-{number}", kind="outcome"), me, chunk.claim)
+            assert len(ledger.chunks.of_batch("batch-1")) == RIVALS
         return True
 
     assert in_threads(work) == [True] * RIVALS
-    assert len(ledger.files("batch-1", "outcome")) == RIVALS * 20
+    assert len(ledger.files.of_batch("batch-1", "outcome")) == RIVALS * 20
 
 
 def test_a_child_loses_nothing_when_its_parent_closes(url: str) -> None:
@@ -263,10 +265,10 @@ def test_a_child_loses_nothing_when_its_parent_closes(url: str) -> None:
     child = os.fork()
     if child == 0:
         try:
-            ledger.plan_batch(a_batch(), [])
+            ledger.batches.plan(a_batch(), [])
             os.write(write_end, b".")
             os.read(go_on, 1)
-            ledger.move_batch("batch-1", "planned", "buffered")
+            ledger.batches.move("batch-1", "planned", "buffered")
         finally:
             os._exit(0)
     os.read(written, 1)
@@ -276,7 +278,7 @@ def test_a_child_loses_nothing_when_its_parent_closes(url: str) -> None:
     for end in (written, write_end, go_on, go_end):
         os.close(end)
 
-    assert [batch.state for batch in Ledger.open(url, Clock()).batches()] == ["buffered"]
+    assert [batch.state for batch in Ledger.open(url, Clock()).batches.find()] == ["buffered"]
 
 
 def test_parent_and_child_go_on_with_the_ledger(url: str) -> None:
@@ -285,13 +287,13 @@ def test_parent_and_child_go_on_with_the_ledger(url: str) -> None:
     register(ledger)
     child = os.fork()
     if child == 0:
-        won = ledger.plan_batch(a_batch("batch-child", runner="child"), [])
-        os._exit(0 if won and ledger.committed_offsets("flights")[PARTITIONS[0]] == 10 else 1)
-    assert ledger.plan_batch(a_batch("batch-parent", runner="parent"), [])
+        won = ledger.batches.plan(a_batch("batch-child", runner="child"), [])
+        os._exit(0 if won and ledger.offsets.committed("flights")[PARTITIONS[0]] == 10 else 1)
+    assert ledger.batches.plan(a_batch("batch-parent", runner="parent"), [])
     _, status = os.waitpid(child, 0)
 
     assert status == 0
-    assert {batch.batch_id for batch in ledger.batches()} == {"batch-parent", "batch-child"}
+    assert {batch.batch_id for batch in ledger.batches.find()} == {"batch-parent", "batch-child"}
 
 
 def test_a_fork_waits_for_the_transactions_of_other_threads(url: str) -> None:
@@ -300,7 +302,7 @@ def test_a_fork_waits_for_the_transactions_of_other_threads(url: str) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def work() -> None:
-        with ledger._writing() as connection:
+        with ledger.database.writing() as connection:
             inside.set()
             done.wait(0.2)  # the time in which the other thread reaches its fork
             connection.exec_driver_sql("UPDATE ledger SET ledger_id = 'changed'")
@@ -310,13 +312,13 @@ def test_a_fork_waits_for_the_transactions_of_other_threads(url: str) -> None:
     inside.wait()
     child = os.fork()
     if child == 0:
-        os._exit(0 if ledger.ledger_id == "changed" and ledger.plan_batch(a_batch(), []) else 1)
+        os._exit(0 if ledger.id == "changed" and ledger.batches.plan(a_batch(), []) else 1)
     _, status = os.waitpid(child, 0)
     thread.join()
 
     assert status == 0
-    assert ledger.ledger_id == "changed"
-    assert [batch.batch_id for batch in ledger.batches()] == ["batch-1"]
+    assert ledger.id == "changed"
+    assert [batch.batch_id for batch in ledger.batches.find()] == ["batch-1"]
 
 
 def test_no_commit_runs_beside_a_checkpoint(file_url: str, tmp_path: Path) -> None:
@@ -328,12 +330,12 @@ def test_no_commit_runs_beside_a_checkpoint(file_url: str, tmp_path: Path) -> No
     turn = tmp_path / "ledger.sqlite.lock"
     seen: list[tuple[str, bool]] = []
 
-    with ledger._reading() as connection:
+    with ledger.database.reading() as connection:
         raw: Any = connection.connection.dbapi_connection
         raw.set_trace_callback(lambda statement: seen.append((statement, is_taken(turn))))
-    ledger.plan_batch(a_batch(), [])
+    ledger.batches.plan(a_batch(), [])
     taken, written = dict(seen), len(seen)
-    ledger.batches()
+    ledger.batches.find()
 
     assert taken["BEGIN IMMEDIATE"]
     assert taken["COMMIT"]

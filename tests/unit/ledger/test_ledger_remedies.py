@@ -72,7 +72,7 @@ def test_a_folder_that_may_not_be_written_to_is_told(others_folder: Path) -> Non
     with without_privileges():
         for name in ("ledger.sqlite", "new.sqlite"):
             with pytest.raises(LedgerError, match=rf"Ledger .*{name}: .*write.*ls -ld {others_folder}"):
-                Ledger.open(url(others_folder / name)).plan_batch(a_batch(), [])
+                Ledger.open(url(others_folder / name)).batches.plan(a_batch(), [])
 
 
 @pytest.mark.parametrize("holder", ["another program", "another ledger"])
@@ -81,16 +81,16 @@ def test_a_locked_ledger_is_told_after_the_timeout(file: Path, holder: str) -> N
     ledger = Ledger.open(url(file), busy_timeout_seconds=0.2)
     other = Ledger.open(url(file))
     connection = sqlite3.connect(file, isolation_level=None)
-    with other._writing() if holder == "another ledger" else transaction_of(connection):
+    with other.database.writing() if holder == "another ledger" else transaction_of(connection):
         started = time.monotonic()
         with pytest.raises(LedgerError, match=rf"database is locked.*fuser -v {file}"):
-            ledger.plan_batch(a_batch(), [])
+            ledger.batches.plan(a_batch(), [])
         waited = time.monotonic() - started
-        assert ledger.batches() == []
+        assert ledger.batches.find() == []
     connection.close()
 
     assert waited >= 0.2
-    assert ledger.plan_batch(a_batch(), [])
+    assert ledger.batches.plan(a_batch(), [])
 
 
 @contextmanager
@@ -104,17 +104,17 @@ def transaction_of(connection: sqlite3.Connection) -> Iterator[None]:
 def test_a_full_disk_is_told_and_loses_nothing(file: Path) -> None:
     """What does not fit is undone as a whole, the remedy names the folder, and once there is room it works."""
     ledger = Ledger.open(url(file))
-    ledger.plan_batch(a_batch(), [])
-    with ledger._reading() as connection:
+    ledger.batches.plan(a_batch(), [])
+    with ledger.database.reading() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")  # SQLite's own way to have no room
 
     with pytest.raises(
         LedgerError, match=rf"ledger.sqlite: the disk is full, {file.parent} has [\d,]+ bytes left. Free some space"
     ):
-        ledger.record_file(a_file(detail=UnroutableEvent("f", 1, "x" * 100_000)), while_state="planned")
-    assert ledger.files("batch-1", "buffer") == []
-    assert ledger.record_file(a_file(detail=UnroutableEvent("f", 1, "x" * 100_000)), while_state="planned")
+        ledger.files.record(a_file(detail=UnroutableEvent("f", 1, "x" * 100_000)), while_state="planned")
+    assert ledger.files.of_batch("batch-1", "buffer") == []
+    assert ledger.files.record(a_file(detail=UnroutableEvent("f", 1, "x" * 100_000)), while_state="planned")
 
 
 def test_an_io_error_of_a_full_disk_is_told_as_one(file: Path) -> None:
@@ -137,4 +137,4 @@ def test_a_damaged_ledger_is_told(file: Path) -> None:
         raw.write(b"\xff" * (file.stat().st_size - 4096))
 
     with pytest.raises(LedgerError, match=r"malformed.*backup"):
-        Ledger.open(url(file)).batches()
+        Ledger.open(url(file)).batches.find()

@@ -17,57 +17,66 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
-from eventbridge.ledger import Ledger
-from eventbridge.ledger.statements import (
+from eventbridge.ledger import (
+    Ledger,
+    airflow,
+    api,
+    archive,
+    assignments,
     batches,
     chunks,
-    deferred_matches,
     due,
-    event_index,
+    files,
+    inbox,
+    moments,
     offsets,
-    operations,
-    operator_actions,
+    operational_events,
     order,
     overrides,
     pending,
-    pools,
-    publish_balances,
+    quality,
+    redrives,
     replays,
     retention,
-    route_tries,
+    revision,
+    routing,
     rules,
     schemas,
-    store_sizes,
-    streaming_leases,
+    stats,
+    store,
+    streaming,
     targets,
-    watcher,
 )
-from eventbridge.ledger.tables import metadata
-from eventbridge.ledger.tables import pending as pending_table
+from eventbridge.ledger.definitions import metadata
 from eventbridge.policy.breaker import Count, Tally
 
 MODULES = [
+    airflow,
+    api,
+    archive,
+    assignments,
     batches,
     chunks,
-    watcher,
     due,
-    event_index,
+    files,
+    inbox,
+    moments,
     offsets,
-    operations,
-    operator_actions,
-    overrides,
+    operational_events,
     order,
+    overrides,
     pending,
-    pools,
-    publish_balances,
-    deferred_matches,
+    quality,
+    redrives,
     replays,
     retention,
-    route_tries,
+    revision,
+    routing,
     rules,
     schemas,
-    streaming_leases,
-    store_sizes,
+    stats,
+    store,
+    streaming,
     targets,
 ]
 ARGUMENTS: dict[str, list[object]] = {
@@ -79,6 +88,8 @@ ARGUMENTS: dict[str, list[object]] = {
     "beginning": ["01a2"],
     "behind": [True, False],
     "bus": [None, "flights"],
+    "buses": [["flights"]],
+    "by": [("grain", "at")],
     "committed": [True, False],
     "group": [None, "flights"],
     "held": [None, "pool closed"],
@@ -91,17 +102,24 @@ ARGUMENTS: dict[str, list[object]] = {
     "most": [2],
     "newest_first": [True, False],
     "older": [True, False],
+    "on": [None, ("flights", "late")],
+    "ranged": [True, False],
     "rule": [None, "late"],
+    "rules": [["late"]],
     "runner": [None, "flights"],
+    "scope": ["target"],
     "smallest": [True, False],
     "state": [None, "scheduled"],
+    "step": [60_000_000],
+    "times": [[START, after(60)]],
 }
 
 
 def constants(module: ModuleType) -> dict[str, ClauseElement]:
     """Return the statements of a module that are constants."""
     named = {name: value for name, value in vars(module).items() if name.isupper() and not name.startswith("_")}
-    return {name: value for name, value in named.items() if isinstance(value, Executable)}
+    own = {name for name in named if re.search(rf"^{name} =", inspect.getsource(module), re.MULTILINE)}
+    return {name: value for name, value in named.items() if isinstance(value, Executable) and name in own}
 
 
 def every_statement() -> Iterator[tuple[str, ClauseElement]]:
@@ -109,7 +127,7 @@ def every_statement() -> Iterator[tuple[str, ClauseElement]]:
     for module in MODULES:
         yield from constants(module).items()
         for name, function in inspect.getmembers(module, inspect.isfunction):
-            if function.__module__ == module.__name__ and not name.startswith("_"):
+            if function.__module__ == module.__name__ and name.startswith(("select_", "update_")):
                 parameters = list(inspect.signature(function).parameters)
                 for values in itertools.product(*(ARGUMENTS[parameter] for parameter in parameters)):
                     yield name, function(**dict(zip(parameters, values, strict=True)))
@@ -137,7 +155,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 22
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 31
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 27
     assert not any("?" in text or "%(" in text for text in partial)
@@ -171,20 +189,20 @@ class Backlog:
 
     def add_pending(self, count: int, first_due: float, **changes: object) -> None:
         """Add pending rows that come due one a second from `first_due` on."""
-        self._ledger.add_pending([a_pending(first_due + number, **changes) for number in range(count)])
+        self._ledger.pending.add([a_pending(first_due + number, **changes) for number in range(count)])
 
     def take(self, batch_id: str, *pending_ids: int) -> None:
         """Have a batch take rows."""
-        assert self._ledger.plan_taken(a_retry_batch(batch_id), [], pending_ids)
+        assert self._ledger.pending.take(a_retry_batch(batch_id), [], pending_ids)
 
     def disable(self, target: str) -> None:
         """Note that a target of rule `late` is disabled."""
-        self._ledger.set_target_status("late", target, "disabled", "the target responded with 410")
+        self._ledger.targets.set_status("late", target, "disabled", "the target responded with 410")
 
     def open_breaker(self, target: str) -> None:
         """Have nothing sent to a target of rule `late` for half a minute."""
-        self._ledger.note_attempts([Tally("late", target, {int(START.timestamp()): Count(10, 10)})])
-        assert self._ledger.target_statuses()["late", target].state == "degraded"
+        self._ledger.targets.record_attempts([Tally("late", target, {int(START.timestamp()): Count(10, 10)})])
+        assert self._ledger.targets.statuses()["late", target].state == "degraded"
 
     def plan(self, statement: ClauseElement) -> str:
         """Return SQLite's query plan."""
@@ -229,16 +247,16 @@ _OF_TARGET = "(rule=? AND target=?"
 QUERIES = [
     pytest.param(due.FIRST_DUE, "ix_pending_scheduled (due_at<?)", id="first"),
     pytest.param(
-        due.due_targets(None), f"ix_pending_scheduled_kind {_OF_TARGET} AND held=? AND runner=?", id="targets"
+        due.select_targets(None), f"ix_pending_scheduled_kind {_OF_TARGET} AND held=? AND runner=?", id="targets"
     ),
-    pytest.param(due.due_targets("flights"), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="runners-targets"),
-    pytest.param(due.due_pending(5, None), f"ix_pending_scheduled_of_target {_OF_TARGET} AND due_at<?)", id="rows"),
-    pytest.param(due.due_pending(5, "flights"), f"ix_pending_scheduled_of_target {_OF_TARGET}", id="runners-rows"),
-    pytest.param(due.due_pending(5, None, alone=True), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="past-age"),
+    pytest.param(due.select_targets("flights"), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="runners-targets"),
+    pytest.param(due.select_rows(5, None), f"ix_pending_scheduled_of_target {_OF_TARGET} AND due_at<?)", id="rows"),
+    pytest.param(due.select_rows(5, "flights"), f"ix_pending_scheduled_of_target {_OF_TARGET}", id="runners-rows"),
+    pytest.param(due.select_rows(5, None, alone=True), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="past-age"),
     pytest.param(
-        due.due_pending(5, None, alone=True), f"ix_pending_scheduled_kind {_OF_TARGET} AND held>?", id="reasoned"
+        due.select_rows(5, None, alone=True), f"ix_pending_scheduled_kind {_OF_TARGET} AND held>?", id="reasoned"
     ),
-    pytest.param(due.due_of_ordered(5), f"ix_pending_scheduled_tried {_OF_TARGET} AND due_at<?)", id="ordered"),
+    pytest.param(due.select_rows_in_order(5), f"ix_pending_scheduled_tried {_OF_TARGET} AND due_at<?)", id="ordered"),
 ]
 
 
@@ -292,13 +310,13 @@ def test_what_is_due_costs_nothing(backlog: Backlog, query: ClauseElement, case:
 @pytest.mark.parametrize(
     "query",
     [
-        pytest.param(pending.waiting_targets(None), id="waiting"),
-        pytest.param(pending.waiting_targets("flights"), id="runners-waiting"),
+        pytest.param(pending.select_waiting_targets(None), id="waiting"),
+        pytest.param(pending.select_waiting_targets("flights"), id="runners-waiting"),
         pytest.param(
-            select(pending_table.c.pending_id).where(pending.RELEASE_EXPIRED.whereclause), id="release-expired"
+            select(pending.pending.c.pending_id).where(pending.RELEASE_EXPIRED.whereclause), id="release-expired"
         ),
-        pytest.param(due.TAKEN_TARGETS, id="taken-targets"),
-        pytest.param(order.SHARD_TAKEN, id="shard-taken"),
+        pytest.param(pending.TAKEN_TARGETS, id="taken-targets"),
+        pytest.param(pending.SHARD_TAKEN, id="shard-taken"),
         pytest.param(order.SHARDS_TAKEN, id="shards-taken"),
         pytest.param(order.SHARDS_ON_HOLD, id="shards-on-hold"),
     ],
@@ -334,10 +352,10 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
         pytest.param(batches.UNFINISHED_BATCH, "ix_batch_uncommitted (kind=? AND runner=?)", id="unfinished"),
         pytest.param(batches.RELEASE_FOLLOWING, "uq_batch_follows (follows=?)", id="following"),
         pytest.param(batches.BUS_COMMITS_OUTSTANDING, "ix_batch_bus_commit_outstanding (runner=?)", id="bus-commits"),
-        pytest.param(batches.stale_batches(["retry"], None), "ix_batch_uncommitted (kind=?)", id="stale"),
+        pytest.param(batches.select_overdue(["retry"], None), "ix_batch_uncommitted (kind=?)", id="stale"),
         pytest.param(pending.PENDING_TAKEN_BY, "ix_pending_taken_by (taken_by=?)", id="taken"),
         pytest.param(
-            pending.release_pending(aged=False, held="pool closed"),
+            pending.update_released(aged=False, held="pool closed"),
             "ix_pending_waiting (rule=? AND target=?)",
             id="release",
         ),
@@ -345,41 +363,41 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
         pytest.param(pending.HOLD_PENDING, "ix_pending_scheduled_kind (rule=? AND target=? AND held=?)", id="hold"),
         pytest.param(batches.NEWEST_RETRY, "ix_batch_newest_retry", id="newest-retry"),
         pytest.param(pending.LAST_TAKEN, "ix_batch_newest_retry", id="last-taken"),
-        pytest.param(deferred_matches.ONE_DUE, "ix_deferred_match_scheduled (rule=? AND due_at<?)", id="reference"),
-        pytest.param(deferred_matches.ONE_DUE, "ix_deferred_match_taken (rule=?)", id="deferred-matches-taken"),
-        pytest.param(due.ONE_TAKEN, "ix_pending_taken", id="one-taken"),
-        pytest.param(due.TAKEN_TARGETS, "ix_pending_taken (rule=? AND target>?)", id="taken-targets"),
-        pytest.param(pending.waiting_targets(None), f"ix_pending_kind {_BEHIND}", id="waiting"),
-        pytest.param(pending.waiting_targets("flights"), f"ix_pending_kind {_BEHIND}", id="runners-waiting"),
+        pytest.param(routing.ONE_DUE, "ix_deferred_match_scheduled (rule=? AND due_at<?)", id="reference"),
+        pytest.param(routing.ONE_DUE, "ix_deferred_match_taken (rule=?)", id="deferred-matches-taken"),
+        pytest.param(pending.ONE_TAKEN, "ix_pending_taken", id="one-taken"),
+        pytest.param(pending.TAKEN_TARGETS, "ix_pending_taken (rule=? AND target>?)", id="taken-targets"),
+        pytest.param(pending.select_waiting_targets(None), f"ix_pending_kind {_BEHIND}", id="waiting"),
+        pytest.param(pending.select_waiting_targets("flights"), f"ix_pending_kind {_BEHIND}", id="runners-waiting"),
         pytest.param(
             pending.RELEASE_EXPIRED, "ix_pending_on_hold (rule=? AND target=? AND expires_at<?)", id="release-expired"
         ),
         pytest.param(order.SHARDS_TAKEN, "ix_pending_taken (rule=? AND target=? AND order_shard>?)", id="shards-taken"),
-        pytest.param(order.SHARD_TAKEN, "ix_pending_taken (rule=? AND target=? AND order_shard=?)", id="shard-taken"),
+        pytest.param(pending.SHARD_TAKEN, "ix_pending_taken (rule=? AND target=? AND order_shard=?)", id="shard-taken"),
         pytest.param(
             order.SHARDS_ON_HOLD,
             "ix_pending_shard (rule=? AND target=? AND order_shard=? AND state=? AND held>?)",
             id="on_hold",
         ),
-        pytest.param(pending.pending_counts(None), "ix_pending_waiting", id="counts"),
-        pytest.param(batches.batches(50, None, None), "ix_batch_newest", id="newest"),
+        pytest.param(pending.select_counts(None), "ix_pending_waiting", id="counts"),
+        pytest.param(batches.select_batches(50, None, None), "ix_batch_newest", id="newest"),
         pytest.param(
-            batches.newest_files("buffer", ["all", "archive"], 100, bus=None, batch_kind=None, older=False),
+            files.select_newest_files("buffer", ["all", "archive"], 100, bus=None, batch_kind=None, older=False),
             "ix_batch_newest",
             id="newest-files",
         ),
         pytest.param(
-            batches.newest_files("buffer", ["all", "archive"], 100, bus=None, batch_kind="normal", older=True),
+            files.select_newest_files("buffer", ["all", "archive"], 100, bus=None, batch_kind="normal", older=True),
             "ix_batch_newest",
             id="newest-files-of-normal-batches",
         ),
         pytest.param(
-            batches.newest_files("delivery", ["all"], 100, bus=None, batch_kind=None, older=False),
+            files.select_newest_files("delivery", ["all"], 100, bus=None, batch_kind=None, older=False),
             "ix_batch_newest",
             id="newest-delivery-files",
         ),
         pytest.param(
-            batches.newest_files("outcome", ["all"], 100, bus="flights", batch_kind=None, older=True),
+            files.select_newest_files("outcome", ["all"], 100, bus="flights", batch_kind=None, older=True),
             "ix_batch_newest",
             id="older-files-of-bus",
         ),

@@ -16,9 +16,9 @@ from sqlalchemy.exc import OperationalError
 from eventbridge import fault_points
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.columns import microseconds
+from eventbridge.ledger.database import runs_lost_transactions_again
+from eventbridge.ledger.definitions import microseconds
 from eventbridge.ledger.engines.postgresql import PostgresqlEngine
-from eventbridge.ledger.run_again import _again
 
 
 @pytest.fixture
@@ -62,12 +62,12 @@ def prepared(ledger: Ledger) -> None:
     """Have a batch that left two rows pending."""
     register(ledger)
     settle(ledger)
-    ledger.add_pending([a_pending(1), a_pending(2)])
+    ledger.pending.add([a_pending(1), a_pending(2)])
 
 
 def taken(ledger: Ledger) -> bool:
     """Plan a batch of both rows, which is as many statements as any transaction of the ledger has."""
-    return ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
+    return ledger.pending.take(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
 
 
 def test_a_transaction_that_was_lost_is_run_again(url: str) -> None:
@@ -94,10 +94,10 @@ def test_a_transaction_that_was_lost_is_run_again(url: str) -> None:
         else:
             assert taken(ledger), point
         fault_points.install(None)
-        found = [batch.batch_id for batch in ledger.batches()]
+        found = [batch.batch_id for batch in ledger.batches.find()]
 
         assert sorted(found) in (["batch-1", "retry-1"], ["batch-1"] if point == "ledger.commit" else [])
-        assert len(ledger.pending_taken_by("retry-1")) == 2 * (len(found) - 1)
+        assert len(ledger.pending.taken_by("retry-1")) == 2 * (len(found) - 1)
     ledger.close()
 
 
@@ -122,14 +122,14 @@ def test_a_ledger_goes_on_after_a_restart(mortal: Postgresql) -> None:
     url = mortal.new_database()
     Ledger.migrate(url)
     ledger = Ledger.open(url, Clock())
-    assert ledger.plan_batch(a_batch(), [])
+    assert ledger.batches.plan(a_batch(), [])
 
     mortal.restart()
 
-    assert ledger.move_batch("batch-1", "planned", "buffered")
+    assert ledger.batches.move("batch-1", "planned", "buffered")
     mortal.kill()
     mortal.start()
-    assert ledger.batch("batch-1").state == "buffered"
+    assert ledger.batches.get("batch-1").state == "buffered"
     ledger.close()
 
 
@@ -141,11 +141,11 @@ def test_a_server_that_is_away_is_waited_for(mortal: Postgresql) -> None:
     mortal.end()
 
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(ledger.plan_batch, a_batch(), [])
+        asked = pool.submit(ledger.batches.plan, a_batch(), [])
         mortal.start()
 
         assert asked.result(60)
-    assert ledger.plan_batch(a_batch("batch-2", runner="other"), [])
+    assert ledger.batches.plan(a_batch("batch-2", runner="other"), [])
     ledger.close()
 
 
@@ -153,7 +153,7 @@ def test_of_two_that_wait_for_each_other_both_get_there(url: str) -> None:
     """The server undoes one of two transactions that lock the same rows in different order; it is run again."""
     one, other = Ledger.open(url, Clock()), Ledger.open(url, Clock())
     for number in (1, 2):
-        assert one.plan_batch(a_batch(f"batch-{number}", runner=f"runner-{number}"), [])
+        assert one.batches.plan(a_batch(f"batch-{number}", runner=f"runner-{number}"), [])
     first_locks = threading.Barrier(2)
     met = threading.local()
 
@@ -169,7 +169,7 @@ def test_of_two_that_wait_for_each_other_both_get_there(url: str) -> None:
         moved = [pool.submit(crosswise, one, 1, 2), pool.submit(crosswise, other, 2, 1)]
         assert [each.result(60) for each in moved] == [True, True]
     fault_points.install(None)
-    assert {batch.committed_at for batch in one.batches()} == {after(2)}
+    assert {batch.committed_at for batch in one.batches.find()} == {after(2)}
     one.close()
     other.close()
 
@@ -178,7 +178,7 @@ def crosswise(ledger: Ledger, *numbers: int) -> bool:
     """Change two batches in one transaction, in this order."""
 
     def change(self: Ledger) -> bool:
-        with self._writing() as connection:
+        with self.database.writing() as connection:
             for number in numbers:
                 connection.exec_driver_sql(
                     f"UPDATE batch SET committed_at = coalesce(committed_at, {microseconds(after(0))}) + 1000000 "
@@ -186,18 +186,18 @@ def crosswise(ledger: Ledger, *numbers: int) -> bool:
                 )
         return True
 
-    return bool(_again(change)(ledger))
+    return bool(runs_lost_transactions_again(change)(ledger))
 
 
 def test_what_can_be_gone_through_once_is_there_the_second_time(url: str) -> None:
     """Rows that a caller gives as they come are written, though the first transaction with them was lost."""
     ledger = Ledger.open(url, Clock())
-    ledger.put_rules_in_force("cafe", {}, None, {})
+    ledger.rules.put_in_force("cafe", {}, None, {})
     fault_points.install(at(1, lambda: break_off(url)))
     try:
-        assert ledger.assign_targets("flights", (pair for pair in [("late", "crm")]), "cafe")
+        assert ledger.assignments.assign("flights", (pair for pair in [("late", "crm")]), "cafe")
     finally:
         fault_points.install(None)
 
-    assert {target: found.runner for target, found in ledger.assignments().items()} == {("late", "crm"): "flights"}
+    assert {target: found.runner for target, found in ledger.assignments.all().items()} == {("late", "crm"): "flights"}
     ledger.close()

@@ -20,11 +20,11 @@ from unit.ledger.newer_revision import add_revision
 
 from eventbridge.errors import LedgerError, SettingsError
 from eventbridge.ledger import Ledger
+from eventbridge.ledger.chunks import PLACES_OF_RUNNER
+from eventbridge.ledger.definitions import metadata
 from eventbridge.ledger.engines import postgresql
 from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.ledger.revision import HEAD
-from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
-from eventbridge.ledger.tables import metadata
 
 pytestmark = pytest.mark.usefixtures("migrated")
 
@@ -62,16 +62,16 @@ def test_opening_a_database_without_tables_names_the_command(empty: str) -> None
 def test_migrating_is_told_and_may_be_repeated(empty: str) -> None:
     """The first time the tables are made, the second time nothing is."""
     assert Ledger.migrate(empty) == (None, HEAD)
-    first = Ledger.open(empty).ledger_id
+    first = Ledger.open(empty).id
 
     assert Ledger.migrate(empty) == (HEAD, HEAD)
-    assert Ledger.open(empty).ledger_id == first
+    assert Ledger.open(empty).id == first
 
 
 def test_only_the_command_migrates_an_older_ledger(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening names the revision that it has and the one that is needed; the command keeps its rows."""
     ledger = Ledger.open(url)
-    ledger_id = ledger.ledger_id
+    ledger_id = ledger.id
     ledger.close()
     newest = add_revision(tmp_path / "migrations", monkeypatch)
 
@@ -80,7 +80,7 @@ def test_only_the_command_migrates_an_older_ledger(url: str, tmp_path: Path, mon
     assert "newer" not in columns_of_batch(url)
     assert Ledger.migrate(url) == (HEAD, newest)
     assert "newer" in columns_of_batch(url)
-    assert Ledger.open(url).ledger_id == ledger_id
+    assert Ledger.open(url).id == ledger_id
 
 
 def columns_of_batch(url: str) -> set[str]:
@@ -98,8 +98,8 @@ def test_the_version_before_goes_on_beside_a_newer_one(url: str) -> None:
 
     ledger = Ledger.open(url)
 
-    assert ledger.plan_batch(a_batch(), some_ranges())
-    assert [batch.batch_id for batch in ledger.batches()] == ["batch-1"]
+    assert ledger.batches.plan(a_batch(), some_ranges())
+    assert [batch.batch_id for batch in ledger.batches.find()] == ["batch-1"]
     ledger.close()
 
 
@@ -163,14 +163,14 @@ def test_isolation_is_the_ledgers_and_not_the_servers(url: str) -> None:
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     ledger = Ledger.open(url)
 
-    with ledger._writing() as transaction:
+    with ledger.database.writing() as transaction:
         written = transaction.exec_driver_sql("SHOW transaction_isolation").scalar()
-    with ledger._reading() as transaction:
+    with ledger.database.reading() as transaction:
         read = transaction.exec_driver_sql("SHOW transaction_isolation").scalar()
         only = transaction.exec_driver_sql("SHOW transaction_read_only").scalar()
 
     assert (written, read, only) == ("read committed", "repeatable read", "on")
-    assert ledger.plan_batch(a_batch(), [])
+    assert ledger.batches.plan(a_batch(), [])
     ledger.close()
 
 
@@ -181,17 +181,17 @@ def test_a_plan_waits_for_the_commit_before_it_and_sees_its_offsets(url: str) ->
     """
     one, other = Ledger.open(url, Clock()), Ledger.open(url, Clock())
     register(one)
-    assert one.plan_batch(a_batch(), some_ranges())
+    assert one.batches.plan(a_batch(), some_ranges())
     for before, after in (("planned", "buffered"), ("buffered", "routed"), ("routed", "settling")):
-        assert one.move_batch("batch-1", before, after)
-    with other._writing() as transaction:
+        assert one.batches.move("batch-1", before, after)
+    with other.database.writing() as transaction:
         transaction.exec_driver_sql("SELECT count(*) FROM batch").scalar()  # a snapshot of its own would be this one
-        assert one.commit_batch("batch-1", "flights", some_ranges(), one.now(), "000000")
+        assert one.settlement.commit("batch-1", "flights", some_ranges(), one.now(), "000000")
         transaction.exec_driver_sql("SELECT 1")
         seen = transaction.exec_driver_sql('SELECT max("offset") FROM consumer_offset').scalar()
 
     assert seen == 20
-    assert not other.plan_batch(a_batch("batch-2"), some_ranges())
+    assert not other.batches.plan(a_batch("batch-2"), some_ranges())
     one.close()
     other.close()
 
@@ -214,15 +214,15 @@ def test_the_time_is_the_servers(url: str) -> None:
 def test_a_lock_that_another_session_keeps_is_told(url: str) -> None:
     """After the busy timeout: what to look at, and nothing was changed."""
     ledger = Ledger.open(url, busy_timeout_seconds=0.2)
-    assert ledger.plan_batch(a_batch(), [])
+    assert ledger.batches.plan(a_batch(), [])
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE batch SET state = 'buffered'")
 
         with pytest.raises(LedgerError, match=r"lock timeout.*pg_stat_activity"):
-            ledger.move_batch("batch-1", "planned", "routed")
+            ledger.batches.move("batch-1", "planned", "routed")
         connection.rollback()
 
-    assert ledger.move_batch("batch-1", "planned", "routed")
+    assert ledger.batches.move("batch-1", "planned", "routed")
     ledger.close()
 
 
@@ -230,7 +230,7 @@ def test_a_statement_that_takes_too_long_is_told(url: str, monkeypatch: pytest.M
     """A server that hangs in the middle of one: what to look at, and nothing was changed."""
     monkeypatch.setattr(postgresql, "_STATEMENT_SECONDS", 0.2)
     ledger = Ledger.open(url, busy_timeout_seconds=0.2)
-    assert ledger.plan_batch(a_batch(), [])
+    assert ledger.batches.plan(a_batch(), [])
     with psycopg.connect(url) as connection:
         connection.execute(
             "CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END';"
@@ -238,8 +238,8 @@ def test_a_statement_that_takes_too_long_is_told(url: str, monkeypatch: pytest.M
         )
 
     with pytest.raises(LedgerError, match=r"statement timeout.*pg_stat_activity"):
-        ledger.move_batch("batch-1", "planned", "routed")
-    assert ledger.batch("batch-1").state == "planned"
+        ledger.batches.move("batch-1", "planned", "routed")
+    assert ledger.batches.get("batch-1").state == "planned"
     ledger.close()
 
 

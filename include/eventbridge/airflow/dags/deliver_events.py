@@ -171,7 +171,7 @@ class StreamingOperator(BaseOperator):
 
     def _is_standby(self, runtime: Runtime) -> bool:
         """Return whether a running streaming task ends soon and has no standby yet."""
-        lease = runtime.ledger.streaming_lease(self.runner)
+        lease = runtime.ledger.streaming.lease(self.runner)
         return lease is not None and lease.wants_next and lease.standby(runtime.ledger.now()) is None
 
     def _run_streaming_task(

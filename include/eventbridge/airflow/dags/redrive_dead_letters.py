@@ -118,7 +118,7 @@ def trigger_next_run() -> None:
     context = get_current_context()
     redrive_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REDRIVE, key=key) for key in (REDRIVE_ID, BATCH_ID))
     with stage() as runtime:
-        state = runtime.ledger.redrive(redrive_id).state
+        state = runtime.ledger.redrives.get(redrive_id).state
     if state != "running":
         log.info("redrive %s is %s, so no further run is triggered", redrive_id, state)
         return
@@ -150,7 +150,7 @@ def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str 
         others = [name for name in redrive_params() if name != "redrive_id" and params[name]]
         if others:
             raise UserError(f"a redrive continues as it was started. Leave these fields empty: {', '.join(others)}.")
-        return runtime.ledger.redrive(params["redrive_id"]).redrive_id
+        return runtime.ledger.redrives.get(params["redrive_id"]).redrive_id
     chosen = {name: params[name] or None for name in ("rule", "target", "reason", "error", "sql")}
     times = {"since": params["from"] or None, "until": params["to"] or None}
     selection = WrittenSelection(**chosen, **times, names=params["names"] or ()).read(runtime.ledger.now())

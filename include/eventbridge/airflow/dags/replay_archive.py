@@ -115,7 +115,7 @@ class WaitForReplay(BaseOperator):
 
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
         with plain_failures(), stage() as runtime:
-            replay = runtime.ledger.replay(replay_id)
+            replay = runtime.ledger.replays.get(replay_id)
             until = runtime.ledger.now() + timedelta(seconds=runtime.settings.replay_timeout)
         self.log.info("waiting until replay %s has ended", replay_id)
         self.defer(trigger=ReplayEnd(replay_id, replay.run, until.isoformat()), method_name="ended")
@@ -134,9 +134,9 @@ def report_end(runtime: Runtime, replay_id: str, state: str) -> None:
     from eventbridge.airflow.replay_end import LATE
     from eventbridge.replay.account import account_of
 
-    if state == LATE and not runtime.ledger.set_replay_state(replay_id, "running", "paused"):
-        state = runtime.ledger.replay(replay_id).state  # it has ended meanwhile, or is paused
-    account = account_of(runtime, runtime.ledger.replay(replay_id))
+    if state == LATE and not runtime.ledger.replays.set_state(replay_id, "running", "paused"):
+        state = runtime.ledger.replays.get(replay_id).state  # it has ended meanwhile, or is paused
+    account = account_of(runtime, runtime.ledger.replays.get(replay_id))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(account.outcomes.items())) or "none delivered"
     log.info("replay %s: %s events read, %s taken: %s", replay_id, account.looked_at, account.taken, counts)
     if state == "cancelled":

@@ -133,7 +133,7 @@ def trigger_next_run() -> None:
     context = get_current_context()
     replay_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REPLAY, key=key) for key in (REPLAY_ID, BATCH_ID))
     with stage() as runtime:
-        state = runtime.ledger.replay(replay_id).state
+        state = runtime.ledger.replays.get(replay_id).state
     if state != "running":
         log.info("replay %s is %s, so no further run is triggered", replay_id, state)
         return
@@ -157,7 +157,7 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
     if params["replay_id"]:
         if params["dry_run"]:
             raise UserError("a replay continues as it was started. Switch Dry run off to deliver.")
-        found = runtime.ledger.replay(params["replay_id"])
+        found = runtime.ledger.replays.get(params["replay_id"])
         if params["bus"] not in ("", found.bus):  # Airflow's form requires it
             raise UserError(
                 f"a replay continues as it was started, and this one is of bus {found.bus!r}. Choose that bus."
@@ -169,7 +169,7 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
         if not run.partition(" ")[2].startswith("replay__"):
             resume_for(runtime, found, run)
         return found.replay_id
-    begun = runtime.ledger.replay_of_run(run)
+    begun = runtime.ledger.replays.of_run(run)
     if begun is not None:  # a retry of this task
         return begun.replay_id
     refuse_empty(
@@ -245,11 +245,11 @@ def state_of_archive_run(run_id: str) -> str | None:
 
 def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
     """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it was cancelled."""
-    replay = runtime.ledger.replay(replay_id)
+    replay = runtime.ledger.replays.get(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
         return False
     log.warning("replay %s cancelled: %s has failed", replay_id, replay.run)
-    return runtime.ledger.end_replay(replay_id, "cancelled")
+    return runtime.ledger.replays.end(replay_id, "cancelled")
 
 
 def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOfRun = state_of_archive_run) -> None:
@@ -261,9 +261,9 @@ def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOf
     if replay.state != "paused":
         return
     if _asker_failed(replay, state_of_run):
-        runtime.ledger.hand_over_replay(replay.replay_id, run)
+        runtime.ledger.replays.hand_over(replay.replay_id, run)
     else:
-        runtime.ledger.set_replay_state(replay.replay_id, "paused", "running")
+        runtime.ledger.replays.set_state(replay.replay_id, "paused", "running")
 
 
 def _asker_failed(replay: Replay, state_of_run: StateOfRun) -> bool:

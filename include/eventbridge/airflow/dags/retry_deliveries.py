@@ -127,7 +127,7 @@ def resume_replay() -> None:
         if _queued_replays():  # one of them may be the next run of this replay
             raise AirflowSkipException(f"runs of {REPLAY_DAG} are queued and go first")
         now = runtime.ledger.now()
-        runtime.ledger.defer_replay(replay.replay_id, now)
+        runtime.ledger.replays.defer(replay.replay_id, now)
     log.warning("replay %s has been orphaned since %s; triggering another run", replay.replay_id, replay.next_at)
     raise run_of_replay(replay.replay_id, f"orphaned_{now:%Y%m%dT%H%M%S}")
 
@@ -145,7 +145,7 @@ def begin_redrive() -> None:
         if redrive is None:
             raise AirflowSkipException("no redrive waits to be started")
         now = runtime.ledger.now()
-        runtime.ledger.defer_redrive(redrive.redrive_id, now)
+        runtime.ledger.redrives.defer(redrive.redrive_id, now)
     log.info("redrive %s was recorded by a server; triggering a run of %s", redrive.redrive_id, REDRIVE_DAG)
     name = f"redrive__{redrive.redrive_id}__orphaned_{now:%Y%m%dT%H%M%S}"
     raise next_run(REDRIVE_DAG, name, {"redrive_id": redrive.redrive_id})

@@ -129,7 +129,7 @@ def cancel(request: Request, submitted: OperatorForm, redrive_id: str) -> Respon
     """Cancel a redrive."""
 
     def done(runtime: Runtime) -> None:
-        runtime.ledger.end_redrive(find_redrive(runtime, redrive_id).redrive_id, "cancelled")
+        runtime.ledger.redrives.end(find_redrive(runtime, redrive_id).redrive_id, "cancelled")
 
     run_for_caller(request, done)
     return redirect_to(request, "/redrives")

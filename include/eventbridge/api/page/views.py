@@ -186,7 +186,7 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
         counts_chart(recent, "rate", "Deliveries", events=False),
         success_chart(recent, "success", "Success rate"),
     ]
-    overrides = [each for each in runtime.ledger.list_overrides() if each.rule == name]
+    overrides = [each for each in runtime.ledger.overrides.all() if each.rule == name]
     return {
         "rule": name,
         "owner": today.owner_of(today.rules[name]),
@@ -225,7 +225,7 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
         )
         for each in recent_responses(runtime, rule, name)
     ]
-    overrides = [each for each in runtime.ledger.list_overrides() if (each.rule, each.target) == (rule, name)]
+    overrides = [each for each in runtime.ledger.overrides.all() if (each.rule, each.target) == (rule, name)]
     paused = any(each.kind == "paused" for each in overrides)
     values = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
     return values | {"responses": responses, "overrides": overrides, "paused": paused}

@@ -60,7 +60,7 @@ class PostgresqlEngine:
 
     spans_hosts = True
     migrates_when_opened = False
-    # READ COMMITTED, whatever the server's default is: each statement sees the commits of others so far. `plan_batch`
+    # READ COMMITTED, whatever the server's default is: each statement sees what others have committed. `batches.plan`
     # depends on it: its insert waits for the commit of the previous batch, and the offsets that it then reads must
     # be those that this commit moved. With an earlier snapshot, as in REPEATABLE READ and SERIALIZABLE, it would plan
     # the same offsets again, or be refused and have to restart.

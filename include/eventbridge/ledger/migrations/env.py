@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from eventbridge.ledger.tables import metadata
+from eventbridge.ledger.definitions import metadata
 
 attributes = context.config.attributes
 context.configure(

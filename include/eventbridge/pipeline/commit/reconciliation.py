@@ -38,7 +38,7 @@ def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
     numbers = _event_numbers(runtime, batch)
     verdicts, delivered = _verdicts(runtime, batch)
     dead, records, transform_failures = _dead_letters(runtime, batch)
-    pending = runtime.ledger.pending_of(batch.batch_id)
+    pending = runtime.ledger.pending.of_batch(batch.batch_id)
     shares = _shares(runtime, batch)
     return Reconciliation(
         **numbers,
@@ -51,7 +51,9 @@ def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
         routed=add({share.rule: _of_events(share.done)} for share in shares),
         rejected=add({share.rule: _of_events(share.rejected)} for share in shares),
         admitted=_admitted(runtime, batch),
-        deferred=add({row.rule: _of_events(row.files)} for row in runtime.ledger.deferred_matches_of(batch.batch_id)),
+        deferred=add(
+            {row.rule: _of_events(row.files)} for row in runtime.ledger.deferred_matches.of_batch(batch.batch_id)
+        ),
         delivered=verdicts["delivered"],
         pending_by_settlement=add([verdicts["retry_scheduled"], verdicts["unknown"]]),
         pending=of_pending(runtime, (row for row in pending if row.reason != COPY)),
@@ -66,8 +68,8 @@ def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
 def _event_numbers(runtime: Runtime, batch: Batch) -> dict[str, int]:
     statuses: Counter[str] = Counter()
     gaps = 0
-    routed = runtime.ledger.files(batch.batch_id, "delivery")
-    for file in runtime.ledger.files(batch.batch_id, "buffer"):
+    routed = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
+    for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
         if isinstance(file.detail, LandedRange):
             gaps += sum(end - start for start, end in file.detail.gaps)
         if file.path is not None:
@@ -75,9 +77,11 @@ def _event_numbers(runtime: Runtime, batch: Batch) -> dict[str, int]:
             codes, names = codes_of(table["status"])
             statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
     taken = sum(ids.count for ids in taken_ids(runtime, batch).values()) if batch.routes else 0
-    taken += sum(each.count for each in runtime.ledger.replayed_by(batch.batch_id)) if batch.kind == "replay" else 0
+    taken += (
+        sum(each.count for each in runtime.ledger.replays.taken_by(batch.batch_id)) if batch.kind == "replay" else 0
+    )
     return {
-        "range_total": sum(part.end - part.start for part in runtime.ledger.ranges(batch.batch_id)) + taken,
+        "range_total": sum(part.end - part.start for part in runtime.ledger.batches.ranges(batch.batch_id)) + taken,
         "gaps": gaps,
         "read": statuses.total(),
         "malformed": statuses["malformed"],
@@ -91,14 +95,14 @@ def _event_numbers(runtime: Runtime, batch: Batch) -> dict[str, int]:
 
 def _matched(runtime: Runtime, batch: Batch) -> Fingerprints:
     if not batch.routes:
-        return add([of_pending(runtime, runtime.ledger.pending_taken_by(batch.batch_id)), taken_ids(runtime, batch)])
+        return add([of_pending(runtime, runtime.ledger.pending.taken_by(batch.batch_id)), taken_ids(runtime, batch)])
     return _named(runtime, batch)
 
 
 def _recorded(runtime: Runtime, batch: Batch) -> Fingerprints:
     if not batch.routes:
         return _named(runtime, batch)
-    files = runtime.ledger.files(batch.batch_id, "delivery")
+    files = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
     return add(file.detail.matched for file in files if isinstance(file.detail, Routed))
 
 
@@ -107,14 +111,14 @@ def _named(runtime: Runtime, batch: Batch) -> Fingerprints:
 
 
 def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
-    files = runtime.ledger.files(batch.batch_id, "delivery")
+    files = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
     return [file.detail for file in files if isinstance(file.detail, RoutedShare)]
 
 
 def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
     """Return the events for which budgeted rules have deliveries, from their delivery files."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    for file in runtime.ledger.files(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
         if isinstance(file.detail, RoutedShare) and file.path is not None:
             table = read_table(runtime.store, file.path, columns=["event_file", "event_row"])
             places = zip(table["event_file"].to_pylist(), table["event_row"].to_pylist(), strict=True)
@@ -181,7 +185,7 @@ def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter
     found = []
     others: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    for file in runtime.ledger.files(batch.batch_id, "dead_letter"):
+    for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"):
         if file.path is not None:
             table = read_table(
                 runtime.store, file.path, columns=[*ID_COLUMNS, "reason"], coded=["rule", "target", "reason"]

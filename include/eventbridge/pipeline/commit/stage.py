@@ -52,10 +52,10 @@ def commit(runtime: Runtime, batch_id: str) -> bool:
     the bus does not take the offsets, that is an alarm and no failure: the ledger is the source of truth, and the next
     listen tries again.
     """
-    batch = runtime.ledger.batch(batch_id)
+    batch = runtime.ledger.batches.get(batch_id)
     if batch.state == "settling":
         _prove_and_commit(runtime, batch)
-        batch = runtime.ledger.batch(batch_id)
+        batch = runtime.ledger.batches.get(batch_id)
         if runtime.telemetry is not NO_TELEMETRY and batch.state == "committed":
             report_traces(runtime, batch)
     publish_operational_events(runtime)
@@ -73,13 +73,13 @@ def commit_to_bus(runtime: Runtime, batch: Batch) -> bool:
         source = runtime.open_source(bus)
         try:
             refuse_other_log(runtime, batch.runner, bus, source)
-            source.commit(batch.runner, runtime.ledger.committed_offsets(batch.runner))
+            source.commit(batch.runner, runtime.ledger.offsets.committed(batch.runner))
         finally:
             source.close()
     except (BusError, OffsetGapError) as error:
         log.error("ALARM the bus %s did not take the offsets of batch %s: %s", batch.bus, batch.batch_id, error)
         return False
-    runtime.ledger.mark_bus_committed(batch.batch_id)
+    runtime.ledger.settlement.mark_bus_committed(batch.batch_id)
     return True
 
 
@@ -91,7 +91,7 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
             reconciliation = reconciliation_of(runtime, batch)
     wrong = differences(reconciliation)
     if wrong:
-        runtime.ledger.prove_settled_by(batch.batch_id, first)  # else the files are of two settlements
+        runtime.ledger.settlement.prove_current(batch.batch_id, first)  # else the files are of two settlements
         raise ReconciliationError(
             f"batch {batch.batch_id} cannot be committed, it is not reconciled: "
             + "; ".join(map(str, wrong))
@@ -107,17 +107,17 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
     now = runtime.clock()
     stats = stats_of(runtime, batch, now, files["outcome"])
     count_batch(runtime, batch)
-    runtime.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, stats)
+    runtime.ledger.settlement.commit(batch.batch_id, batch.runner, ranges, now, first, failed, stats)
 
 
 def _ranges(runtime: Runtime, batch: Batch) -> list[ReadRange]:
     """Return the ranges of a batch, with the last message that was read from each partition."""
-    landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
+    landed = [file.detail for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
     last: dict[Partition, LastMessage] = {}
     for each in landed:
         if isinstance(each, LandedRange) and each.last is not None:
             last[each.partition] = max(each.last, last.get(each.partition, each.last))
-    ranges = runtime.ledger.ranges(batch.batch_id)
+    ranges = runtime.ledger.batches.ranges(batch.batch_id)
     return [ReadRange(span.partition, span.start, span.end, last.get(span.partition)) for span in ranges]
 
 
@@ -127,7 +127,7 @@ def _write_manifest(runtime: Runtime, batch: Batch, reconciliation: Reconciliati
     text = as_text(manifest)
     if runtime.store.create(path, text) or (written := runtime.store.get(path)) == text:
         return
-    runtime.ledger.prove_settled_by(batch.batch_id, first)
+    runtime.ledger.settlement.prove_current(batch.batch_id, first)
     if _settlements(path, written)[:1] != manifest["files"]["settlement"][:1]:
         runtime.store.put(path, text)  # from a commit that ran, or died, before the batch was settled again
         return
@@ -148,7 +148,7 @@ def _settlements(path: str, manifest: bytes) -> list[str]:
 
 
 def _files(runtime: Runtime, batch: Batch) -> _Files:
-    return {kind: runtime.ledger.files(batch.batch_id, kind) for kind in FILE_KINDS}
+    return {kind: runtime.ledger.files.of_batch(batch.batch_id, kind) for kind in FILE_KINDS}
 
 
 def manifest_of(
@@ -158,8 +158,8 @@ def manifest_of(
 
     `files`: those of the batch by kind, if they are known.
     """
-    taken = runtime.ledger.pending_taken_by(batch.batch_id)
-    taken_deferred_matches = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
+    taken = runtime.ledger.pending.taken_by(batch.batch_id)
+    taken_deferred_matches = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
     files = files or _files(runtime, batch)
     manifest = {
         "format": FORMAT,
@@ -174,7 +174,7 @@ def manifest_of(
             [row.batch_id, row.chunk_id, row.rule, row.target, row.attempts, list(map(list, row.files))]
             for row in taken
         ),
-        "ranges": [[*part.partition, part.start, part.end] for part in runtime.ledger.ranges(batch.batch_id)],
+        "ranges": [[*part.partition, part.start, part.end] for part in runtime.ledger.batches.ranges(batch.batch_id)],
         "gaps": [
             [*file.detail.partition, start, end]
             for file in files["buffer"]
@@ -191,10 +191,10 @@ def manifest_of(
     if_any = {
         "matching": _matching(files["delivery"]),
         "taken_deferred_matches": _deferred_matches(taken_deferred_matches),
-        "taken_dead_letters": [[each.file, each.rows] for each in runtime.ledger.redriven_by(batch.batch_id)],
+        "taken_dead_letters": [[each.file, each.rows] for each in runtime.ledger.redrives.taken_by(batch.batch_id)],
         "replay_id": batch.replay_id if batch.kind == "replay" else "",
         "taken_events": _events(runtime, batch) if batch.kind == "replay" else [],
-        "deferred_matches": _deferred_matches(runtime.ledger.deferred_matches_of(batch.batch_id)),
+        "deferred_matches": _deferred_matches(runtime.ledger.deferred_matches.of_batch(batch.batch_id)),
         "rejected": _as_json(reconciliation.rejected),
     }
     return manifest | {name: value for name, value in if_any.items() if value}
@@ -223,7 +223,7 @@ def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
 
 
 def _events(runtime: Runtime, batch: Batch) -> list[list[str]]:
-    return [[each.file, each.rows] for each in runtime.ledger.replayed_by(batch.batch_id)]
+    return [[each.file, each.rows] for each in runtime.ledger.replays.taken_by(batch.batch_id)]
 
 
 def _deferred_matches(found: Iterable[DeferredMatch]) -> list[list[Any]]:
@@ -257,7 +257,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
         return False
     count = sum(table.num_rows for table in missing)
     log.error("ALARM the settlement of batch %s lacks %d deliveries: they become pending", batch.batch_id, count)
-    number = int(runtime.ledger.files(batch.batch_id, "settlement")[-1].key) + 1
+    number = int(runtime.ledger.files.of_batch(batch.batch_id, "settlement")[-1].key) + 1
     publish_settlement(runtime, batch, number, missing, first)
     schedule_retries(runtime, batch.batch_id)
     return True

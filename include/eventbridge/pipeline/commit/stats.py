@@ -69,7 +69,7 @@ def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[B
 
     There is one for each target and outcome, and sums for the bus, events included. Raises StoreError.
     """
-    chunks = runtime.ledger.chunks(batch.batch_id)
+    chunks = runtime.ledger.chunks.of_batch(batch.batch_id)
     by_outcome = _deliveries(runtime, batch)
     routing, unmatched = _routing_cpu(runtime, batch)
     _share_out(by_outcome, _sizes(chunks), _cpu(chunks, segments, routing))
@@ -148,7 +148,7 @@ def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
     """Return the CPU time of routing by target, by its share of a task's matches, and that of tasks without matches."""
     found: Counter[_Of] = Counter()
     unmatched = 0
-    for file in runtime.ledger.files(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
         if not isinstance(file.detail, Routed):
             continue
         matched = {key: ids.count for key, ids in file.detail.matched.items() if ids.count}
@@ -194,7 +194,7 @@ def _again(runtime: Runtime, batch: Batch, found: Iterable[Stat], rules: RuleSet
     if batch.kind == "redrive" and not batch.routes:
         for stat in found:
             yield stat.key.bus, _counted(stat.count)
-    for row in runtime.ledger.pending_of(batch.batch_id):
+    for row in runtime.ledger.pending.of_batch(batch.batch_id):
         if row.reason == COPY:
             yield _bus_of(rules, row.rule, batch.bus), _counted(row.count)
 
@@ -219,7 +219,7 @@ def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[
     counts: Counter[str] = Counter()
     size = 0
     if batch.kind == "normal":
-        for file in runtime.ledger.files(batch.batch_id, "buffer"):
+        for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
             if isinstance(landed := file.detail, LandedRange):
                 counts["valid"] += landed.valid
                 counts["duplicate"] += landed.duplicate

@@ -35,9 +35,9 @@ def events_to_hand_out(
     """
     events = 0
     parts: list[Part] = []
-    for batch in runtime.ledger.batches(limit=_MOST_BATCHES, runner=runner):
+    for batch in runtime.ledger.batches.find(limit=_MOST_BATCHES, runner=runner):
         if batch.kind == "normal" and batch.state == "committed" and events < _ENOUGH_EVENTS:
-            landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
+            landed = [file.detail for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
             events += sum(each.read for each in landed if isinstance(each, LandedRange))
             parts += _parts(runtime, batch, rules)
     most = runtime.settings.batch_max_chunks
@@ -51,10 +51,10 @@ def events_to_hand_out(
 
 def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
     """Yield the deliveries that a batch handed out or lacked capacity for, except those of degraded targets."""
-    for total in runtime.ledger.chunk_totals(batch.batch_id):
+    for total in runtime.ledger.chunks.totals(batch.batch_id):
         yield part_of_chunks(total, runtime.chunk_sizes.small)
-    withheld = runtime.ledger.withheld_pieces(batch.batch_id)
-    statuses = runtime.ledger.target_statuses() if withheld else {}
+    withheld = runtime.ledger.chunks.withheld_pieces(batch.batch_id)
+    statuses = runtime.ledger.targets.statuses() if withheld else {}
     for pool, piece in withheld:
         status, rule = statuses.get((piece.rule, piece.target)), rules.rules.get(piece.rule)
         target = rule.targets.get(piece.target) if rule is not None else None
@@ -74,14 +74,14 @@ def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
     `backlog` is the number of waiting events that do not share the bus; 0 if others share it.
     """
     target = runtime.settings.batch_target_duration
-    for batch in runtime.ledger.batches(limit=_MOST_BATCHES, runner=runner):
+    for batch in runtime.ledger.batches.find(limit=_MOST_BATCHES, runner=runner):
         if batch.kind != "normal" or batch.committed_at is None:
             continue
         if not batch.is_full and (batch.committed_at - batch.planned_at).total_seconds() <= target:
             continue  # small and quick: it says nothing about the time of a large one
         if (responded := _mostly_responded_at(runtime, batch)) is None:
             continue
-        landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
+        landed = [file.detail for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
         events = sum(each.read for each in landed if isinstance(each, LandedRange))
         seconds = (responded - batch.planned_at).total_seconds()
         if (found := paced_events(events, seconds, target, is_full=batch.is_full, backlog=backlog)) is not None:
@@ -94,7 +94,7 @@ def _mostly_responded_at(runtime: Runtime, batch: Batch) -> datetime | None:
     try:
         tables = [
             read_table(runtime.store, file.path, ["settled_at"])
-            for file in runtime.ledger.files(batch.batch_id, "settlement")
+            for file in runtime.ledger.files.of_batch(batch.batch_id, "settlement")
             if file.path is not None and batch.kept == "all"
         ]
     except StoreError:  # commit, audit and repair report it; the size of a batch does not depend on it

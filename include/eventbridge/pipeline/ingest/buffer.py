@@ -72,7 +72,7 @@ def buffer(
     Raises InfrastructureError when the prepare budget is spent (run it again), and OffsetGapError if the bus is not the
     one that the batch was planned on.
     """
-    batch = runtime.ledger.batch(batch_id)
+    batch = runtime.ledger.batches.get(batch_id)
     if batch.state != "planned" or batch.kind != "normal":
         return
     bus = runtime.rules_of(batch).buses[batch.bus]
@@ -81,7 +81,7 @@ def buffer(
         landing = Landing(runtime, batch, bus, source, check, taken or TakenMessages())
         landed = landing.run(open_lander)
     if landed:
-        runtime.ledger.end_landing(batch_id, learned_schemas(runtime, batch, landing.samples))
+        runtime.ledger.schemas.end_landing(batch_id, learned_schemas(runtime, batch, landing.samples))
 
 
 @dataclass
@@ -118,7 +118,7 @@ class Landing:
         self._learn()
         if open_lander is not None:
             self._land_shared(open_lander, budget)
-        for span in self.runtime.ledger.ranges(self.batch.batch_id):
+        for span in self.runtime.ledger.batches.ranges(self.batch.batch_id):
             position = self._landed_until(span, span.start)
             while position < span.end:
                 budget.check()
@@ -139,7 +139,7 @@ class Landing:
         """Land a large batch in parallel parts and record them, up to the first part that must be landed here."""
         spans = [
             Part(span.partition, self._landed_until(span, span.start), span.end)
-            for span in self.runtime.ledger.ranges(self.batch.batch_id)
+            for span in self.runtime.ledger.batches.ranges(self.batch.batch_id)
         ]
         batch, settings = self.batch, self.runtime.settings
         job = LandJob(
@@ -191,13 +191,13 @@ class Landing:
         detail = landed.detail
         key = _key(detail.partition, detail.start)
         file = BatchFile(self.batch.batch_id, "buffer", key, landed.path, detail.read, detail)
-        if self.runtime.ledger.record_file(file, while_state="planned"):
+        if self.runtime.ledger.files.record(file, while_state="planned"):
             self.seen |= identities
             self.recorded[file.key] = file
             self._sampled(landed.samples)
             return True
         self._learn()
-        return file.key in self.recorded and self.runtime.ledger.batch(self.batch.batch_id).state == "planned"
+        return file.key in self.recorded and self.runtime.ledger.batches.get(self.batch.batch_id).state == "planned"
 
     def _sampled(self, samples: Mapping[str, TypeSample]) -> None:
         for name, sample in samples.items():
@@ -228,7 +228,7 @@ class Landing:
 
     def _learn(self) -> None:
         """Read what is recorded: the position in each partition, and the ids of its valid events."""
-        for file in self.runtime.ledger.files(self.batch.batch_id, "buffer"):
+        for file in self.runtime.ledger.files.of_batch(self.batch.batch_id, "buffer"):
             if file.key in self.recorded:
                 continue
             self.recorded[file.key] = file
@@ -356,7 +356,7 @@ def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSa
     """
     if not samples:
         return []
-    known, types = runtime.ledger.schemas_of(batch.bus, samples)
+    known, types = runtime.ledger.schemas.of_types(batch.bus, samples)
     new = [name for name in samples if name not in known]
     passed_over = set(new[max(0, MOST_TYPES - types) :])
     found = [
@@ -376,7 +376,7 @@ def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSa
 def _rules_of_all(runtime: Runtime, batch: Batch) -> RuleSet:
     """Return the rules in force of all runners, or those that the batch is pinned to if they cannot be read."""
     try:
-        known = runtime.ledger.rules_in_force()
+        known = runtime.ledger.rules.in_force()
         if known is not None:
             return frozen_rules(runtime.store, known.rule_set)
     except EventBridgeError as error:

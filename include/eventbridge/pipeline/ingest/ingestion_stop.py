@@ -23,11 +23,11 @@ def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool
 
     `again` is the log level if ingestion is still stopped for the same reason.
     """
-    stop = runtime.ledger.ingestion_stop()
+    stop = runtime.ledger.ingestion.current_stop()
     short = short_of(_rooms(runtime), stop.cause if stop is not None else None)
     changed = False
     if stop is not None and (short is None or short.cause != stop.cause):
-        changed = runtime.ledger.resume_ingestion()
+        changed = runtime.ledger.ingestion.resume()
         if changed:
             log.warning("there is free space again; no new batches were planned since %s: %s", stop.since, stop.reason)
         stop = None
@@ -48,7 +48,7 @@ def _rooms(runtime: Runtime) -> list[FreeSpace]:
 def _stopped(runtime: Runtime, stop: IngestionStop | None, short: FreeSpace, again: int) -> bool:
     reason = stop.reason if stop is not None else _reason(runtime, short)
     log.log(again if stop is not None else logging.WARNING, "no new batch is planned: %s", reason)
-    return stop is None and runtime.ledger.stop_ingestion(reason, short.cause)
+    return stop is None and runtime.ledger.ingestion.stop(reason, short.cause)
 
 
 def _reason(runtime: Runtime, short: FreeSpace) -> str:

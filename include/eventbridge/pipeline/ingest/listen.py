@@ -65,12 +65,12 @@ def listen(
 
 
 def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, holder: str | None) -> str | None:
-    lease = runtime.ledger.streaming_lease(runner)
+    lease = runtime.ledger.streaming.lease(runner)
     if lease is not None and lease.holder != holder:
         log.info("runner %s: %s has its streaming lease, until %s at least", runner, lease.holder, lease.until)
         return None
     repeat_bus_commits(runtime, runner)
-    unfinished = runtime.ledger.unfinished_batch(runner)
+    unfinished = runtime.ledger.batches.unfinished(runner)
     if unfinished is not None:
         claim_runner(runtime, runner)
         refuse_lost_ledger(runtime)
@@ -135,9 +135,9 @@ def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[Arri
     """Return the open batch that arriving rules wait for, if its runner has no rules any more, so that this run
     finishes it.
     """
-    known = runtime.ledger.rules_in_force()
+    known = runtime.ledger.rules.in_force()
     batch_id = orphaned_batch(arriving, known.runners if known is not None else {})
-    if batch_id is None or not end_open(runtime, runtime.ledger.batch(batch_id)):
+    if batch_id is None or not end_open(runtime, runtime.ledger.batches.get(batch_id)):
         return None
     log.info("runner %s finishes batch %s, whose runner has no rules any more", runner, batch_id)
     return batch_id
@@ -149,7 +149,7 @@ def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
     It commits the current offsets of the ledger, which is the source of truth: the end of an old batch would move the
     group back.
     """
-    outstanding = runtime.ledger.bus_commits_outstanding(runner)
+    outstanding = runtime.ledger.settlement.bus_commits_outstanding(runner)
     if not outstanding:
         return
     newest = outstanding[-1]
@@ -157,7 +157,7 @@ def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
         bus = runtime.rule_set().buses.get(newest.bus) or runtime.rules_of(newest).buses[newest.bus]
         with closing(runtime.open_source(bus)) as source:
             refuse_other_log(runtime, runner, bus, source)
-            standing = runtime.ledger.committed_offsets(runner)
+            standing = runtime.ledger.offsets.committed(runner)
             source.commit(
                 runner, {partition: standing[partition] for partition in source.partitions() if partition in standing}
             )
@@ -166,7 +166,7 @@ def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
         log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
         return
     for batch in outstanding:
-        runtime.ledger.mark_bus_committed(batch.batch_id)
+        runtime.ledger.settlement.mark_bus_committed(batch.batch_id)
 
 
 def _registered(
@@ -193,19 +193,19 @@ def _registered(
         }
         if not known:
             offsets |= inherited_offsets(arriving)
-        runtime.ledger.register_partitions(runner, bus.name, offsets, source.identities())
-        known = runtime.ledger.committed_offsets(runner)
+        runtime.ledger.offsets.register(runner, bus.name, offsets, source.identities())
+        known = runtime.ledger.offsets.committed(runner)
     return known
 
 
 def _standing(runtime: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int]:
-    others = {row.bus for row in runtime.ledger.consumer_offsets(runner)} - {bus.name}
+    others = {row.bus for row in runtime.ledger.offsets.find(runner)} - {bus.name}
     if others:
         raise UserError(
             f"The runner {runner!r} has consumed the bus {others.pop()!r} until now and its rules name {bus.name!r}. "
             f"Give the rules of {bus.name!r} a runner with another name: offsets of two buses cannot be distinguished."
         )
-    return runtime.ledger.committed_offsets(runner)
+    return runtime.ledger.offsets.committed(runner)
 
 
 class _Capacity(NamedTuple):
@@ -261,8 +261,8 @@ def _empty_plan(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -
 
 def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
     """Return the mean size of a message in the runner's last landed batch, in bytes."""
-    for batch in runtime.ledger.batches(limit=10, runner=runner):
-        files = runtime.ledger.files(batch.batch_id, "buffer") if batch.kind == "normal" else []
+    for batch in runtime.ledger.batches.find(limit=10, runner=runner):
+        files = runtime.ledger.files.of_batch(batch.batch_id, "buffer") if batch.kind == "normal" else []
         landed = [file.detail for file in files if isinstance(file.detail, LandedRange)]
         if read := sum(each.read for each in landed):
             return sum(each.size for each in landed) / read
@@ -284,4 +284,4 @@ def _publish(runtime: Runtime, of: _PinnedRules, plan: _Plan, state: BatchState)
     batch = Batch(
         new_batch_id(now), "normal", of.runner, of.bus.name, state, frozen, planned_at=now, is_full=plan.is_full
     )
-    return batch.batch_id if runtime.ledger.plan_batch(batch, plan.ranges, of.in_force) else None
+    return batch.batch_id if runtime.ledger.batches.plan(batch, plan.ranges, of.in_force) else None

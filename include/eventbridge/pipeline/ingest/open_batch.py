@@ -55,7 +55,7 @@ def open_following(
         planned_at=now,
         follows=former.batch_id,
     )
-    return batch if runtime.ledger.open_following(batch, ends, holder, taken.rule_set) else None
+    return batch if runtime.ledger.streaming.open_following(batch, ends, holder, taken.rule_set) else None
 
 
 def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
@@ -67,11 +67,11 @@ def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
     """
     if batch.state != "open":
         return True
-    if (lease := runtime.ledger.streaming_lease(batch.runner)) is not None and lease.holder != holder:
+    if (lease := runtime.ledger.streaming.lease(batch.runner)) is not None and lease.holder != holder:
         return False
     if batch.follows is not None:
         return False
-    if runtime.ledger.move_batch(batch.batch_id, "open", "planned"):
+    if runtime.ledger.batches.move(batch.batch_id, "open", "planned"):
         log.warning("runner %s: its streaming task ended in the middle of batch %s", batch.runner, batch.batch_id)
     return True
 
@@ -86,4 +86,4 @@ def closed(runtime: Runtime, batch: Batch) -> Batch:
             f"batch {batch.batch_id} is open: a streaming task of runner {batch.runner!r} delivers its events{first}. "
             "Run this again once `eventbridge status` shows it in another state"
         )
-    return runtime.ledger.batch(batch.batch_id)
+    return runtime.ledger.batches.get(batch.batch_id)

@@ -32,21 +32,21 @@ def take_up_rules(runtime: Runtime) -> TakenRules:
     valid.
     """
     if runtime.settings.rules_from == "published":
-        known = runtime.ledger.rules_in_force()
+        known = runtime.ledger.rules.in_force()
         return TakenRules(runtime.rule_set(), "") if known is None else _of(runtime, known)
     try:
         today = runtime.rule_files()
     except RuleFileError as error:
         _note(runtime, error)
-        known = runtime.ledger.rules_in_force()
+        known = runtime.ledger.rules.in_force()
         if known is None:
             raise
         return _of(runtime, known)
-    known = runtime.ledger.rules_in_force()
+    known = runtime.ledger.rules.in_force()
     if known is None or known.rule_set != today.hash:
         put_in_force(runtime, today, known)
     elif known.errors:
-        runtime.ledger.note_errors([])
+        runtime.ledger.rules.record_errors([])
     return TakenRules(runtime.in_force(today), today.hash)
 
 
@@ -64,7 +64,7 @@ def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -
     changes = {name: rule.version for name, rule in today.rules.items() if before.get(name) != rule.version}
     changes |= dict.fromkeys(before.keys() - today.rules.keys(), "")
     of = rule_set, today.runners(), known.rule_set if known else None, changes
-    if runtime.ledger.put_rules_in_force(*of, streaming_task_seconds=today.streaming_task_seconds()):
+    if runtime.ledger.rules.put_in_force(*of, streaming_task_seconds=today.streaming_task_seconds()):
         log.info("rule set %s is in force: %d rules changed", rule_set, len(changes))
         return changes
     return None
@@ -77,15 +77,15 @@ def _versions(runtime: Runtime, known: RulesInForce) -> dict[str, str]:
     except (StoreFileMissing, StoreFileDamaged) as error:
         log.warning("the previous rule set is lost, so rule changes are read from the ledger: %s", error)
     newest: dict[str, str] = {}
-    for change in runtime.ledger.rule_changes(limit=_MOST_CHANGES):
+    for change in runtime.ledger.rules.changes(limit=_MOST_CHANGES):
         newest.setdefault(change.rule, change.version)
     return {name: version for name, version in newest.items() if version}
 
 
 def _note(runtime: Runtime, error: RuleFileError) -> None:
-    known = runtime.ledger.rules_in_force()
+    known = runtime.ledger.rules.in_force()
     if known is None:
         return
     log.error("ALARM: batches continue with the rules of %s: %s", known.since.isoformat(), error)
     errors = [str(each) for each in error.errors]
-    runtime.ledger.note_errors(errors, [of_rule_errors(errors, known.rule_set, runtime.ledger.now())])
+    runtime.ledger.rules.record_errors(errors, [of_rule_errors(errors, known.rule_set, runtime.ledger.now())])

@@ -71,7 +71,7 @@ class RuleTransfer:
 def arrivals(runtime: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
     """Return rules that come to a runner from others on the same bus, or return to it after a batch without them."""
     # Read at one moment, after today's rules came into force: from then on the old runner plans without them.
-    known = runtime.ledger.deliverers()
+    known = runtime.ledger.assignments.deliverers()
     groups = {row.group for row in known.offsets if row.bus == bus.name}
     found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
     for rule in rules.rules.values():
@@ -193,7 +193,7 @@ def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[s
 
     False if rule files have changed since, or another process has planned a batch: then there is nothing to plan.
     """
-    return runtime.ledger.leave_targets(runner, gone, taken.rule_set)
+    return runtime.ledger.assignments.leave(runner, gone, taken.rule_set)
 
 
 def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> bool:
@@ -201,10 +201,10 @@ def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> 
 
     False if rule files have changed since: another runner may have the rules by now, and there is nothing to plan.
     """
-    assigned = runtime.ledger.assignments()
+    assigned = runtime.ledger.assignments.all()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}
     changed = [pair for pair in pairs if pair not in assigned or assigned[pair].runner != runner or assigned[pair].left]
-    return runtime.ledger.assign_targets(runner, changed, taken.rule_set)
+    return runtime.ledger.assignments.assign(runner, changed, taken.rule_set)
 
 
 @dataclass(frozen=True)
@@ -226,10 +226,10 @@ def moved_targets(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str)
     """
     gone = [
         pair
-        for pair, was in runtime.ledger.assignments().items()
+        for pair, was in runtime.ledger.assignments.all().items()
         if was.runner == runner and not was.left and pair[0] not in rules.rules and pair[0] in today.rules
     ]
-    buses = {row.bus for row in runtime.ledger.consumer_offsets(runner)} if gone else set()
+    buses = {row.bus for row in runtime.ledger.offsets.find(runner)} if gone else set()
     return [pair for pair in gone if today.rules[pair[0]].bus in buses]
 
 
@@ -252,8 +252,8 @@ def kept_rules(
     until = dict(offsets)
     for new, rules in of_runner.items():
         if (
-            runtime.ledger.batches(limit=None, runner=new, state="open")
-            and runtime.ledger.streaming_lease(new) is not None
+            runtime.ledger.batches.find(limit=None, runner=new, state="open")
+            and runtime.ledger.streaming.lease(new) is not None
         ):
             return KeptRules(frozenset(rules), offsets, must_wait=True)
         ends = _taken_by(runtime, new, bus, source, offsets.keys())
@@ -275,13 +275,11 @@ def _taken_by(
     runtime: Runtime, runner: str, bus: Bus, source: LogSource, partitions: Collection[Partition]
 ) -> dict[Partition, int]:
     """Return the offset up to which a runner has taken each partition, including its batch in progress."""
-    rows = [
-        row for row in runtime.ledger.consumer_offsets(runner) if row.bus == bus.name and row.partition in partitions
-    ]
+    rows = [row for row in runtime.ledger.offsets.find(runner) if row.bus == bus.name and row.partition in partitions]
     existing = set(source.partitions())
     ends = {row.partition: standing_offset(row, bus, source) for row in rows if row.partition in existing}
-    batch = runtime.ledger.unfinished_batch(runner)
-    for taken in runtime.ledger.ranges(batch.batch_id) if batch is not None else ():
+    batch = runtime.ledger.batches.unfinished(runner)
+    for taken in runtime.ledger.batches.ranges(batch.batch_id) if batch is not None else ():
         if taken.partition in ends:
             ends[taken.partition] = max(taken.end, ends[taken.partition])
     return ends

@@ -81,24 +81,28 @@ class RetryChunks:
 
     @cached_property
     def _busy(self) -> set[tuple[str, str]]:
-        return self.runtime.ledger.taken_targets()
+        return self.runtime.ledger.pending.taken_targets()
 
     @cached_property
     def _statuses(self) -> dict[tuple[str, str], TargetStatus]:
-        return dict(self.runtime.ledger.target_statuses())
+        return dict(self.runtime.ledger.targets.statuses())
 
     @cached_property
     def _overrides(self) -> OperatorOverrides:
-        return self.runtime.ledger.overrides()
+        return self.runtime.ledger.overrides.in_effect()
 
     def _round_robin(self) -> list[tuple[str, str]]:
         """Return the targets with due deliveries, longest waiting first; if they are too many, in turn."""
         due = {
             (each.rule, each.target): each.first_due_at
-            for each in self.runtime.ledger.due_targets(self._now, self.runner)
+            for each in self.runtime.ledger.due.targets(self._now, self.runner)
         }
         most = self.runtime.settings.batch_max_chunks
-        return list(due) if len(due) <= most else round_robin(due, self.runtime.ledger.last_taken(len(due) // most + 1))
+        return (
+            list(due)
+            if len(due) <= most
+            else round_robin(due, self.runtime.ledger.pending.last_taken(len(due) // most + 1))
+        )
 
     def _first(self, rule: str, target: str) -> _DueTarget | None:
         """Return the first chunk of a target; None if none of its rows may be tried now."""
@@ -143,7 +147,7 @@ class RetryChunks:
 
     def _rows(self, rule: str, target: str, *, smallest: bool = False) -> list[PendingDeliveries]:
         most = min(self.runtime.settings.retry_max_per_target, _MOST_ROWS)  # a row holds at least one delivery
-        return self.runtime.ledger.due_pending(self._now, rule, target, most, self.runner, smallest=smallest)
+        return self.runtime.ledger.due.rows(self._now, rule, target, most, self.runner, smallest=smallest)
 
     def _most(self, rule: str, spec: Target | None, status: TargetStatus | None) -> int:
         """Return how many deliveries of a target fit a run; those beyond its rate stay pending."""
@@ -194,9 +198,9 @@ def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner:
     Deliveries that were tried come first, because the rest of their key waits for them; then the oldest, by the batch
     that routed them.
     """
-    leased = runtime.ledger.leases(rule, target)
+    leased = runtime.ledger.order.leases(rule, target)
     most = min(runtime.settings.retry_max_per_target, SMALL_CHUNK.deliveries)
-    rows = runtime.ledger.due_of_ordered(now, rule, target, most)
+    rows = runtime.ledger.due.rows_in_order(now, rule, target, most)
     free = [row for row in rows if row.order_shard not in leased and runner in (None, row.runner)]
     return sorted(free, key=_turn)
 
@@ -209,15 +213,15 @@ def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
     """
     waiting = {
         (each.rule, each.target, each.held)
-        for each in runtime.ledger.waiting_targets(runner)
+        for each in runtime.ledger.pending.waiting_targets(runner)
         if each.state == "on_hold" and keeps_waiting(rules, each.rule, each.target, each.held)
     }
     for rule, target, held in sorted(waiting):
         if is_marked(held):
-            runtime.ledger.dead_letter_pending(rule, target, held)
+            runtime.ledger.pending.dead_letter(rule, target, held)
         elif held == BEHIND_ITS_KEY:
-            for shard in runtime.ledger.shards_behind(rule, target):
-                runtime.ledger.release_shard(rule, target, shard)
+            for shard in runtime.ledger.order.blocked_shards(rule, target):
+                runtime.ledger.order.release_shard(rule, target, shard)
 
 
 def _turn(row: PendingDeliveries) -> tuple[bool, str, int]:

@@ -40,19 +40,19 @@ def plan_deferred_matches(
     was. A rule has at most one such batch at a time.
     """
     rules = runtime.rule_set()
-    waiting = runtime.ledger.waiting_deferred_matches(runner)
+    waiting = runtime.ledger.deferred_matches.waiting(runner)
     if not waiting:
         return None
     _hold_and_release(runtime, rules, waiting, pools or {})
     now = runtime.ledger.now()
     full = full_rules(runtime, rules) & {each.rule for each in waiting}
     for rule in full:
-        runtime.ledger.defer_deferred_matches(rule, now + _FULL_FOR)
+        runtime.ledger.deferred_matches.defer(rule, now + _FULL_FOR)
     for share in _due(
-        runtime, rules, _without_deferred(runtime.ledger.waiting_deferred_matches(runner), full, now), now
+        runtime, rules, _without_deferred(runtime.ledger.deferred_matches.waiting(runner), full, now), now
     ):
         first = share[0]
-        of = runtime.ledger.batch(first.batch_id)
+        of = runtime.ledger.batches.get(first.batch_id)
         batch = Batch(
             batch_id=new_batch_id(now),
             kind="retry",
@@ -68,7 +68,7 @@ def plan_deferred_matches(
             deadline_at=now + timedelta(seconds=runtime.settings.prepare_timeout),
             replay_id=of.replay_id,
         )
-        if runtime.ledger.plan_deferred_matches(batch, [each.deferred_match_id or 0 for each in share]):
+        if runtime.ledger.deferred_matches.take(batch, [each.deferred_match_id or 0 for each in share]):
             return batch.batch_id
     return None
 
@@ -76,7 +76,7 @@ def plan_deferred_matches(
 def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
     """Plan one batch of pending deliveries or deferred matches, whichever has waited longer; return its id."""
     pending = min(
-        (each.first_due_at for each in runtime.ledger.due_targets(runtime.ledger.now(), runner)), default=None
+        (each.first_due_at for each in runtime.ledger.due.targets(runtime.ledger.now(), runner)), default=None
     )
     deferred_match = due_deferred_matches(runtime, runner)
     if deferred_match is None or (pending is not None and pending < deferred_match):
@@ -86,21 +86,21 @@ def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, Po
 
 def due_deferred_matches(runtime: Runtime, runner: str | None = None) -> datetime | None:
     """Return when the next deferred match that is not taken is due; None if none is scheduled."""
-    waiting = runtime.ledger.waiting_deferred_matches(runner)
+    waiting = runtime.ledger.deferred_matches.waiting(runner)
     return min((each.due_at for each in waiting if each.state == "scheduled" and each.taken_by is None), default=None)
 
 
 def _hold_and_release(
     runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], pools: Mapping[str, PoolSlots]
 ) -> None:
-    rules_on_hold, overrides = runtime.ledger.rules_on_hold(), runtime.ledger.overrides()
+    rules_on_hold, overrides = runtime.ledger.rules.on_hold(), runtime.ledger.overrides.in_effect()
     for rule in {each.rule for each in waiting}:
         states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
         reason = deferred_match_hold_reason(rules, rules_on_hold, pools, overrides, rule)
         if reason and "scheduled" in states:
-            runtime.ledger.hold_deferred_matches(rule)
+            runtime.ledger.deferred_matches.hold(rule)
         elif not reason and "on_hold" in states:
-            runtime.ledger.release_deferred_matches(rule)
+            runtime.ledger.deferred_matches.release(rule)
 
 
 def _without_deferred(waiting: Sequence[DeferredMatch], full: Collection[str], now: datetime) -> list[DeferredMatch]:
@@ -138,7 +138,7 @@ def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, m
     count = 0
     for each in ready:
         count += each.count
-        one, other = runtime.ledger.batch(ready[0].batch_id), runtime.ledger.batch(each.batch_id)
+        one, other = runtime.ledger.batches.get(ready[0].batch_id), runtime.ledger.batches.get(each.batch_id)
         alike = one.replay_id == other.replay_id and one.bus == other.bus and ready[0].runner == each.runner
         if removed or one.replay_id:
             alike = alike and one.rule_set == other.rule_set

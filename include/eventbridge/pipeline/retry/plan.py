@@ -87,7 +87,7 @@ def plan_retries(
     )
     planned = [_chunk(batch.batch_id, number, rows) for number, rows in enumerate(chunks)]
     taken = [row.pending_id for rows in chunks for row in rows if row.pending_id is not None]
-    if not runtime.ledger.plan_taken(batch, planned, taken):
+    if not runtime.ledger.pending.take(batch, planned, taken):
         return RetryPlan()
     return RetryPlan(batch.batch_id, [chunk.chunk_id for chunk in planned])
 
@@ -115,7 +115,7 @@ def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
 def stale_batches(runtime: Runtime, runner: str | None = None) -> list[Batch]:
     """Return the routed retry, redrive and replay batches whose run died, the longest overdue first."""
     grace = runtime.settings.push_timeout + _STALE_AFTER_SECONDS
-    return runtime.ledger.stale_taken_batches(runtime.clock(), _KINDS, runner, grace_seconds=grace)
+    return runtime.ledger.batches.overdue(runtime.clock(), _KINDS, runner, grace_seconds=grace)
 
 
 def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
@@ -129,8 +129,8 @@ def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
 def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
     """Put on hold what today's rules hold, and release what was on hold for a reason that no longer applies."""
     now = runtime.clock()
-    statuses, overrides = runtime.ledger.target_statuses(), runtime.ledger.overrides()
-    for waiting in runtime.ledger.waiting_targets(runner):
+    statuses, overrides = runtime.ledger.targets.statuses(), runtime.ledger.overrides.in_effect()
+    for waiting in runtime.ledger.pending.waiting_targets(runner):
         rule, target, held = waiting.rule, waiting.target, waiting.held
         if held == QUEUE_EXHAUSTED:
             continue  # until an operator fixes the queue and runs `targets enable`
@@ -139,13 +139,13 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
             continue
         if reason == held:
             if _grace_is_over(waiting, now):
-                runtime.ledger.dead_letter_pending(rule, target, RULE_REMOVED)
+                runtime.ledger.pending.dead_letter(rule, target, RULE_REMOVED)
         elif held:
             # deliveries of a disabled target age while they wait; every other reason stops the clock
-            runtime.ledger.release_pending(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
+            runtime.ledger.pending.release(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
         else:
-            runtime.ledger.hold_pending(rule, target, reason)
-    runtime.ledger.release_expired(now)
+            runtime.ledger.pending.hold(rule, target, reason)
+    runtime.ledger.pending.release_expired(now)
     _check_deadlines(runtime, rules)
 
 
@@ -156,9 +156,9 @@ def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
         for target in rule.targets.values():
             within = target.deliver_within_seconds
             if within is not None:
-                runtime.ledger.release_missed(rule.name, target.name, missed_before(within, now))
+                runtime.ledger.due.release_missed(rule.name, target.name, missed_before(within, now))
                 event_of = partial(of_running_late, rule.name, target.name, within, time=now)
-                runtime.ledger.report_running_late(rule.name, target.name, late_reported_before(within, now), event_of)
+                runtime.ledger.due.report_late(rule.name, target.name, late_reported_before(within, now), event_of)
 
 
 def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:

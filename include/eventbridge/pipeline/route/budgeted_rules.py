@@ -54,7 +54,7 @@ def route_budgeted_rules(
 
     `defers`: none is routed. Raises SparkError if Spark is at fault.
     """
-    recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
+    recorded = {file.key for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")}
     wanted = {f"rule/{rule}": (rule, files) for rule, files in candidate_events(runtime, batch).items()}
     missing = [(key, rule, files) for key, (rule, files) in wanted.items() if key not in recorded]
     if not missing:
@@ -81,12 +81,12 @@ def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
     """
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if batch.kind != "retry":
-        for file in runtime.ledger.files(batch.batch_id, "delivery"):
+        for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
             if isinstance(file.detail, RoutedSlice):
                 for rule, rows in file.detail.candidate_events.items():
                     found[rule][file.detail.file] += rowset.decode(rows)
     else:
-        taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
+        taken = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
         for each in sorted(
             taken, key=lambda deferred_match: (deferred_match.made_at, deferred_match.deferred_match_id)
         ):
@@ -101,7 +101,7 @@ def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
 def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[DeferredMatch]:
     """Return the deferred matches that follow from a batch's recorded shares, to be published with its chunks."""
     rules = runtime.rules_of(batch).rules
-    taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
+    taken = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
     now = runtime.ledger.now()
     made = []
     # Shares that had no turn come first: nothing speaks against them, and of the same age the first is taken up first.
@@ -146,7 +146,7 @@ def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
     """Return the rules with the maximum of pending deliveries, for the rule or its owner: new matches are deferred."""
     full = {
         name
-        for name, waiting in runtime.ledger.pending_by_rule().items()
+        for name, waiting in runtime.ledger.pending.counts_by_rule().items()
         if name in rules.rules and waiting >= rules.rules[name].pending_max
     }
     owners = full_owners(runtime, rules)
@@ -166,13 +166,13 @@ def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 
 def defer_again(runtime: Runtime, batch: Batch) -> None:
     """Publish a batch whose run died before it was routed: unrouted shares are deferred again, none is pushed."""
-    recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
+    recorded = {file.key for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")}
     for rule, files in candidate_events(runtime, batch).items():
         share = RuleShare(f"rule/{rule}", rule, files, 0.0)
         if share.slice_id not in recorded:
             _record(runtime, result_file(batch.batch_id, deferred(share, ABANDONED)))
-    routed = runtime.ledger.files(batch.batch_id, "delivery")
-    runtime.ledger.publish_chunks(batch.batch_id, runtime.ledger.now(), [], deferred_matches(runtime, batch, routed))
+    routed = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
+    runtime.ledger.chunks.publish(batch.batch_id, runtime.ledger.now(), [], deferred_matches(runtime, batch, routed))
 
 
 def _later(now: datetime, seconds: float) -> datetime:
@@ -189,7 +189,7 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
     settings = runtime.settings
     if batch.kind != "retry":
         return RuleShare(key, rule, files, settings.route_rule_cpu_budget)
-    taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
+    taken = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
     give_up = None
     if all(each.state == "on_hold" for each in taken):
         give_up = ("rule_removed", f"no rule file names {rule} any more")
@@ -205,7 +205,7 @@ def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
     rules = runtime.rules_of(batch)
     held = {
         name: ON_HOLD
-        for name, each in runtime.ledger.rules_on_hold().items()
+        for name, each in runtime.ledger.rules.on_hold().items()
         if name in rules.rules and each.version == rules.rules[name].version
     }
     behind = dict.fromkeys(_behind(runtime, rules), BEHIND)
@@ -218,7 +218,7 @@ def _behind(runtime: Runtime, rules: RuleSet) -> set[str]:
     These are the budgeted rules, whose backlog so delays the others by one budget once, and the ordered ones. For other
     rules, new events continue beside the backlog, which drains more slowly than they may come.
     """
-    waiting = {each.rule for each in runtime.ledger.waiting_deferred_matches() if each.rule in rules.rules}
+    waiting = {each.rule for each in runtime.ledger.deferred_matches.waiting() if each.rule in rules.rules}
     return {name for name in waiting if rules.rules[name].is_budgeted or _is_ordered(rules.rules[name])}
 
 
@@ -231,7 +231,7 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
 
     One at a time they have a total time too, for those that could be routed; the others are on hold.
     """
-    tries = runtime.ledger.tries(job.batch_id)
+    tries = runtime.ledger.route_tries.counts(job.batch_id)
     left = {share.slice_id: share for share in shares}
     canary = Canary(runtime.store, job, router)
     together = [share for share in shares if share.slice_id not in tries]
@@ -261,8 +261,10 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
 
 def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
     """Return the tries in batches that died with this share, which may be what killed them."""
-    abandoned = [each for each in runtime.ledger.deferred_matches_taken_by(batch_id) if each.reason == ABANDONED]
-    return max((runtime.ledger.tries(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0)
+    abandoned = [each for each in runtime.ledger.deferred_matches.taken_by(batch_id) if each.reason == ABANDONED]
+    return max(
+        (runtime.ledger.route_tries.counts(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0
+    )
 
 
 def _record_result(runtime: Runtime, job: RouteJob, share: RuleShare, result: SliceResult) -> bool:
@@ -272,12 +274,12 @@ def _record_result(runtime: Runtime, job: RouteJob, share: RuleShare, result: Sl
 
 
 def _hold(runtime: Runtime, job: RouteJob, share: RuleShare, error: str) -> None:
-    version = runtime.rules_of(runtime.ledger.batch(job.batch_id)).rules[share.rule].version
+    version = runtime.rules_of(runtime.ledger.batches.get(job.batch_id)).rules[share.rule].version
     remedy = "its file changes or `eventbridge rules release` is called"
     log.error("ALARM the rule %s cannot be routed, it is on hold until %s: %s", share.rule, remedy, error)
-    runtime.ledger.hold_rule(share.rule, version, error)
+    runtime.ledger.rules.hold(share.rule, version, error)
 
 
 def _record(runtime: Runtime, file: BatchFile) -> bool:
-    recorded = runtime.ledger.record_file(file, while_state="buffered")
-    return recorded or runtime.ledger.batch(file.batch_id).state == "buffered"
+    recorded = runtime.ledger.files.record(file, while_state="buffered")
+    return recorded or runtime.ledger.batches.get(file.batch_id).state == "buffered"

@@ -66,16 +66,16 @@ def route(
     rule become a deferred match. A batch that took up deferred matches routes nothing else. Raises SparkError if Spark
     is at fault, and InfrastructureError when the prepare budget is spent.
     """
-    batch = runtime.ledger.batch(batch_id)
+    batch = runtime.ledger.batches.get(batch_id)
     if batch.state == "buffered":
         job = job_of(runtime, batch)
         routed = batch.kind == "retry" or _route_slices(runtime, batch, job, router)
         if routed and route_budgeted_rules(runtime, batch, job, router, defers=defers_budgeted):
             _publish(runtime, batch, pools)
-        batch = runtime.ledger.batch(batch_id)
+        batch = runtime.ledger.batches.get(batch_id)
     if batch.state != "routed" or batch.deadline_at is None or batch.deadline_at <= runtime.ledger.now():
         return []
-    chunks = [chunk for chunk in runtime.ledger.chunks(batch_id) if chunk.map_index is not None]
+    chunks = [chunk for chunk in runtime.ledger.chunks.of_batch(batch_id) if chunk.map_index is not None]
     return [chunk.chunk_id for chunk in sorted(chunks, key=lambda chunk: chunk.map_index or 0)]
 
 
@@ -106,7 +106,7 @@ def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router)
     if not missing:
         return True
     canary = Canary(runtime.store, job, router)
-    suspects = recording.suspects(runtime.ledger.tries(batch.batch_id))
+    suspects = recording.suspects(runtime.ledger.route_tries.counts(batch.batch_id))
     others = [piece for piece in missing if piece not in suspects]
     done = try_together(runtime, job, router, canary, ALL_SLICES, others, recording.take) if others else None
     if done is False:
@@ -128,8 +128,8 @@ class _Recording:
         self._runtime = runtime
         self._batch = batch
         self._budget = PrepareBudget(runtime, "route", batch.batch_id)
-        self._wanted = slices_of(runtime.ledger.files(batch.batch_id, "buffer"))
-        self._recorded = {file.key: file for file in runtime.ledger.files(batch.batch_id, "delivery")}
+        self._wanted = slices_of(runtime.ledger.files.of_batch(batch.batch_id, "buffer"))
+        self._recorded = {file.key: file for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")}
 
     def missing(self) -> list[Slice]:
         """Return the slices, or parts of them, without a result."""
@@ -147,13 +147,13 @@ class _Recording:
     def record(self, file: BatchFile) -> bool:
         """Record the result of a slice; False: the batch is no longer `buffered`."""
         ledger, batch_id = self._runtime.ledger, self._batch.batch_id
-        if ledger.record_file(file, while_state="buffered"):
+        if ledger.files.record(file, while_state="buffered"):
             self._recorded[file.key] = file
         else:
             # Another process recorded this slice first, and our file is unused; or the batch has moved on.
-            if ledger.batch(batch_id).state != "buffered":
+            if ledger.batches.get(batch_id).state != "buffered":
                 return False
-            self._recorded |= {other.key: other for other in ledger.files(batch_id, "delivery")}
+            self._recorded |= {other.key: other for other in ledger.files.of_batch(batch_id, "delivery")}
         self._budget.progressed()
         if self.missing():
             self._budget.check()
@@ -174,7 +174,9 @@ def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
         event_max_size=settings.event_max_size,
         piece_max_deliveries=runtime.chunk_sizes.small.deliveries,
         piece_max_bytes=runtime.chunk_sizes.small.size,
-        replay_id="" if batch.replay_id and runtime.ledger.keeps_delivery_ids(batch.replay_id) else batch.replay_id,
+        replay_id=""
+        if batch.replay_id and runtime.ledger.replays.keeps_delivery_ids(batch.replay_id)
+        else batch.replay_id,
         later=rules_routed_later(runtime, batch),
         slice_seconds=settings.route_slice_timeout,
         old=batch.kind in _OLD_KINDS,
@@ -186,19 +188,19 @@ def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
 def _publish(runtime: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None) -> None:
     settings = runtime.settings
     limits = ChunkLimits(runtime.chunk_sizes.small, settings.batch_max_chunks, pools)
-    files = runtime.ledger.files(batch.batch_id, "delivery")
-    rules, overrides = runtime.rules_of(batch), runtime.ledger.overrides()
+    files = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
+    rules, overrides = runtime.rules_of(batch), runtime.ledger.overrides.in_effect()
     shadows = rules.shadows()
-    statuses = {key: status.state for key, status in runtime.ledger.target_statuses().items() if key not in shadows}
+    statuses = {key: status.state for key, status in runtime.ledger.targets.statuses().items() if key not in shadows}
     sizes = _SizeOfChunk(rules, runtime.chunk_sizes)
     lanes = overridden_lanes(rules, overrides)
     plans = cut_chunks(_pieces(batch, files, pools, runtime.ledger.now(), sizes, lanes), limits, statuses, overrides)
     on_hold_seconds = max(
-        (each.on_hold_seconds for each in runtime.ledger.deferred_matches_taken_by(batch.batch_id)), default=0.0
+        (each.on_hold_seconds for each in runtime.ledger.deferred_matches.taken_by(batch.batch_id)), default=0.0
     )
     chunks = [_chunk(batch, index, plan, on_hold_seconds) for index, plan in enumerate(plans)]
     deadline_at = runtime.ledger.now() + timedelta(seconds=settings.batch_timeout)
-    runtime.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, deferred_matches(runtime, batch, files))
+    runtime.ledger.chunks.publish(batch.batch_id, deadline_at, chunks, deferred_matches(runtime, batch, files))
 
 
 def _pieces(

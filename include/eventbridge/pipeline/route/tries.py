@@ -57,7 +57,7 @@ def try_together(
     None: the job failed, or failed too often before, although a canary routes now: missing tasks must be tried alone.
     Raises SparkError if the canary fails as well.
     """
-    tries = runtime.ledger.begin_try(job.batch_id, key)
+    tries = runtime.ledger.route_tries.begin(job.batch_id, key)
     lost = False
     try:
         if tries > 1:
@@ -80,7 +80,7 @@ def try_together(
             return None
     finally:
         if not lost:
-            runtime.ledger.take_back_try(job.batch_id, key)
+            runtime.ledger.route_tries.take_back(job.batch_id, key)
 
 
 def try_alone(
@@ -93,7 +93,9 @@ def try_alone(
     """
     several = isinstance(task, Slice) and not is_one_event(task)
     failures = 0
-    while (tries := runtime.ledger.begin_try(job.batch_id, task.slice_id, before)) <= (1 if several else _ALONE):
+    while (tries := runtime.ledger.route_tries.begin(job.batch_id, task.slice_id, before)) <= (
+        1 if several else _ALONE
+    ):
         counts = False
         try:
             if tries > 1 and not failures:
@@ -109,7 +111,7 @@ def try_alone(
                 error, counts = str(failure), True
         finally:
             if not counts:
-                runtime.ledger.take_back_try(job.batch_id, task.slice_id)
+                runtime.ledger.route_tries.take_back(job.batch_id, task.slice_id)
         failures += 1
         if several or failures == _FAILURES:
             return error

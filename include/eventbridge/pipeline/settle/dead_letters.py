@@ -55,7 +55,7 @@ def write_dead_letters(runtime: Runtime, batch_id: str) -> None:
     ReconciliationError for a file that cannot be read.
     """
     with naming_the_repair(batch_id, "settled"):
-        batch = settle(runtime, runtime.ledger.batch(batch_id))
+        batch = settle(runtime, runtime.ledger.batches.get(batch_id))
         if batch.state == "settling":
             _write(runtime, batch)
             publish_operational_events(runtime)
@@ -79,7 +79,7 @@ def dead_letters_again(
 def _write(runtime: Runtime, batch: Batch) -> None:
     batch_id = batch.batch_id
     news = DeadLetterNews(batch)
-    known = {file.key for file in runtime.ledger.files(batch_id, "dead_letter")}
+    known = {file.key for file in runtime.ledger.files.of_batch(batch_id, "dead_letter")}
     first = first_settlement(runtime, batch)
     for key, rows in _numbered(runtime, batch, first):
         news.add(rows)
@@ -88,11 +88,11 @@ def _write(runtime: Runtime, batch: Batch) -> None:
         path = layout.dead_letters(batch.planned_at, batch_id, int(key))
         # the content follows from the settlement alone, so another writer of the file wrote the same
         write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
-        runtime.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
+        runtime.ledger.files.record(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
     # Before it returns, and so before the batch can be committed: a task that dies here is repeated and queues them
     # again.
     if events := news.events():
-        runtime.ledger.queue_operational_events(events)
+        runtime.ledger.operational_events.queue(events)
 
 
 def _numbered(runtime: Runtime, batch: Batch, first: str) -> Iterator[tuple[str, list[Record]]]:
@@ -194,7 +194,7 @@ class _Attempts:
         self._runtime = runtime
         self._lineage: dict[int, set[tuple[str, int]]] = {
             chunk.chunk_id: {(batch.batch_id, chunk.chunk_id)}.union(*(each.lineage for each in chunk.pieces))
-            for chunk in runtime.ledger.chunks(batch.batch_id)
+            for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)
         }
         self._segments: dict[tuple[str, frozenset[int]], list[str]] = {}
 
@@ -224,7 +224,7 @@ class _Attempts:
 
 
 def _malformed(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
-    for file in runtime.ledger.files(batch.batch_id, "buffer"):
+    for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
         if file.path is None or not isinstance(file.detail, LandedRange) or not file.detail.malformed:
             continue
         table = read_table(runtime.store, file.path)
@@ -235,7 +235,7 @@ def _malformed(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
 
 
 def _unroutable(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
-    files = runtime.ledger.files(batch.batch_id, "delivery")
+    files = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
     found = [file.detail for file in files if isinstance(file.detail, UnroutableEvent)]
     for start in range(0, len(found), _RECORDS_PER_FILE):
         some = found[start : start + _RECORDS_PER_FILE]

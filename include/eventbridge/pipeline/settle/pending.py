@@ -51,15 +51,15 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
     Does nothing before the batch is settled or after it is committed; running it again, or twice at once, inserts
     nothing new.
     """
-    batch = runtime.ledger.batch(batch_id)
+    batch = runtime.ledger.batches.get(batch_id)
     if batch.state == "settling":
         first = first_settlement(runtime, batch)
         rows = pending_rows(runtime, batch)
-        runtime.ledger.add_pending([*rows, *pending_copies(runtime, batch)], first)
+        runtime.ledger.pending.add([*rows, *pending_copies(runtime, batch)], first)
         release_after_progress(runtime, batch, rows)
         # A task that dies here is repeated before the batch can be committed, and queues the events again.
         if held := _on_hold_events(runtime, batch, rows):
-            runtime.ledger.queue_operational_events(held)
+            runtime.ledger.operational_events.queue(held)
 
 
 def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
@@ -107,10 +107,10 @@ class _PendingContext:
         self._tried = {int(file.key.split("-", 1)[0]) for file in files if not is_of_streaming_task(file)}
         self._in_streaming_task = any(map(is_of_streaming_task, files))
         self._pieces: dict[tuple[int, str, str], list[Piece]] = defaultdict(list)
-        for chunk in runtime.ledger.chunks(batch.batch_id):
+        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id):
             for piece in chunk.pieces:
                 self._pieces[chunk.chunk_id, piece.rule, piece.target].append(piece)
-        self._runner_of = {row.pending_id: row.runner for row in runtime.ledger.pending_taken_by(batch.batch_id)}
+        self._runner_of = {row.pending_id: row.runner for row in runtime.ledger.pending.taken_by(batch.batch_id)}
 
     def pending(self, settlement: int, waiting: WaitingRows, group: PendingGroup, at: Rows) -> PendingDeliveries:
         pieces = self._pieces[group.chunk_id, group.rule, group.target]
@@ -212,7 +212,7 @@ class OrderedPending:
         self._batch = batch
         self._rule_set = runtime.rules_of(batch)
         self._notes: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
-        for taken in runtime.ledger.pending_taken_by(batch.batch_id):
+        for taken in runtime.ledger.pending.taken_by(batch.batch_id):
             for file, rows in taken.files if is_marked(taken.held) else ():
                 self._notes[file].append((taken.held, row_vectors.decode(rows)))
 
@@ -276,7 +276,7 @@ def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[Pen
     if batch.routes:
         return
     taken: Counter[tuple[str, str, int]] = Counter()
-    for row in runtime.ledger.pending_taken_by(batch.batch_id):
+    for row in runtime.ledger.pending.taken_by(batch.batch_id):
         if row.order_shard is not None:
             taken[row.rule, row.target, row.order_shard] += row.count
     for row in pending:
@@ -284,7 +284,7 @@ def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[Pen
             taken[row.rule, row.target, row.order_shard] -= row.count
     for (rule, target, shard), settled in taken.items():
         if settled > 0:
-            runtime.ledger.release_shard(rule, target, shard)
+            runtime.ledger.order.release_shard(rule, target, shard)
 
 
 class SpanPending:
@@ -299,7 +299,7 @@ class SpanPending:
     def _pieces(self) -> list[tuple[int, int, Piece]]:
         return [
             (chunk.chunk_id, number, piece)
-            for chunk in self._runtime.ledger.chunks(self._batch.batch_id)
+            for chunk in self._runtime.ledger.chunks.of_batch(self._batch.batch_id)
             for number, piece in enumerate(chunk.pieces)
             if self._takes_spans(piece.rule, piece.target)
         ]

@@ -36,7 +36,7 @@ def first_settlement(runtime: Runtime, batch: Batch) -> str:
     Read it before anything that follows from a settlement, and pass it to the ledger with the result: a batch that is
     settled again has another first settlement.
     """
-    return next((file.key for file in runtime.ledger.files(batch.batch_id, "settlement")), "")
+    return next((file.key for file in runtime.ledger.files.of_batch(batch.batch_id, "settlement")), "")
 
 
 def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iterable[pa.Table], first: str) -> None:
@@ -47,7 +47,7 @@ def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iter
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
     create_settlement(runtime, path, tables)
     file = BatchFile(batch.batch_id, "settlement", settlement_key(number), path, count_rows(runtime.store, path))
-    runtime.ledger.record_file(file, "settling", first)
+    runtime.ledger.files.record(file, "settling", first)
 
 
 def create_settlement(runtime: Runtime, path: str, tables: Iterable[pa.Table]) -> bool:
@@ -62,7 +62,7 @@ def create_settlement(runtime: Runtime, path: str, tables: Iterable[pa.Table]) -
 
 def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
     """Yield (number, rows) of the settlement (0) and its supplements (1, 2, ...); texts are dictionary-coded."""
-    for file in runtime.ledger.files(batch_id, "settlement"):
+    for file in runtime.ledger.files.of_batch(batch_id, "settlement"):
         if file.path is not None:
             yield int(file.key), read_table(runtime.store, file.path, columns, coded=_coded(columns))
 
@@ -71,7 +71,7 @@ def settled_as(
     runtime: Runtime, batch_id: str, verdicts: Sequence[StatusName], columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield (number, rows) as `settlements` does, only for these verdicts; of a file without any little is read."""
-    for file in runtime.ledger.files(batch_id, "settlement"):
+    for file in runtime.ledger.files.of_batch(batch_id, "settlement"):
         if file.path is None:
             continue
         codes, names = codes_of(_verdicts(runtime, file.path))
@@ -111,12 +111,12 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
     """
     coded = [name for name in columns if name in _CODED]
     if batch.routes:
-        for file in runtime.ledger.files(batch.batch_id, "delivery"):
+        for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
             if file.path is not None:
                 table = read_table(runtime.store, file.path, columns, coded=coded)
                 yield file.path, np.arange(table.num_rows), table
         return
-    for path, pieces in _by_file(runtime.ledger.chunks(batch.batch_id)).items():
+    for path, pieces in _by_file(runtime.ledger.chunks.of_batch(batch.batch_id)).items():
         numbers = np.concatenate([row_vectors.decode(piece.rows) for _, piece in pieces])
         wanted = np.unique(numbers)
         table = read_deliveries(runtime.store, path, row_vectors.encode(wanted), columns, coded=coded)

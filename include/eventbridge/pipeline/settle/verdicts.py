@@ -72,8 +72,8 @@ def settle(runtime: Runtime, batch: Batch) -> Batch:
     """
     if batch.state == "routed":
         begin_settlement(runtime, batch.batch_id)
-        batch = runtime.ledger.batch(batch.batch_id)
-    if batch.state == "settling" and not runtime.ledger.files(batch.batch_id, "settlement"):
+        batch = runtime.ledger.batches.get(batch.batch_id)
+    if batch.state == "settling" and not runtime.ledger.files.of_batch(batch.batch_id, "settlement"):
         publish_settlement(runtime, batch, 0, verdicts_of(runtime, batch), settlement_key(0))
     return batch
 
@@ -94,21 +94,21 @@ class Judge:
 
     def __init__(self, runtime: Runtime, batch: Batch, responses: Responses | None = None) -> None:
         """Without `responses`, every delivery that could be sent is unknown."""
-        chunks = runtime.ledger.chunks(batch.batch_id)
+        chunks = runtime.ledger.chunks.of_batch(batch.batch_id)
         self._responses = responses or read_responses(runtime.store, ())
         self._places = ChunkPlaces(chunks)
         self._rules = runtime.rules_of(batch)
         self._windows = windows_of(self._rules)
         # Pending or redriven deliveries were routed to a target that was not a shadow then.
         self._shadows = self._rules.shadows() if batch.routes else frozenset()
-        statuses = runtime.ledger.target_statuses()
+        statuses = runtime.ledger.targets.statuses()
         self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
         self._failures = _failure_reasons(runtime, batch)
         self._now = time_code(runtime.clock())
         # One more value than chunks: for a row without a chunk, whose index is NO_CODE.
         self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
         self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
-        self._overrides = runtime.ledger.overrides()
+        self._overrides = runtime.ledger.overrides.in_effect()
         reasons = {EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED, *(chunk.held for chunk in chunks if chunk.held)}
         self._held = [TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted(reasons)]
         codes = (self._held.index(chunk.held) if chunk.held else NO_CODE for chunk in chunks)
@@ -220,7 +220,7 @@ def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str
     """Return why rows of delivery files failed: row sets by reason, by path; other failed rows: transform_failed."""
     return {
         file.path: file.detail.failure_reasons
-        for file in runtime.ledger.files(batch.batch_id, "delivery")
+        for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")
         if file.path is not None and isinstance(file.detail, RoutedShare)
     }
 

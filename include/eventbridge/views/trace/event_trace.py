@@ -81,7 +81,7 @@ class EventTrace:
 
     def _batch(self, batch_id: str) -> None:
         try:
-            batch = self._runtime.ledger.batch(batch_id)
+            batch = self._runtime.ledger.batches.get(batch_id)
         except NotFoundError:
             self.steps.append(Step(None, "pruned", batch_id, detail="the retention of all that the batch kept is over"))
             return
@@ -105,7 +105,7 @@ class EventTrace:
                         name = delivery_id(batch.bus, self._name.source, self._name.event_id, rule.name, target, replay)
                         self._replay_of[name] = replay
         if batch.kind in ("replay", "redrive") and is_kept(batch.kept, "archive"):
-            for file in self._runtime.ledger.files(batch.batch_id, "buffer"):
+            for file in self._runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
                 if file.path is not None:
                     table = read_table(self._runtime.store, file.path, ["topic", "broker", "partition_id", "offset"])
                     self._rows[file.path].update(self._at_place(table))
@@ -116,7 +116,9 @@ class EventTrace:
             self._add_pruned(batch)
             return
         files = [
-            each.path for each in self._runtime.ledger.files(batch.batch_id, "settlement") if each.path is not None
+            each.path
+            for each in self._runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+            if each.path is not None
         ]
         if not files:
             self._under_way(batch)
@@ -137,7 +139,7 @@ class EventTrace:
     def _under_way(self, batch: Batch) -> None:
         """Add deliveries that are routed, or taken up, and not settled."""
         if batch.routes:
-            for file in self._runtime.ledger.files(batch.batch_id, "delivery"):
+            for file in self._runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
                 if file.path is not None:
                     for row in self._of_event(
                         read_table(self._runtime.store, file.path, ["delivery_id", "rule", "target"])
@@ -189,7 +191,7 @@ class EventTrace:
     def _dead_letters(self, batch: Batch) -> None:
         if not is_kept(batch.kept, "dead_letters"):
             return
-        for file in self._runtime.ledger.files(batch.batch_id, "dead_letter"):
+        for file in self._runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"):
             if file.path is None:
                 continue
             names = read_dead_letters(
@@ -218,13 +220,13 @@ class EventTrace:
                     batch, dead_letter, "dead_lettered", len(dead_letter["attempts"]), dead_letter["reason"]
                 )
         self.steps.append(_dead_letter_step(batch, dead_letter))
-        for taken in self._runtime.ledger.redriven_of(file):
+        for taken in self._runtime.ledger.redrives.taken_from(file):
             if _holds(taken.rows, {row}):
                 self._follow_batches(taken.batch_id)
                 self.steps.append(_redrive_step(taken, self._planned_at(taken.batch_id), dead_letter))
 
     def _pending(self, batch_id: str) -> None:
-        for row in self._runtime.ledger.pending_of(batch_id):
+        for row in self._runtime.ledger.pending.of_batch(batch_id):
             if self._is_here(row.files):
                 self._follow_batches(row.taken_by, row.closed_by)
                 self.steps.append(_pending_step(row))
@@ -243,7 +245,7 @@ class EventTrace:
                 self.deliveries[name] = DeliveryResult(**vars(each) | changed)
 
     def _deferred_matches(self, batch: Batch) -> None:
-        for row in self._runtime.ledger.deferred_matches_of(batch.batch_id):
+        for row in self._runtime.ledger.deferred_matches.of_batch(batch.batch_id):
             if self._is_here(row.files):
                 self.deferred.add(row.rule)
                 self._follow_batches(row.taken_by, row.closed_by)
@@ -251,17 +253,17 @@ class EventTrace:
 
     def _replays(self, landing: Landing) -> None:
         bus, at = self._name.place.bus, landing.planned_at
-        for replay in self._runtime.ledger.replays():
+        for replay in self._runtime.ledger.replays.all():
             if replay.bus != bus or not replay.since <= at < replay.until:
                 continue
-            for taken in self._runtime.ledger.replayed_of(replay.replay_id, landing.file):
+            for taken in self._runtime.ledger.replays.searched_in(replay.replay_id, landing.file):
                 if taken.batch_id is not None and _holds(taken.rows, {landing.row}):
                     self._follow_batches(taken.batch_id)
                     self.steps.append(_replay_step(replay, taken, self._planned_at(taken.batch_id)))
 
     def _planned_at(self, batch_id: str) -> Any:
         try:
-            return self._runtime.ledger.batch(batch_id).planned_at
+            return self._runtime.ledger.batches.get(batch_id).planned_at
         except NotFoundError:
             return None
 

@@ -84,7 +84,7 @@ class ArchiveSearch:
     def run(self) -> list[FoundMessage]:
         """Return the messages in the archive, in the order in which their batches were planned."""
         # First: a batch that is indexed meanwhile is then in both, never in neither.
-        unindexed = self.runtime.ledger.unindexed_batches(self.wanted.since, self.wanted.until)
+        unindexed = self.runtime.ledger.event_index.unindexed(self.wanted.since, self.wanted.until)
         batches, paths = self._indexed()
         for each in unindexed:
             batches[each.batch_id] = each
@@ -94,7 +94,7 @@ class ArchiveSearch:
 
     def looked(self) -> Looked:
         """Return what was searched."""
-        of_time = self.runtime.ledger.archived_batches(self.wanted.since, self.wanted.until, self.wanted.bus)
+        of_time = self.runtime.ledger.archive.summary(self.wanted.since, self.wanted.until, self.wanted.bus)
         return Looked(of_time.batches, of_time.pruned, self.files, of_time.oldest, of_time.newest)
 
     def of_batch(self, batch: Batch, paths: set[str] | None = None) -> Iterator[FoundMessage]:
@@ -102,7 +102,7 @@ class ArchiveSearch:
         if not is_kept(batch.kept, "archive"):
             self._note_pruned(batch)
             return
-        for file in self.runtime.ledger.files(batch.batch_id, "buffer"):
+        for file in self.runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
             if file.path is None or (paths is not None and file.path not in paths):
                 continue
             try:
@@ -117,7 +117,9 @@ class ArchiveSearch:
         batches: dict[str, Batch] = {}
         paths: dict[str, set[str]] = {}
         first = day_of(self.wanted.since)
-        for day, group in groupby(self.runtime.ledger.index_files(first, self.wanted.until), key=lambda each: each.day):
+        for day, group in groupby(
+            self.runtime.ledger.event_index.files(first, self.wanted.until), key=lambda each: each.day
+        ):
             found: list[IndexedFile] = []
             try:
                 for file in group:
@@ -127,7 +129,7 @@ class ArchiveSearch:
                 continue
             for each in found:
                 try:
-                    batches[each.batch_id] = self.runtime.ledger.batch(each.batch_id)
+                    batches[each.batch_id] = self.runtime.ledger.batches.get(each.batch_id)
                 except NotFoundError:  # retention removed its row
                     continue
                 paths.setdefault(each.batch_id, set()).add(each.path)
@@ -135,7 +137,7 @@ class ArchiveSearch:
 
     def _without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
         """ArchiveSearch a day whose index cannot be read; maintenance has just joined it, or it is lost."""
-        found = self.runtime.ledger.batches_between(day, day + _DAY)
+        found = self.runtime.ledger.batches.planned_between(day, day + _DAY)
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
             f"the index of {day:%Y-%m-%d} cannot be read, so that day was looked through; "
@@ -163,7 +165,7 @@ class ArchiveSearch:
     def _note_missing(self, batch: Batch, error: StoreFileMissing) -> None:
         """Record that a file is missing, unless retention removed it meanwhile."""
         try:
-            gone = not is_kept(self.runtime.ledger.batch(batch.batch_id).kept, "archive")
+            gone = not is_kept(self.runtime.ledger.batches.get(batch.batch_id).kept, "archive")
         except NotFoundError:
             gone = True
         if not gone:
@@ -188,7 +190,7 @@ def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: 
     """Yield messages with an id before the start of every runner of their bus; adds to `notes` as `on_buses` does."""
     for bus in buses:
         try:
-            starts = runtime.ledger.first_offsets(bus.name)
+            starts = runtime.ledger.batches.first_offsets(bus.name)
             with closing(runtime.open_source(bus)) as source:
                 for partition, runners in starts.items():
                     end = min(runners.values())
@@ -203,7 +205,7 @@ def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: 
 
 def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPlace]:
     committed: dict[Partition, int] = {}
-    for each in runtime.ledger.consumer_offsets():
+    for each in runtime.ledger.offsets.find():
         if each.bus == bus.name:
             committed[each.partition] = min(each.offset, committed.get(each.partition, each.offset))
     for partition, end in source.ends().items():

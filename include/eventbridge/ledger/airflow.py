@@ -1,0 +1,106 @@
+"""What the ledger keeps for Airflow: the slots of pools, and the time of the watcher's last look."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint, Column, Integer, Table, Text, bindparam, select, update
+
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
+from eventbridge.ledger.engines.protocol import LedgerEngine
+from eventbridge.model.chunk import AppliedSlots
+
+#: The slots that a rule file last set for a pool: until the value in the file changes, an operator's value wins.
+#: `seen_slots`: the slots that the pool had when Airflow was last queried.
+pool_applied = Table(
+    "pool_applied",
+    metadata,
+    Column("pool", Text, primary_key=True),
+    Column("slots", Integer, nullable=False),
+    Column("applied_at", UtcTime, nullable=False),
+    Column("seen_slots", Integer, nullable=False),
+    Column("seen_at", UtcTime, nullable=False),
+)
+
+watcher = Table(
+    "watcher",
+    metadata,
+    Column("singleton", Integer, primary_key=True, autoincrement=False),
+    Column("looked_at", UtcTime, nullable=False),
+    CheckConstraint("singleton = 1", name="singleton"),
+)
+
+#: The slots that rule files set, and those seen, by pool.
+APPLIED_SLOTS = select(pool_applied).order_by(pool_applied.c.pool)
+
+#: Adds a pool that no rule file had set before.
+NOTE_SLOTS = insert_or_skip(pool_applied)
+
+#: Records the slots that a rule file set.
+CHANGE_SLOTS = (
+    update(pool_applied)
+    .where(pool_applied.c.pool == bindparam("of_pool"), pool_applied.c.slots != bindparam("to"))
+    .values(slots=bindparam("to"), applied_at=bindparam("now"))
+)
+
+#: Records the slots seen in a pool.
+SEE_SLOTS = (
+    update(pool_applied)
+    .where(pool_applied.c.pool == bindparam("of_pool"), pool_applied.c.seen_slots != bindparam("seen"))
+    .values(seen_slots=bindparam("seen"), seen_at=bindparam("now"))
+)
+
+#: Notes the first look of an installation.
+FIRST_LOOK = insert_or_skip(watcher)
+
+#: Notes a look.
+LOOK = update(watcher).values(looked_at=bindparam("now", type_=UtcTime))
+
+#: The time of the watcher's last look.
+LAST_LOOK = select(watcher.c.looked_at)
+
+
+class Pools(Aggregate):
+    """The slots of pools: those set by rule files, and those changed by an operator."""
+
+    def applied_slots(self) -> dict[str, AppliedSlots]:
+        """Return the slots set by rule files and those last seen, by pool."""
+        with self._reading() as connection:
+            rows = connection.execute(APPLIED_SLOTS)
+            return {row.pool: AppliedSlots(**row._mapping) for row in rows}
+
+    def record_slots(self, pool: str, slots: int, seen: int) -> None:
+        """Record that a rule file's slots were set for a pool, and how many the pool has; write only changes."""
+        now = self._now()
+        row = {"pool": pool, "slots": slots, "applied_at": now, "seen_slots": seen, "seen_at": now}
+        with self._writing() as connection:
+            if connection.execute(NOTE_SLOTS, row).rowcount == 0:
+                connection.execute(CHANGE_SLOTS, {"of_pool": pool, "to": slots, "now": now})
+                connection.execute(SEE_SLOTS, {"of_pool": pool, "seen": seen, "now": now})
+
+
+class Watcher(Aggregate):
+    """The time of the last look of the watcher, by which others know whether it is alive."""
+
+    def record_look(self) -> None:
+        """Record that the watcher has looked at every bus now."""
+        now = self._now()
+        with self._writing() as connection:
+            if connection.execute(LOOK, {"now": now}).rowcount == 0:
+                connection.execute(FIRST_LOOK, {"singleton": 1, "looked_at": now})
+
+    def last_look(self) -> datetime | None:
+        """Return when the watcher last looked at the buses; None if it never did."""
+        with self._reading() as connection:
+            return connection.execute(LAST_LOOK).scalar()
+
+
+def last_look(engine: LedgerEngine, limit_seconds: float) -> datetime | None:
+    """Return when the watcher of a ledger last looked at the buses; None if it never did.
+
+    It waits at most `limit_seconds`, only reads, and neither creates nor migrates a ledger. Raises FileNotFoundError if
+    there is no ledger, and the exceptions of SQLAlchemy.
+    """
+    with engine.reader(limit_seconds).connect() as connection:
+        return connection.execute(LAST_LOOK).scalar()

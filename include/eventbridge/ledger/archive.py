@@ -1,0 +1,307 @@
+"""The archive as the ledger knows it: the landed files of batches, and the index of their event ids."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Row,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    type_coerce,
+    update,
+)
+
+from eventbridge.ledger.batches import UNINDEXED, batch, to_batch
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import UtcTime, metadata, word
+from eventbridge.ledger.files import batch_file
+from eventbridge.model.batch import Batch
+from eventbridge.model.file_detail import LandedRange, decode_detail
+from eventbridge.model.redelivery import ArchiveFile
+from eventbridge.model.storage import STEPS, ArchivedBatches, IndexedFile, IndexFile, Kept, is_kept
+
+#: Each file names the archive files of batches that were planned on `day` (its beginning in UTC).
+event_index = Table(
+    "event_index",
+    metadata,
+    Column("path", Text, primary_key=True),
+    Column("day", UtcTime, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+)
+
+_SINCE = bindparam("since", type_=UtcTime)
+_UNTIL = bindparam("until", type_=UtcTime)
+_OF_TIME: ColumnElement[bool] = (batch.c.planned_at >= _SINCE) & (batch.c.planned_at < _UNTIL)
+_ARCHIVED: ColumnElement[bool] = batch.c.kept.in_([word("all"), word("archive")])
+
+#: The archive files of batches, each with its landed range as text.
+ARCHIVE_OF = (
+    select(batch_file.c.batch_id, batch_file.c.path, type_coerce(batch_file.c.detail, Text).label("detail"))
+    .where(
+        batch_file.c.batch_id.in_(bindparam("ids", expanding=True)),
+        batch_file.c.kind == word("buffer"),
+        batch_file.c.path.is_not(None),
+    )
+    .order_by(batch_file.c.batch_id, batch_file.c.key)
+)
+
+#: A batch of a period whose archive exists.
+ONE_ARCHIVED = select(batch.c.batch_id).where(_OF_TIME, batch.c.kind == word("normal"), _ARCHIVED).limit(1)
+
+#: A summary of the normal batches of a period.
+ARCHIVED_BATCHES = select(
+    func.count().label("batches"),
+    func.coalesce(func.sum(case((_ARCHIVED, 0), else_=1)), 0).label("pruned"),
+    type_coerce(func.min(batch.c.planned_at), UtcTime).label("oldest"),
+    type_coerce(func.max(batch.c.planned_at), UtcTime).label("newest"),
+).where(_OF_TIME, batch.c.kind == word("normal"))
+
+#: The same of one bus.
+ARCHIVED_BATCHES_OF_BUS = ARCHIVED_BATCHES.where(batch.c.bus == bindparam("of_bus"))
+
+#: The condition for committed normal batches of a bus that were planned in a period and committed before a time.
+_ARCHIVED_OF_BUS = (
+    (batch.c.kind == word("normal"))
+    & (batch.c.bus == bindparam("of_bus"))
+    & (batch.c.planned_at >= bindparam("since", type_=UtcTime))
+    & (batch.c.planned_at < bindparam("until", type_=UtcTime))
+    & (batch.c.committed_at < bindparam("before", type_=UtcTime))
+    & batch.c.kept.in_(["all", "archive"])
+)
+
+#: The runners that landed events of a bus within a time, with the rule sets that their batches are pinned to.
+ARCHIVE_RULE_SETS = (
+    select(batch.c.runner, batch.c.rule_set)
+    .where(_ARCHIVED_OF_BUS)
+    .distinct()
+    .order_by(batch.c.runner, batch.c.rule_set)
+)
+
+
+def select_files(runner: str | None, limit: int | None) -> Select[Any]:
+    """Return the query for files of the archive, in order of time; `runner` None: of all that landed the bus."""
+    found = (
+        select(
+            batch.c.batch_id,
+            batch.c.runner,
+            batch.c.rule_set,
+            batch.c.planned_at,
+            batch_file.c.key,
+            batch_file.c.path,
+            batch_file.c.rows,
+            type_coerce(batch_file.c.detail, Text).label("detail"),
+        )
+        .select_from(batch)
+        .join(batch_file, (batch_file.c.batch_id == batch.c.batch_id) & (batch_file.c.kind == word("buffer")))
+        .where(_ARCHIVED_OF_BUS, batch_file.c.path.is_not(None), batch_file.c.rows > 0)
+        .order_by(batch.c.planned_at, batch.c.batch_id, batch_file.c.key)
+        .limit(limit)
+    )
+    return found if runner is None else found.where(batch.c.runner == runner)
+
+
+#: The newest normal batch of a bus, planned within a time, whose archive is gone.
+PRUNED_ARCHIVE = (
+    select(batch.c.planned_at)
+    .where(
+        batch.c.planned_at >= bindparam("since", type_=UtcTime),
+        batch.c.planned_at < bindparam("until", type_=UtcTime),
+        batch.c.kind == "normal",
+        batch.c.bus == bindparam("of_bus"),
+        batch.c.kept.not_in(bindparam("enough", expanding=True)),
+    )
+    .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+    .limit(1)
+)
+
+#: The files of the index, of days within a period.
+INDEX_FILES = (
+    select(event_index)
+    .where(event_index.c.day >= _SINCE, event_index.c.day < _UNTIL)
+    .order_by(event_index.c.day, event_index.c.path)
+)
+
+#: Adds a file.
+ADD_INDEX_FILE = insert(event_index)
+
+#: Deletes the records of files.
+DROP_INDEX_FILES = delete(event_index).where(event_index.c.path.in_(bindparam("paths", expanding=True)))
+
+#: Deletes the records of the files of a day.
+DROP_INDEX_OF_DAY = delete(event_index).where(event_index.c.day == bindparam("of_day", type_=UtcTime))
+
+#: Marks batches as in the index: compare and set.
+MARK_INDEXED = (
+    update(batch)
+    .where(batch.c.batch_id.in_(bindparam("ids", expanding=True)), batch.c.in_index == "no")
+    .values(in_index="yes")
+)
+
+#: Marks the batches of a period as not in the index.
+MARK_UNINDEXED = update(batch).where(_OF_TIME, batch.c.in_index == "yes").values(in_index="no")
+
+
+@cache
+def select_unindexed(*, committed: bool, limited: bool) -> Select[Any]:
+    """Return the query for batches of a period that are not in the index, oldest first.
+
+    `committed`: only those that are committed and have their archive; `limited`: at most `most`.
+    """
+    found = select(batch).where(UNINDEXED, _OF_TIME).order_by(batch.c.planned_at, batch.c.batch_id)
+    if committed:
+        found = found.where(batch.c.state == word("committed"))
+    return found.limit(bindparam("most")) if limited else found
+
+
+_EVER = {"since": datetime(1970, 1, 1, tzinfo=UTC), "until": datetime(9999, 1, 1, tzinfo=UTC)}
+_IDS_AT_ONCE = 500
+
+
+class _Lost(Exception):
+    """Another process was first; the transaction is rolled back."""
+
+
+class Archive(Aggregate):
+    """The landed files of batches."""
+
+    def rule_sets(self, bus: str, since: datetime, until: datetime, before: datetime) -> list[tuple[str, str]]:
+        """Return the runners that landed events of a bus, with the rule sets of their batches; see `files`."""
+        times = {"of_bus": bus, "since": since, "until": until, "before": before}
+        with self._reading() as connection:
+            return [(row.runner, row.rule_set) for row in connection.execute(ARCHIVE_RULE_SETS, times)]
+
+    def files(
+        self,
+        bus: str,
+        since: datetime,
+        until: datetime,
+        before: datetime,
+        *,
+        runner: str | None = None,
+        limit: int | None = None,
+    ) -> list[ArchiveFile]:
+        """Return the archive files of batches planned from `since` (included) to `until` (excluded), oldest first.
+
+        Only batches committed before a time count, so that the result never changes. `runner` None: of all.
+        """
+        times = {"of_bus": bus, "since": since, "until": until, "before": before}
+        with self._reading() as connection:
+            rows = connection.execute(select_files(runner, limit), times).all()
+        return [_to_archive_file(row) for row in rows]
+
+    def files_of(self, batch_ids: Sequence[str]) -> list[tuple[IndexedFile, bool]]:
+        """Return the archive files of batches, each with True if it has messages that are not events."""
+        with self._reading() as connection:
+            rows = connection.execute(ARCHIVE_OF, {"ids": list(batch_ids)}).all()
+        return [(IndexedFile(row.batch_id, row.path), _has_malformed(row.detail)) for row in rows]
+
+    def has_any(self, since: datetime, until: datetime) -> bool:
+        """Return whether any batch planned within a period has its archive."""
+        with self._reading() as connection:
+            return connection.execute(ONE_ARCHIVED, {"since": since, "until": until}).first() is not None
+
+    def summary(self, since: datetime, until: datetime, bus: str = "") -> ArchivedBatches:
+        """Return a summary of the normal batches planned within a period, of one bus or ("") of all."""
+        statement = ARCHIVED_BATCHES_OF_BUS if bus else ARCHIVED_BATCHES
+        with self._reading() as connection:
+            row = connection.execute(
+                statement, {"since": since, "until": until, **({"of_bus": bus} if bus else {})}
+            ).one()
+        return ArchivedBatches(row.batches, int(row.pruned), row.oldest, row.newest)
+
+    def pruned_at(self, bus: str, since: datetime, until: datetime, what: Kept) -> datetime | None:
+        """Return when the newest normal batch of a bus and period that lost `what` was planned; None: none lost it."""
+        enough = [each for each in STEPS if is_kept(each, what)]
+        times = {"of_bus": bus, "since": since, "until": until, "enough": enough}
+        with self._reading() as connection:
+            return connection.execute(PRUNED_ARCHIVE, times).scalar()
+
+
+class EventIndex(Aggregate):
+    """The index of event ids: its files, and which batches are in it."""
+
+    def files(self, since: datetime | None = None, until: datetime | None = None) -> list[IndexFile]:
+        """Return the files of the index, of days that begin within a period or of all days."""
+        times = {"since": since or _EVER["since"], "until": until or _EVER["until"]}
+        with self._reading() as connection:
+            return [IndexFile(**row._mapping) for row in connection.execute(INDEX_FILES, times)]
+
+    def unindexed(self, since: datetime, until: datetime) -> list[Batch]:
+        """Return the normal batches planned within a period that have their archive and are not in the index."""
+        times = {"since": since, "until": until}
+        with self._reading() as connection:
+            found = connection.execute(select_unindexed(committed=False, limited=False), times)
+            return [to_batch(row) for row in found]
+
+    def batches_to_index(self, limit: int) -> list[Batch]:
+        """Return committed normal batches that have an archive which is not in the index, oldest first."""
+        with self._reading() as connection:
+            found = connection.execute(select_unindexed(committed=True, limited=True), _EVER | {"most": limit})
+            return [to_batch(row) for row in found]
+
+    def publish(self, file: IndexFile, batch_ids: Collection[str], instead_of: Sequence[IndexFile]) -> bool:
+        """Add a file, record that batches are in it, and delete the records of files that it replaces: all or nothing.
+
+        Returns False if one of the batches is already in the index, or one of the files no longer exists.
+        """
+        ids = sorted(batch_ids)
+        try:
+            with self._writing() as connection:
+                for start in range(0, len(ids), _IDS_AT_ONCE):
+                    some = ids[start : start + _IDS_AT_ONCE]
+                    if connection.execute(MARK_INDEXED, {"ids": some}).rowcount != len(some):
+                        raise _Lost
+                if instead_of:
+                    paths = [each.path for each in instead_of]
+                    if connection.execute(DROP_INDEX_FILES, {"paths": paths}).rowcount != len(paths):
+                        raise _Lost
+                connection.execute(ADD_INDEX_FILE, vars(file))
+        except _Lost:
+            return False
+        return True
+
+    def drop_day(self, day: datetime) -> None:
+        """Delete the records of index files of a day without an archive."""
+        with self._writing() as connection:
+            connection.execute(DROP_INDEX_OF_DAY, {"of_day": day})
+
+    def forget_day(self, day: datetime) -> None:
+        """Delete the index records of a day: its batches are searched directly until they are indexed again."""
+        with self._writing() as connection:
+            connection.execute(DROP_INDEX_OF_DAY, {"of_day": day})
+            connection.execute(MARK_UNINDEXED, {"since": day, "until": day + timedelta(days=1)})
+
+
+def _has_malformed(detail: str) -> bool:
+    landed = decode_detail(detail)
+    return not isinstance(landed, LandedRange) or landed.malformed > 0
+
+
+def _to_archive_file(row: Row[Any]) -> ArchiveFile:
+    landed = decode_detail(row.detail)
+    assert isinstance(landed, LandedRange), "a normal batch's buffer files are landed"
+    return ArchiveFile(
+        path=row.path,
+        rows=row.rows,
+        batch_id=row.batch_id,
+        runner=row.runner,
+        rule_set=row.rule_set,
+        planned_at=row.planned_at,
+        partition=landed.partition,
+        start=landed.start,
+        end=landed.end,
+    )

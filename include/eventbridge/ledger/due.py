@@ -1,0 +1,275 @@
+"""Pending deliveries that are due, late, or past their deadline.
+
+The watcher asks what is due several times a second, so the cost of these statements must not grow with the number of
+pending rows, due or not. Each enters an index once for each kind of row, or reads a bounded number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Select,
+    bindparam,
+    case,
+    exists,
+    func,
+    select,
+    type_coerce,
+    union_all,
+    update,
+)
+
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import NOW, UtcTime
+from eventbridge.ledger.loose_index_scan import on, one_of_each
+from eventbridge.ledger.operational_events import queue_events
+from eventbridge.ledger.order import SHARDS_TAKEN
+from eventbridge.ledger.pending import (
+    _RELEASED,
+    OF_TARGET,
+    SCHEDULED,
+    SCHEDULED_KIND,
+    SCHEDULED_TRIED,
+    SCHEDULED_UNTRIED,
+    TIMED,
+    UNREPORTED,
+    pending,
+    to_pending,
+)
+from eventbridge.ledger.targets import target_status
+from eventbridge.model.pending import DueTarget, PendingDeliveries, RunningLate
+from eventbridge.policy.operational_event import OperationalEvent
+
+#: How many of the longest due rows are examined one by one, before targets are.
+FIRST_ROWS = 100
+
+#: The number of due rows among which the smallest are chosen.
+SMALLEST_OF = 1_000
+
+
+def _alone(status: FromClause) -> ColumnElement[bool]:
+    """Return the condition that nothing is sent to a target now: disabled, paused, or its breaker is open."""
+    return (
+        (status.c.state == "disabled")
+        | (status.c.state.in_(["degraded", "half-open"]) & (status.c.until > NOW))
+        | (status.c.paused_until > NOW)
+    )
+
+
+def _left_alone(rows: FromClause) -> ColumnElement[bool]:
+    same_target = (target_status.c.rule == rows.c.rule, target_status.c.target == rows.c.target)
+    return exists().where(*same_target, _alone(target_status))
+
+
+def _due_by_now(rows: FromClause) -> ColumnElement[bool]:
+    """Return the condition in a form that searches no index: another column of the same row finds it."""
+    return type_coerce(rows.c.due_at, BigInteger) + 0 <= NOW
+
+
+#: Whether nothing is sent to a target now.
+LEFT_ALONE = select(target_status.c.rule).where(
+    target_status.c.rule == bindparam("of_rule"),
+    target_status.c.target == bindparam("of_target"),
+    _alone(target_status),
+)
+
+_first = (
+    select(pending.c.rule, pending.c.target, pending.c.expires_at, pending.c.held)
+    .where(SCHEDULED, pending.c.due_at <= NOW)
+    .order_by(pending.c.due_at)
+    .limit(FIRST_ROWS)
+    .subquery()
+)
+_can_go = ~_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.held != "")
+
+#: How many of the first due rows there are, and how many of them can be delivered or dead-lettered.
+FIRST_DUE = select(func.count().label("seen"), func.coalesce(func.sum(case((_can_go, 1), else_=0)), 0).label("can_go"))
+
+
+@cache  # building it takes longer than running it
+def select_targets(runner: str | None) -> Select[Any]:
+    """Return the query for targets with deliveries due by `now`, the longest waiting first; see `select_rows`.
+
+    For a target to which nothing is sent, the wait begins when its first expired row passed its age.
+    """
+    one = one_of_each(SCHEDULED_KIND, SCHEDULED)
+    same = pending.alias("same")
+    of_kind = [same.c[column.name] == column for column in SCHEDULED_KIND]
+    first = select(same.c.due_at).where(*of_kind, on(same, SCHEDULED), same.c.due_at <= NOW).order_by(same.c.due_at)
+    of_target = [same.c.rule == pending.c.rule, same.c.target == pending.c.target, same.c.runner == pending.c.runner]
+    past_age = (
+        select(same.c.due_at)
+        .where(*of_target, on(same, SCHEDULED), same.c.expires_at <= NOW, _due_by_now(same))
+        .order_by(same.c.expires_at)
+    )
+    due_at = case(
+        (_left_alone(pending) & (pending.c.held == ""), _value(past_age)),
+        else_=_value(first),
+    )
+    found = select(pending.c.rule, pending.c.target, due_at.label("due_at")).where(
+        pending.c.pending_id == one.c.pending_id
+    )
+    if runner is not None:
+        found = found.where(pending.c.runner == runner)
+    # Materialized; otherwise SQLite evaluates it at each use.
+    due = found.cte("due").prefix_with("MATERIALIZED")
+    first_due_at = func.min(due.c.due_at)
+    return (
+        select(due.c.rule, due.c.target, type_coerce(first_due_at, UtcTime).label("first_due_at"))
+        .where(due.c.due_at.is_not(None))
+        .group_by(due.c.rule, due.c.target)
+        .order_by(first_due_at, due.c.rule, due.c.target)
+    )
+
+
+def _value(query: Select[Any]) -> Any:
+    return query.limit(1).correlate(pending).scalar_subquery()
+
+
+def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> Select[Any]:
+    """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
+
+    For a target to which nothing is sent (`alone`), only rows that are past their age, or that keep their hold reason,
+    and can only be dead-lettered.
+    """
+    found = select(pending).where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW)
+    if alone:
+        past_age = select(pending.c.pending_id).where(
+            SCHEDULED, OF_TARGET, pending.c.expires_at <= NOW, _due_by_now(pending)
+        )
+        reasoned = select(pending.c.pending_id).where(SCHEDULED, OF_TARGET, pending.c.held > "", _due_by_now(pending))
+        some = [past_age.order_by(pending.c.expires_at), reasoned.order_by(pending.c.held)]
+        found = select(pending).where(pending.c.pending_id.in_(_any_of(some, limit, runner)))
+    elif smallest:
+        oldest = (
+            select(pending.c.pending_id).where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW).order_by(pending.c.due_at)
+        )
+        found = select(pending).where(pending.c.pending_id.in_(_any_of([oldest], max(limit, SMALLEST_OF), runner)))
+    elif runner is not None:
+        found = found.where(pending.c.runner == runner)
+    order = (pending.c.count, pending.c.due_at) if smallest else (pending.c.due_at,)
+    return found.order_by(*order, pending.c.pending_id).limit(limit)
+
+
+def _any_of(queries: list[Select[Any]], limit: int, runner: str | None) -> Select[Any]:
+    """Return the query for the ids of several queries, a bounded number of each."""
+    limited = [(each if runner is None else each.where(pending.c.runner == runner)).limit(limit) for each in queries]
+    return select(union_all(*(select(each.subquery().c.pending_id) for each in limited)).subquery().c.pending_id)
+
+
+def select_rows_in_order(limit: int) -> Select[Any]:
+    """Return the query for due rows of an ordered target: tried ones first, then the longest waiting."""
+    due = select(pending.c.pending_id).where(OF_TARGET, pending.c.due_at <= NOW).order_by(pending.c.due_at)
+    return (
+        select(pending)
+        .where(
+            pending.c.pending_id.in_(_any_of([due.where(SCHEDULED_TRIED), due.where(SCHEDULED_UNTRIED)], limit, None))
+        )
+        .order_by(pending.c.attempts == 0, pending.c.due_at, pending.c.pending_id)
+        .limit(limit)
+    )
+
+
+_OLDER = (OF_TARGET, pending.c.published_at <= bindparam("before", type_=UtcTime))
+_NOT_LET_GO = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | (pending.c.expires_at > NOW)
+
+#: Makes due now, to be dead-lettered, the waiting rows of a target that were published too long ago.
+RELEASE_MISSED = (
+    update(pending)
+    .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "on_hold") | (pending.c.held == ""))
+    .values(_RELEASED | {"expires_at": NOW})
+)
+
+#: The waiting rows of a target that were published before a time and not yet reported.
+RUNNING_LATE = select(
+    pending.c.count.label("deliveries"), pending.c.published_at, pending.c.held, pending.c.reason
+).where(UNREPORTED, *_OLDER)
+
+#: Marks these rows as reported.
+NOTE_REPORTED = update(pending).where(UNREPORTED, *_OLDER).values(late_reported_at=NOW)
+
+
+class Due(Aggregate):
+    """Deliveries that are due, late, or past their deadline."""
+
+    def has_any(self, now: datetime) -> bool:
+        """Return whether `targets` finds any; the cost does not depend on how many deliveries are pending."""
+        with self._reading() as connection:
+            first = connection.execute(FIRST_DUE, {"now": now}).one()
+            if first.can_go or first.seen < FIRST_ROWS:
+                return bool(first.can_go)
+            return connection.execute(select_targets(None), {"now": now}).first() is not None
+
+    def targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
+        """Return the targets with deliveries due at `now`, the longest waiting first.
+
+        A target that is disabled or paused, or whose breaker is open, is left out, except for deliveries that can only
+        be dead-lettered. The cost depends on how many targets wait, not on how many deliveries.
+        """
+        with self._reading() as connection:
+            rows = connection.execute(select_targets(runner), {"now": now})
+            return [DueTarget(row.rule, row.target, row.first_due_at) for row in rows]
+
+    def rows(
+        self,
+        now: datetime,
+        rule: str,
+        target: str,
+        limit_rows: int,
+        runner: str | None = None,
+        *,
+        smallest: bool = False,
+    ) -> list[PendingDeliveries]:
+        """Return pending rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
+
+        Returns at most `limit_rows` rows, each of which may hold many deliveries. For a target that is disabled or
+        paused, or whose breaker is open, it returns only rows that can only be dead-lettered. `smallest` chooses
+        among the 1,000 that wait longest. The cost depends on `limit_rows`, not on how much is pending or due.
+        """
+        of = {"now": now, "of_rule": rule, "of_target": target}
+        with self._reading() as connection:
+            alone = connection.execute(LEFT_ALONE, of).first() is not None
+            query = select_rows(limit_rows, runner, smallest=smallest, alone=alone)
+            return [to_pending(row) for row in connection.execute(query, of)]
+
+    def rows_in_order(self, now: datetime, rule: str, target: str, limit_rows: int) -> list[PendingDeliveries]:
+        """Return at most `limit_rows` due rows of an ordered target, from shards of which no batch has taken rows.
+
+        Rows that were tried come first, then those that have waited longest.
+        """
+        of = {"of_rule": rule, "of_target": target}
+        with self._reading() as connection:
+            taken = set(connection.execute(SHARDS_TAKEN, of).scalars())
+            rows = connection.execute(select_rows_in_order(limit_rows), of | {"now": now})
+            return [row for row in map(to_pending, rows) if row.order_shard not in taken]
+
+    def release_missed(self, rule: str, target: str, before: datetime) -> int:
+        """Make waiting deliveries of a target published by `before` due, to be dead-lettered; return how many rows."""
+        of = {"of_rule": rule, "of_target": target, "before": before, "now": self._now()}
+        with self._writing() as connection:
+            return connection.execute(RELEASE_MISSED, of).rowcount
+
+    def report_late(
+        self, rule: str, target: str, before: datetime, event_of: Callable[[RunningLate], OperationalEvent]
+    ) -> int:
+        """Queue the event for waiting deliveries of a target published by `before`, once each; return their number."""
+        of = {"of_rule": rule, "of_target": target, "before": before, "now": self._now()}
+        with self._reading() as connection:
+            if connection.execute(RUNNING_LATE.limit(1), of).first() is None:
+                return 0
+        with self._writing() as connection:
+            rows = connection.execute(RUNNING_LATE, of).all()
+            if not rows:
+                return 0
+            connection.execute(NOTE_REPORTED, of)
+            waits_for = tuple(sorted({row.held or row.reason for row in rows}))
+            late = RunningLate(sum(row.deliveries for row in rows), min(row.published_at for row in rows), waits_for)
+            queue_events(connection, [event_of(late)])
+            return late.count

@@ -1,0 +1,213 @@
+"""Recorded files of batches in the ledger: what a stage has finished is what it has recorded here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    ForeignKey,
+    PrimaryKeyConstraint,
+    Row,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    func,
+    or_,
+    select,
+    type_coerce,
+)
+
+from eventbridge.errors import SettledAgainError
+from eventbridge.ledger.batches import OLDER, batch, in_state
+from eventbridge.ledger.database import Aggregate, Database
+from eventbridge.ledger.definitions import FileDetailText, insert_or_skip, metadata, one_of, word
+from eventbridge.model.batch import BatchFile, BatchKind, BatchState, FileKind, FilePlace
+from eventbridge.model.file_detail import decode_detail
+from eventbridge.model.storage import STEPS, Kept
+
+batch_file = Table(
+    "batch_file",
+    metadata,
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("path", Text),
+    Column("rows", BigInteger, nullable=False),
+    Column("detail", FileDetailText, nullable=False),
+    PrimaryKeyConstraint("batch_id", "kind", "key"),
+    one_of("kind", FileKind),
+)
+
+#: Kinds of files that nearly every batch has: the newest files are those of the newest batches.
+_OF_MOST_BATCHES = frozenset(("buffer", "delivery", "outcome"))
+
+#: Records a file under its key, unless the key is taken.
+RECORD_FILE = insert_or_skip(batch_file)
+
+#: Deletes the record of a file; the file stays in the store.
+FORGET_FILE = delete(batch_file).where(
+    batch_file.c.batch_id == bindparam("of_batch"),
+    batch_file.c.kind == bindparam("of_kind"),
+    batch_file.c.key == bindparam("of_key"),
+)
+
+_columns = [type_coerce(column, Text).label("detail") if column.name == "detail" else column for column in batch_file.c]
+
+#: The recorded files of a batch and kind, in order of their keys; their details as text.
+FILES = (
+    select(*_columns)
+    .where(batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind == bindparam("of_kind"))
+    .order_by(batch_file.c.key)
+)
+
+#: The settlements of a batch, the first one first: a batch that is settled again has another first one.
+SETTLEMENTS = (
+    select(batch_file.c.key)
+    .where(batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind == "settlement")
+    .order_by(batch_file.c.key)
+)
+
+#: Deletes the records of settlements and dead letters of a batch; the files stay in the store.
+FORGET_SETTLEMENT = delete(batch_file).where(
+    batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind.in_(["settlement", "dead_letter"])
+)
+
+
+def select_newest_files(
+    kind: str, kept: Collection[str], limit: int, *, bus: str | None, batch_kind: str | None, older: bool
+) -> Select[Any]:
+    """Return the query for files of a kind of batches that still keep a kind of record, newest batch first.
+
+    `bus`, `batch_kind`: only of batches of these; None: of all. `older`: only after a file.
+    """
+    name: ColumnElement[Any] = batch.c.batch_id
+    left: ColumnElement[Any] = batch.c.kept
+    if kind in _OF_MOST_BATCHES:  # no index has these: SQLite would read all batches or files, and sort them
+        name, left = func.coalesce(name, ""), func.coalesce(left, "")
+    found = (
+        select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
+        .select_from(batch)
+        .join(batch_file, (batch_file.c.batch_id == name) & (batch_file.c.kind == word(kind)))
+        .where(left.in_(sorted(kept)), batch_file.c.path.is_not(None))
+        .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc(), batch_file.c.key)
+        .limit(limit)
+    )
+    if bus is not None:
+        found = found.where(batch.c.bus == bus)
+    if batch_kind is not None:
+        found = found.where(batch.c.kind == batch_kind)
+    same = (batch.c.batch_id == bindparam("before_batch")) & (batch_file.c.key > bindparam("before_key"))
+    return found.where(or_(OLDER, same)) if older else found
+
+
+#: The files that a batch has on record, with their kinds.
+PATHS = select(batch_file.c.kind, batch_file.c.path).where(
+    batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.path.is_not(None)
+)
+
+
+class Files(Aggregate):
+    """Recorded files of batches."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._descriptions = Descriptions()
+
+    def record(self, file: BatchFile, while_state: BatchState, settlement: str | None = None) -> bool:
+        """Record a file that a stage has finished, only while the batch is in a state; return whether it was recorded.
+
+        Returns False if the batch is in another state or another file has this key; the caller's file is then garbage.
+        `settlement` is the key of the first settlement from which the file is derived; raises SettledAgainError if the
+        batch has another first settlement now.
+        """
+        with self._writing() as connection:
+            if not in_state(connection, file.batch_id, while_state):
+                return False
+            if settlement is not None:
+                prove_settled_by(connection, file.batch_id, settlement)
+            return record_file(connection, file)
+
+    def of_batch(self, batch_id: str, kind: FileKind) -> list[BatchFile]:
+        """Return the recorded files of a kind, in order of their keys."""
+        with self._reading() as connection:
+            rows = connection.execute(FILES, {"of_batch": batch_id, "of_kind": kind}).all()
+        return self._descriptions.decoded(batch_id, rows)
+
+    def newest(
+        self,
+        kind: FileKind,
+        what: Kept,
+        limit: int,
+        *,
+        bus: str | None = None,
+        batch_kind: BatchKind | None = None,
+        behind: FilePlace | None = None,
+    ) -> list[FilePlace]:
+        """Return a bounded number of files of a kind from batches that still have `what`, newest batch first.
+
+        `bus`, `batch_kind`: only from batches of these; None: from all. `behind`: only files that follow that one.
+        """
+        kept = STEPS[: STEPS.index(what) + 1]
+        query = select_newest_files(kind, kept, limit, bus=bus, batch_kind=batch_kind, older=behind is not None)
+        values = {}
+        if behind is not None:
+            values = {"before_at": behind.planned_at, "before_batch": behind.batch_id, "before_key": behind.key}
+        with self._reading() as connection:
+            return [FilePlace(**row._mapping) for row in connection.execute(query, values)]
+
+    def paths(self, batch_id: str) -> list[tuple[FileKind, str]]:
+        """Return the recorded files of a batch, with their kinds."""
+        with self._reading() as connection:
+            return [(row.kind, row.path) for row in connection.execute(PATHS, {"of_batch": batch_id})]
+
+
+def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> None:
+    """Raise SettledAgainError if the first settlement of a batch is not the one with this key.
+
+    Results derived from a settlement count only while the batch still has it. The caller has locked the batch's row, so
+    the settlement stays until the transaction ends.
+    """
+    first = connection.execute(SETTLEMENTS, {"of_batch": batch_id}).scalar()
+    if first not in (None, settlement):
+        raise SettledAgainError(
+            f"Batch {batch_id} was settled again by a repair while this was at work on it: what follows from its old "
+            "settlement counts for nothing. Run this again."
+        )
+
+
+def record_file(connection: Connection, file: BatchFile) -> bool:
+    """Record a file; return False if its key is taken."""
+    return connection.execute(RECORD_FILE, vars(file)).rowcount == 1
+
+
+class Descriptions:
+    """Keeps the decoded files of the most recently requested batch only; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._batch_id = ""
+        self._files: dict[tuple[str, str], tuple[str, BatchFile]] = {}
+
+    def decoded(self, batch_id: str, rows: Sequence[Row[Any]]) -> list[BatchFile]:
+        """Return the files of rows of table `batch_file`, whose `detail` is still text, in their order."""
+        with self._lock:
+            if batch_id != self._batch_id:
+                self._batch_id, self._files = batch_id, {}
+            return [self._decoded(row) for row in rows]
+
+    def _decoded(self, row: Row[Any]) -> BatchFile:
+        name = (row.kind, row.key)
+        known = self._files.get(name)
+        # A file may have been deleted and another one recorded under its key.
+        if known is None or known[0] != row.detail or (known[1].path, known[1].rows) != (row.path, row.rows):
+            file = BatchFile(**dict(row._mapping) | {"detail": decode_detail(row.detail)})
+            known = self._files[name] = (row.detail, file)
+        return known[1]

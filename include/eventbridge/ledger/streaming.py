@@ -1,0 +1,313 @@
+"""Streaming tasks in the ledger: which process delivers a runner's events as they arrive, and the records of its open
+batch, whose ranges grow as it delivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Table,
+    Text,
+    bindparam,
+    case,
+    delete,
+    exists,
+    false,
+    null,
+    or_,
+    select,
+    true,
+    update,
+)
+
+from eventbridge.ledger.batches import BATCH_STATE, INSERT_RANGES, PLAN_BATCH, batch, batch_range, range_row, ranges_of
+from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.definitions import NOW, UtcTime, insert_or_skip, metadata, of_partition
+from eventbridge.ledger.files import batch_file, record_file
+from eventbridge.ledger.rules import HOLD_RULES
+from eventbridge.model.batch import Batch, BatchFile, Range
+from eventbridge.model.partition import Partition
+from eventbridge.model.runner import StreamingLease
+
+#: The holder of a runner's streaming lease, and until when; a holder's name is never reused. `batch_id` is the batch
+#: that it opened last. `wants_next`: it ends soon. `next_holder` is the standby, registered until `next_until`.
+streaming_lease = Table(
+    "streaming_lease",
+    metadata,
+    Column("runner", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("until", UtcTime, nullable=False),
+    Column("batch_id", Text),
+    Column("wants_next", Boolean, nullable=False, server_default=false()),
+    Column("next_holder", Text),
+    Column("next_until", UtcTime),
+)
+
+_RUNNER = streaming_lease.c.runner == bindparam("of_runner")
+_MINE = streaming_lease.c.holder == bindparam("by")
+_UNTIL = bindparam("to", type_=UtcTime)
+
+#: A new holder of a lease has no standby yet; one that renews its lease keeps its standby.
+_NOBODY = {
+    streaming_lease.c.wants_next: false(),
+    streaming_lease.c.next_holder: null(),
+    streaming_lease.c.next_until: null(),
+}
+
+_NEXT = {column: case((_MINE, column), else_=nothing) for column, nothing in _NOBODY.items()}
+
+#: The first streaming lease of a runner.
+FIRST_STREAMING_LEASE = insert_or_skip(streaming_lease)
+
+#: Acquires an expired streaming lease, or extends the holder's.
+ACQUIRE_STREAMING_LEASE = (
+    update(streaming_lease)
+    .where(_RUNNER, _MINE | (streaming_lease.c.until <= NOW))
+    .values({streaming_lease.c.holder: bindparam("by"), streaming_lease.c.until: _UNTIL, **_NEXT})
+)
+
+#: Ends the holder's lease.
+RELEASE_STREAMING_LEASE = update(streaming_lease).where(_RUNNER, _MINE).values(until=NOW)
+
+#: Records the batch that the holder has opened.
+NOTE_OPEN_BATCH = update(streaming_lease).where(_RUNNER, _MINE).values(batch_id=bindparam("of_batch"))
+
+#: Records that the batch after the recorded one continues, independent of the holder of the lease.
+NOTE_FOLLOWING = (
+    update(streaming_lease)
+    .where(_RUNNER, streaming_lease.c.batch_id == bindparam("before"))
+    .values(batch_id=bindparam("of_batch"))
+)
+
+#: The batch that was opened last.
+LAST_OPEN_BATCH = select(streaming_lease.c.batch_id).where(_RUNNER)
+
+#: Keeps the holder's lease until the transaction ends, if it has not expired.
+HOLD_STREAMING_LEASE = (
+    update(streaming_lease).where(_RUNNER, _MINE, streaming_lease.c.until > NOW).values(holder=bindparam("by"))
+)
+
+#: Requests a standby for the holder's lease.
+REQUEST_STANDBY = update(streaming_lease).where(_RUNNER, _MINE).values(wants_next=true())
+
+#: Registers, or keeps, the standby of a lease of another, unless there is another standby.
+REGISTER_STANDBY = (
+    update(streaming_lease)
+    .where(
+        _RUNNER,
+        streaming_lease.c.until > NOW,
+        streaming_lease.c.holder != bindparam("by"),
+        or_(
+            streaming_lease.c.next_holder.is_(None),
+            streaming_lease.c.next_holder == bindparam("by"),
+            streaming_lease.c.next_until <= NOW,
+        ),
+    )
+    .values(next_holder=bindparam("by"), next_until=_UNTIL)
+)
+
+#: Gives the holder's lease, with the batch that it leaves, to the standby.
+HAND_OVER_LEASE = (
+    update(streaming_lease)
+    .where(
+        _RUNNER,
+        _MINE,
+        streaming_lease.c.until > NOW,
+        streaming_lease.c.next_holder == bindparam("standby"),
+        streaming_lease.c.next_until > NOW,
+    )
+    .values(
+        {
+            streaming_lease.c.holder: bindparam("standby"),
+            streaming_lease.c.until: _UNTIL,
+            streaming_lease.c.batch_id: bindparam("left"),
+            **_NOBODY,
+        }
+    )
+)
+
+#: The unexpired streaming lease of a runner.
+STREAMING_LEASE = select(streaming_lease).where(_RUNNER, streaming_lease.c.until > NOW)
+
+#: Moves the end of a range forward or leaves it; never back.
+MOVE_END = (
+    update(batch_range)
+    .where(
+        batch_range.c.batch_id == bindparam("of_batch"),
+        of_partition(batch_range),
+        batch_range.c.end_offset <= bindparam("to"),
+    )
+    .values(end_offset=bindparam("to"))
+)
+
+_OF_BATCH = bindparam("of_batch", type_=Text)
+
+#: Whether a batch has taken any event, or has a file.
+HAS_SOMETHING = select(
+    or_(
+        exists().where(batch_range.c.batch_id == _OF_BATCH, batch_range.c.end_offset > batch_range.c.start_offset),
+        exists().where(batch_file.c.batch_id == _OF_BATCH),
+    )
+)
+
+#: Drops the ranges of a batch.
+DROP_RANGES = delete(batch_range).where(batch_range.c.batch_id == _OF_BATCH)
+
+#: Drops a batch that is open.
+DROP_OPEN = delete(batch).where(batch.c.batch_id == _OF_BATCH, batch.c.state == "open")
+
+
+class _LostError(Exception):
+    """A batch is not open, or has read further than its segment says."""
+
+
+class Streaming(Aggregate):
+    """Streaming leases and open batches."""
+
+    def acquire_lease(self, runner: str, holder: str, until: datetime) -> bool:
+        """Acquire a runner's streaming lease until a time, or extend it; return False while another holder has it.
+
+        A holder's name is never reused, so a holder that lost the lease cannot mistake another's lease for its own.
+        """
+        of = {"of_runner": runner, "by": holder, "to": until, "now": self._now()}
+        with self._writing() as connection:
+            if connection.execute(ACQUIRE_STREAMING_LEASE, of).rowcount == 1:
+                return True
+            first = {"runner": runner, "holder": holder, "until": until}
+            return connection.execute(FIRST_STREAMING_LEASE, first).rowcount == 1
+
+    def release_lease(self, runner: str, holder: str) -> bool:
+        """End the holder's lease now; return False if another holder has it."""
+        of = {"of_runner": runner, "by": holder, "now": self._now()}
+        with self._writing() as connection:
+            return connection.execute(RELEASE_STREAMING_LEASE, of).rowcount == 1
+
+    def record_open_batch(self, runner: str, holder: str, batch_id: str) -> None:
+        """Record the batch that a streaming task has opened, if `holder` still has the lease."""
+        with self._writing() as connection:
+            connection.execute(NOTE_OPEN_BATCH, {"of_runner": runner, "by": holder, "of_batch": batch_id})
+
+    def last_open_batch(self, runner: str) -> str | None:
+        """Return the most recently opened batch, of any holder of the streaming lease."""
+        with self._reading() as connection:
+            batch_id: str | None = connection.execute(LAST_OPEN_BATCH, {"of_runner": runner}).scalar()
+        return batch_id
+
+    def request_standby(self, runner: str, holder: str) -> None:
+        """Record that the holder's lease ends soon; the watcher then starts a run for a standby."""
+        with self._writing() as connection:
+            connection.execute(REQUEST_STANDBY, {"of_runner": runner, "by": holder})
+
+    def register_standby(self, runner: str, name: str, until: datetime) -> bool:
+        """Register as the standby of another's lease, or extend that; return False if there is no lease or another
+        standby.
+        """
+        of = {"of_runner": runner, "by": name, "to": until, "now": self._now()}
+        with self._writing() as connection:
+            return connection.execute(REGISTER_STANDBY, of).rowcount == 1
+
+    def hand_over_lease(self, runner: str, holder: str, standby: str, until: datetime, batch_id: str | None) -> bool:
+        """Give the holder's lease to the standby, with the batch that is still to be closed.
+
+        Returns False, and changes nothing, if the holder no longer has it or `standby` is no longer the standby.
+        """
+        of = {"of_runner": runner, "by": holder, "standby": standby, "to": until, "left": batch_id, "now": self._now()}
+        with self._writing() as connection:
+            return connection.execute(HAND_OVER_LEASE, of).rowcount == 1
+
+    def lease(self, runner: str) -> StreamingLease | None:
+        """Return the current streaming lease of a runner; None if there is none."""
+        with self._reading() as connection:
+            row = connection.execute(STREAMING_LEASE, {"of_runner": runner, "now": self._now()}).one_or_none()
+        return None if row is None else StreamingLease(**row._mapping)
+
+    def open_following(self, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str) -> bool:
+        """Add an open batch that follows another of its runner and takes the events from `ends` on.
+
+        The former batch's ranges end there from now on, if it is open. Only the holder of the streaming lease has the
+        new batch until the former is committed. Returns False, and changes nothing, if `in_force` is no longer the
+        rule set in force, if `holder` does not have the streaming lease, if the former is committed or ends elsewhere,
+        or if another batch follows it.
+        """
+        try:
+            with self._writing() as connection:
+                self._open_following(connection, batch, ends, holder, in_force)
+        except _LostError:
+            return False
+        return True
+
+    def _open_following(
+        self, connection: Connection, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str
+    ) -> None:
+        if connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount != 1:
+            raise _LostError
+        former = batch.follows or ""
+        state = connection.execute(BATCH_STATE, {"of_batch": former}).scalar()
+        if state in (None, "committed"):
+            raise _LostError
+        of = {"of_runner": batch.runner, "by": holder, "now": self._now()}
+        if connection.execute(HOLD_STREAMING_LEASE, of).rowcount != 1:
+            raise _LostError
+        if state == "open":
+            _record_ends(connection, former, ends, None)
+        if {each.partition: each.end for each in ranges_of(connection, former)} != dict(ends):
+            raise _LostError
+        if connection.execute(PLAN_BATCH, vars(batch)).rowcount != 1:
+            raise _LostError
+        rows = [range_row(batch.batch_id, Range(partition, end, end)) for partition, end in sorted(ends.items())]
+        connection.execute(INSERT_RANGES, rows)
+
+    def record(self, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None) -> bool:
+        """Record a segment of an open batch (None: no response came) with the offsets up to which it has read.
+
+        Both are recorded or neither. Returns False, and changes nothing, if the batch is no longer open, if it has read
+        further than `ends` or has no range of such a partition, or if the segment's key is taken: the caller has lost
+        the batch and must stop.
+        """
+        try:
+            with self._writing() as connection:
+                _record_ends(connection, batch_id, ends, segment)
+        except _LostError:
+            return False
+        return True
+
+    def drop(self, batch_id: str) -> bool:
+        """Delete an open batch that received no events.
+
+        Returns False, and changes nothing, if it is no longer open, has taken any event, or has a file.
+        """
+        of = {"of_batch": batch_id}
+        try:
+            with self._writing() as connection:
+                if connection.execute(HAS_SOMETHING, of).scalar():
+                    return False
+                connection.execute(DROP_RANGES, of)
+                if connection.execute(DROP_OPEN, of).rowcount != 1:
+                    raise _LostError
+        except _LostError:
+            return False
+        return True
+
+
+def _record_ends(
+    connection: Connection, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None
+) -> None:
+    if connection.execute(BATCH_STATE, {"of_batch": batch_id}).scalar() != "open":
+        raise _LostError
+    for partition, end in sorted(ends.items()):
+        change = {
+            "of_batch": batch_id,
+            "of_topic": partition.topic,
+            "of_broker": partition.broker,
+            "of_partition": partition.partition_id,
+            "to": end,
+        }
+        if connection.execute(MOVE_END, change).rowcount != 1:
+            raise _LostError
+    if segment is not None and not record_file(connection, segment):
+        raise _LostError
