@@ -19,7 +19,7 @@ from eventbridge.clients.s3 import access
 from eventbridge.config.setting_types import PREFIX
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SettingsError
-from eventbridge.targets.http.target import credentials
+from eventbridge.targets.http import credentials
 
 OPTIONS = get_provider_info()["config"]["eventbridge"]["options"]
 FORMS = {each["connection-type"]: each for each in get_provider_info()["connection-types"]}
