@@ -21,10 +21,9 @@ from eventbridge.model.backtested import (
     TargetChanges,
 )
 from eventbridge.model.file_detail import RoutedShare
-from eventbridge.routing.budgeted_share import BUDGET
 from eventbridge.routing.job import SliceResult
 from eventbridge.routing.outputs import COLUMNS, output_of, sample_of
-from eventbridge.routing.share_budget import CROWDED
+from eventbridge.routing.share_budget import BUDGET, CROWDED
 from eventbridge.rules import Rule, Target
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store

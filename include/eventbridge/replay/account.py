@@ -11,7 +11,7 @@ from typing import Any
 from eventbridge.errors import NotFoundError
 from eventbridge.model.redelivery import Replay, Replayed, ReplayPosition
 from eventbridge.pipeline.settle.settlement import settlements
-from eventbridge.replay.choose import files_from
+from eventbridge.replay.archive import files_from
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 

@@ -21,9 +21,9 @@ from eventbridge.matching.consistency import flatten
 from eventbridge.matching.pattern import Pattern, parse_pattern
 from eventbridge.matching.reference import matches_leaves
 from eventbridge.matching.scan.texts import padded_texts
-from eventbridge.model.redelivery import ArchiveFile, Replay, ReplayPart, ReplayPosition
+from eventbridge.model.redelivery import Replay, ReplayPart
 from eventbridge.pipeline.settle.settlement import settlements
-from eventbridge.policy.archive_cover import Span, take_once
+from eventbridge.replay.archive import FileToRead
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import flag_column
 from eventbridge.store.parquet import read_table
@@ -31,11 +31,6 @@ from eventbridge.store.queries import COLUMNS, rows_where
 
 Mask = npt.NDArray[np.bool_]
 
-#: Files that are listed at a time for one runner, so that a year of them is never listed at once.
-_AT_A_TIME = 1_000
-
-#: An archive file and the offsets that may be taken of it; None: all.
-FileToRead = tuple[ArchiveFile, tuple[Span, ...] | None]
 DELIVERED = "delivered"
 _PENDING = "pending"
 
@@ -117,53 +112,6 @@ def _within(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int], ...]) 
     for start, end in spans:
         mask |= (offsets >= start) & (offsets < end)
     return mask
-
-
-def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[FileToRead, int]]:
-    """Yield the archive files of a replay's part from a position on, each with the first row to read.
-
-    Only batches planned within the replay's time, and from the position on, are queried.
-    """
-    part = replay.parts[position.part]
-    found = _alone(runtime, replay, part, position) if part.alone else iter(_once(runtime, replay, part))
-    if not position.file:
-        for each in found:
-            yield each, 0
-        return
-    for each in found:
-        if each[0].path == position.file:
-            break
-    else:
-        raise ReconciliationError(
-            f"replay {replay.replay_id} has come to {position.file}, which the ledger no longer knows. "
-            f"Cancel it (`eventbridge replay cancel {replay.replay_id[:8]}`) and begin another one"
-        )
-    if position.row < each[0].rows:
-        yield each, position.row
-    for each in found:
-        yield each, 0
-
-
-def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayPosition) -> Iterator[FileToRead]:
-    since = datetime.fromisoformat(position.at) if position.at else replay.since
-    seen: set[str] = set()
-    while True:
-        files = runtime.ledger.archive.files(
-            replay.bus, since, replay.until, replay.started_at, runner=part.runner, limit=_AT_A_TIME + len(seen)
-        )
-        fresh = [file for file in files if file.path not in seen]
-        for file in fresh:
-            yield file, None
-        if len(files) < _AT_A_TIME + len(seen):
-            return
-        # the next page begins with the time of the last file, of which some files may have been listed
-        since = files[-1].planned_at
-        seen = {file.path for file in files if file.planned_at == since}
-
-
-def _once(runtime: Runtime, replay: Replay, part: ReplayPart) -> Sequence[FileToRead]:
-    files = runtime.ledger.archive.files(replay.bus, replay.since, replay.until, replay.started_at)
-    return take_once(files, part.runner)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPos
 from eventbridge.pipeline.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
 from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.replay.choose import Chooser, files_from
+from eventbridge.replay.archive import files_from
+from eventbridge.replay.choose import Chooser
 from eventbridge.replay.request import ReplayRequest, refuse_unknown_then, restricted
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.identity import refuse_lost_ledger

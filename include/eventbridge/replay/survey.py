@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from eventbridge.model.redelivery import Replay, ReplayPart, ReplayPosition
-from eventbridge.replay.choose import Chooser, files_from
+from eventbridge.replay.archive import files_from
+from eventbridge.replay.choose import Chooser
 from eventbridge.replay.plan import made_of, rules_of_part
 from eventbridge.replay.request import ReplayRequest
 from eventbridge.routing.events import SliceEvents, match_rows

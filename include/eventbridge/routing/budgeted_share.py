@@ -25,7 +25,16 @@ from eventbridge.routing.headers import delivery_headers, with_headers, with_rep
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 from eventbridge.routing.pieces import AT_ONCE, PieceLimits, by_shard, order_key, pieces_of
 from eventbridge.routing.program import WaitingTimes
-from eventbridge.routing.share_budget import CROWDED, OutOfTime, ShareBudget, TotalBudget, deferred, interruptible
+from eventbridge.routing.share_budget import (
+    BUDGET,
+    CROWDED,
+    ROUTE_FAILED,
+    OutOfTime,
+    ShareBudget,
+    TotalBudget,
+    deferred,
+    interruptible,
+)
 from eventbridge.routing.sql_results import EventRow, SqlResult, files_with_result, read_sql_results
 from eventbridge.rules import Rule, RuleSet, Target
 from eventbridge.store import layout
@@ -33,10 +42,6 @@ from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
-
-#: Reasons why the rest of a share is deferred, and why an event fails if `where` fails.
-BUDGET = "budget"
-ROUTE_FAILED = "route_failed"
 
 #: Events read at a time: a budget may be spent long before the end of a share.
 _EVENTS_AT_ONCE = 500

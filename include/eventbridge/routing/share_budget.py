@@ -21,8 +21,11 @@ from eventbridge.model.file_detail import RoutedShare
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 from eventbridge.transform.rendered import Budget
 
-#: The reason for deferring a share: the batch's total for budgeted rules was spent before its turn.
+#: Reasons for deferring a share, or the rest of it: the batch's total for budgeted rules was spent before its turn; its
+#: own budget was spent; `where` fails, for which an event fails too.
 CROWDED = "crowded"
+BUDGET = "budget"
+ROUTE_FAILED = "route_failed"
 
 
 class TotalBudget:

@@ -21,9 +21,8 @@ from eventbridge.model.partition import Span
 from eventbridge.model.pending import DeferredMatch
 from eventbridge.pipeline.route.tries import ALL_SHARES, Canary, result_file, try_alone, try_together
 from eventbridge.policy.ordering import PLACE_COLUMNS, place_of, spans_of
-from eventbridge.routing.budgeted_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
-from eventbridge.routing.share_budget import CROWDED, TotalBudget, by_lot, deferred
+from eventbridge.routing.share_budget import CROWDED, ROUTE_FAILED, TotalBudget, by_lot, deferred
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.runtime.quotas import full_owners
 from eventbridge.runtime.runtime import Runtime
@@ -33,7 +32,7 @@ log = logging.getLogger(__name__)
 
 #: Why a share is deferred: the rule has older deferred matches; its pending deliveries are at their maximum; it is on
 #: hold; a streaming task, which has no Spark, matched it; the run that was to route it died. The other reasons are
-#: route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
+#: BUDGET, ROUTE_FAILED and CROWDED of share_budget.
 BEHIND = "behind"
 PENDING_MAX = "pending_max"
 ON_HOLD = "on_hold"
