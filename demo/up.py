@@ -8,7 +8,7 @@ import time
 
 from demo.places import FOLDER, USER, DemoError, Places, existing_places, new_places, options
 from demo.services import Services, orphaned_groups
-from eventbridge.spark.channel import without_token
+from eventbridge.spark.session import without_token
 
 
 def main() -> int:

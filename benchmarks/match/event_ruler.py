@@ -14,7 +14,7 @@ from benchmarks.match.kernel import Pass
 from benchmarks.match.remote import BenchError
 from oracle import ruler
 
-from eventbridge.spark.java import spark_home
+from eventbridge.spark.environment import spark_home
 
 _SOURCES: Final = Path(__file__).parent / "java"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.match.kernel import Pass
 from benchmarks.match.remote import tree_seconds
 
-from eventbridge.spark.java import require_java, spark_environment
+from eventbridge.spark.environment import require_java, spark_environment
 
 
 class SparkSubject:

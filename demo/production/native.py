@@ -18,7 +18,7 @@ from typing import Final
 
 from demo.places import ROOT
 from demo.production.compose import Service
-from eventbridge.spark.java import spark_home
+from eventbridge.spark.environment import spark_home
 
 #: The variables that the container engine would set, or that keep a service on this machine. They are no settings.
 ADDED: Final = ("PATH", "HOME", "HOSTNAME", "SPARK_HOME", "SPARK_LOCAL_IP")

@@ -18,11 +18,10 @@ from spark.own_server import own_server
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import SparkError, UserError
-from eventbridge.spark.channel import is_cleartext, with_token, without_token
 from eventbridge.spark.environment import without_secrets, worker_variables, write_secrets
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.spark.session import connect, forget
+from eventbridge.spark.session import connect, forget, is_cleartext, with_token, without_token
 
 #: What must never be in the environment of a Spark process, by variable.
 SECRETS = {

@@ -12,7 +12,7 @@ import pytest
 from demo.receiver import Receiver
 
 from eventbridge.processes import child_environment
-from eventbridge.spark.java import require_java
+from eventbridge.spark.environment import require_java
 from eventbridge.store import sql_sandbox
 from eventbridge.transform.jsonata.process import Evaluator
 

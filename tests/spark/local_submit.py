@@ -13,9 +13,8 @@ from typing import Any
 
 from eventbridge.errors import SparkError
 from eventbridge.spark.child_guard import start_tethered
-from eventbridge.spark.environment import SECRETS_FILE, write_secrets
+from eventbridge.spark.environment import SECRETS_FILE, require_java, spark_environment, submit_command, write_secrets
 from eventbridge.spark.failure import first_error_of_log
-from eventbridge.spark.java import require_java, spark_environment, submit_command
 
 
 class LocalSubmit:

@@ -15,8 +15,8 @@ import pytest
 from spark.own_server import own_server
 from spark.site_commands import commands_in, environment
 
-from eventbridge.spark.channel import without_token
 from eventbridge.spark.server import SparkConnectServer
+from eventbridge.spark.session import without_token
 
 RULES = """
 buses: {orders: {source: {type: embedded, start_at: earliest}}}

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from eventbridge.errors import SparkError
-from eventbridge.spark.channel import without_token
 from eventbridge.spark.server import SparkConnectServer, warm_up
+from eventbridge.spark.session import without_token
 
 
 def test_a_server_ends_with_its_workers() -> None:

@@ -12,7 +12,7 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from eventbridge.airflow.connections import airflow_connection
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.spark.java import WORKER_DAEMON
+from eventbridge.spark.environment import WORKER_DAEMON
 from eventbridge.spark.land import ConnectLander
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.submit import SubmitRouter

@@ -175,9 +175,9 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
     """Return the address of the named Spark Connect server, else of a new one, which `stack` stops."""
     from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.routing.warm_up import compile_ahead
-    from eventbridge.spark.channel import with_token, without_token
     from eventbridge.spark.environment import TOKEN
     from eventbridge.spark.server import SparkConnectServer
+    from eventbridge.spark.session import with_token, without_token
 
     if url is not None and "token=" in url:
         raise UserError(f"Other users of this machine see --spark. Put the token into the variable {TOKEN} instead.")

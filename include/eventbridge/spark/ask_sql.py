@@ -24,8 +24,7 @@ from eventbridge.routing.sql_results import EventRow, SqlResult, Value, write_sq
 from eventbridge.rules import Rule
 from eventbridge.spark.failure import first_error
 from eventbridge.spark.frame import beside
-from eventbridge.spark.sql_frame import CONFS, asked_frame, collected, events_frame, is_json, text_columns
-from eventbridge.spark.stand_ins import HALF
+from eventbridge.spark.sql_frame import CONFS, HALF, asked_frame, collected, events_frame, is_json, text_columns
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
 from eventbridge.transform.sql.lexer import SqlError

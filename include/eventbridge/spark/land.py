@@ -14,11 +14,9 @@ from eventbridge.errors import SparkError
 from eventbridge.pipeline.ingest.compiled_check import check_compiled
 from eventbridge.pipeline.ingest.sharing import LandedFiles, LandingResult, LandJob, LandJobParts, Part, land_part
 from eventbridge.sources.open import open_log
-from eventbridge.spark.channel import without_token
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import worker_connection
-from eventbridge.spark.retried import retried, rows_of
-from eventbridge.spark.session import forget
+from eventbridge.spark.session import forget, retried, rows_of, without_token
 from eventbridge.store.open import open_store
 from eventbridge.store.rule_sets import frozen_rules
 

@@ -16,11 +16,9 @@ from eventbridge.routing.share_budget import CROWDED, TotalBudget, deferred
 from eventbridge.routing.task import route_task
 from eventbridge.rules import Rule
 from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
-from eventbridge.spark.channel import without_token
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import routed_frame, worker_connection
-from eventbridge.spark.retried import retried, rows_of
-from eventbridge.spark.session import forget
+from eventbridge.spark.session import forget, retried, rows_of, without_token
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 

@@ -19,12 +19,17 @@ from typing import Self
 
 from eventbridge.errors import SparkError
 from eventbridge.files import make_private_folder, open_private
-from eventbridge.spark.channel import without_token
 from eventbridge.spark.child_guard import start_tethered, start_untethered
-from eventbridge.spark.environment import SECRETS_FILE, TOKEN, write_secrets
+from eventbridge.spark.environment import (
+    SECRETS_FILE,
+    TOKEN,
+    require_java,
+    spark_environment,
+    submit_command,
+    write_secrets,
+)
 from eventbridge.spark.failure import first_error_of_log, spark_errors
-from eventbridge.spark.java import require_java, spark_environment, submit_command
-from eventbridge.spark.session import connect, forget
+from eventbridge.spark.session import connect, forget, without_token
 
 #: The file with its workers' secrets, in its folder.
 _SECRETS = "worker-secrets.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import PackageMissing, SparkError
-from eventbridge.spark.java import require_java, spark_home
+from eventbridge.spark.environment import require_java, spark_home
 
 
 def fake_java(folder: Path, version: str) -> Path:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.event.json_document import JsonValue, Number, parse_value, write_document
-from eventbridge.spark.stand_ins import restore, stand_in
+from eventbridge.spark.sql_frame import restore, stand_in
 
 _TEXTS = st.text(st.one_of(st.characters(), st.sampled_from(["\ud83d", "\udc00", " ", '"', "\\", "\U000f0000"])))
 _NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,45})(\.[0-9]{1,45})?([eE][+-]?[0-9]{1,4})?", fullmatch=True).map(Number)
