@@ -1,7 +1,9 @@
 """Processes and threads: cancels work whose caller has left or that takes too long, lowers the priority of a process,
 and gives child processes an environment without secrets.
 
-Loops whose length a caller chooses call `check_cancelled` at each step. It does nothing for work without a limit.
+Loops whose length a caller chooses call `check_cancelled` at each step; a step whose own cost a caller chooses runs in
+a child process (`bounded_call`, `store.sql_sandbox`), and the wait for it calls `check_cancelled`. It does nothing for
+work without a limit.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from eventbridge.errors import InfrastructureError, UserError
 
 #: Set by the caller that starts work in a thread; once the event is set, the work ends at its next step.
 cancelled: Final[ContextVar[threading.Event | None]] = ContextVar("cancelled", default=None)
-_ends_at: Final[ContextVar[float | None]] = ContextVar("ends_at", default=None)
+_limit: Final[ContextVar[tuple[float, float] | None]] = ContextVar("limit", default=None)
 
 
 class Cancelled(InfrastructureError):
@@ -27,20 +29,20 @@ class Cancelled(InfrastructureError):
 
 
 class TimeSpent(UserError):
-    """The work exceeded its processor time."""
+    """The work took too much time."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Limit the work of this thread in this block to so many seconds of processor time.
+    """Limit the work of this thread in this block to so many seconds by the clock.
 
     `check_cancelled` raises TimeSpent after that time.
     """
-    before = _ends_at.set(time.thread_time() + seconds)
+    before = _limit.set((time.monotonic() + seconds, seconds))
     try:
         yield
     finally:
-        _ends_at.reset(before)
+        _limit.reset(before)
 
 
 def check_cancelled() -> None:
@@ -48,9 +50,9 @@ def check_cancelled() -> None:
     stop = cancelled.get()
     if stop is not None and stop.is_set():
         raise Cancelled("the call was cancelled: nobody waits for its response")
-    ends_at = _ends_at.get()
-    if ends_at is not None and time.thread_time() > ends_at:
-        raise TimeSpent("this takes more processor time than one call may have. Send a smaller pattern or event")
+    limit = _limit.get()
+    if limit is not None and time.monotonic() > limit[0]:
+        raise TimeSpent(f"this takes more than {limit[1]:g} s, the limit of one call. Ask for less")
 
 
 #: Language, time zone and libraries: an allow-list, because any other variable may hold a secret.

@@ -10,9 +10,8 @@ import psutil
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rules.bounds import MOST_ERRORS, MOST_SECONDS, MOST_VALUES, BoundedErrors
+from eventbridge.rules.bounds import MOST_ERRORS, MOST_VALUES
 from eventbridge.rules.load import load_rule_file
-from eventbridge.rules.node import Location, Node
 
 MIB = 1 << 20
 
@@ -62,20 +61,6 @@ def test_expressions_of_many_rules_are_not_all_compiled() -> None:
 
     assert time.process_time() - began < SECONDS
     assert psutil.Process().memory_info().rss - before < 256 << 20  # 128 such programs take as much
-
-
-def test_a_file_whose_rules_take_long_to_read_is_not_read_to_its_end() -> None:
-    """A rule that is reached after ten seconds of processor time is not read, and the error says so."""
-    seconds = [0.0]
-    errors = BoundedErrors(lambda: seconds[0])
-    place = Location("sent.yaml", 7, 3)
-    rule = Node("$.rules.r", place, place, {})
-    seconds[0] = MOST_SECONDS
-    errors.refuse_late(rule)
-
-    seconds[0] += 0.1
-    with pytest.raises(RuleFileError, match=r"sent.yaml:7:3: .*take more than 10 s to read"):
-        errors.refuse_late(rule)
 
 
 def test_a_file_of_the_installation_has_no_such_limit(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Calls whose cost the caller chooses: SQL, rule files, tests of rules, searches of dead letters.
 
-They run in threads of their own, so that other calls get a response while these threads are busy. SQL, and work with a
-pattern, is cancelled when the caller disconnects and when the server stops.
+They run in threads of their own, so that other calls get a response while these threads are busy. They are cancelled
+when they take CLOCK_SECONDS, when the caller disconnects, and when the server stops: work of unknown duration runs in
+a child process, which is ended then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Final, TypeVar
 from fastapi import Request
 
 from eventbridge.api.refusal import CallRefused
-from eventbridge.processes import Cancelled, cancelled
+from eventbridge.bounded_call import CLOCK_SECONDS
+from eventbridge.processes import Cancelled, cancelled, time_limit
 
 _T = TypeVar("_T")
 
@@ -55,7 +57,7 @@ class ExpensiveCalls:
             stop.set()
         context = contextvars.copy_context()
         context.run(cancelled.set, stop)
-        done = asyncio.get_running_loop().run_in_executor(self._threads, context.run, call)
+        done = asyncio.get_running_loop().run_in_executor(self._threads, context.run, _in_time, call)
         gone = asyncio.create_task(_left(request))
         try:
             await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -90,6 +92,11 @@ class ExpensiveCalls:
             raise _full() from None
         finally:
             self._waiting -= 1
+
+
+def _in_time(call: Callable[[], _T]) -> _T:
+    with time_limit(CLOCK_SECONDS):
+        return call()
 
 
 async def run_expensive(request: Request, call: Callable[[], _T]) -> _T:

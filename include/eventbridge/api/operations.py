@@ -170,7 +170,7 @@ async def check_file(request: Request, call: CheckCall) -> Response:
     content = call.content.encode("utf-8", "surrogatepass")
 
     def checked(runtime: Runtime) -> Any:
-        return checked_file(runtime, call.file, content).document()
+        return checked_file(runtime, call.file, content)
 
     return await run_expensive(request, lambda: document_response(request, checked))
 

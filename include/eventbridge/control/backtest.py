@@ -9,6 +9,7 @@ from pathlib import Path
 from eventbridge.backtest.markdown import as_markdown
 from eventbridge.backtest.report import BacktestReport, DiffReport, to_json
 from eventbridge.backtest.run import ArchivePart, Candidate, backtest, diff
+from eventbridge.control.check_rules import read_sent_rules
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.routing.job import Router
 from eventbridge.rules import Bus, Rule, RuleSet
@@ -138,7 +139,7 @@ def _rules_of_file(runtime: Runtime, path: Path, content: bytes | None = None) -
         buses = runtime.rule_set().buses
     except RuleFileError:  # the file itself must then define the buses of its rules
         buses = {}
-    rules = load_rule_file(path, buses, content)
+    rules = load_rule_file(path, buses) if content is None else read_sent_rules(path, buses, content)
     if not rules.rules:
         raise UserError(f"{path} has no rules. Name a file that has some")
     return [(rule, rules.buses[rule.bus]) for rule in rules.rules.values()]

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from eventbridge.bounded_call import call_bounded
 from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.matching.pattern import parse_pattern, pattern_warnings
-from eventbridge.rules import Rule, RuleSet
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.bounds import MOST_SECONDS
 from eventbridge.rules.files import SUFFIXES
-from eventbridge.rules.load import Trial, load_rule_file, load_rules
-from eventbridge.rules.tests import RuleTest, failures
+from eventbridge.rules.load import load_rule_file, load_rules
+from eventbridge.rules.tests import failures
 
 if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
 
 
-#: How long the tests of the rules in a file that a caller sent may take.
-_TEST_SECONDS = 20.0
+#: The processor time for a file that a caller sent: to read it, and to run the tests of its rules.
+CHECK_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,18 @@ def checked_folder(
     folder: Path,
     file_folders: Sequence[Path] | None,
     instead: tuple[Path, bytes] | None = None,
-    tried_by: Trial = failures,
     *,
     relative: bool = False,
 ) -> RulesChecked:
     """Check the rule files below a folder and run the tests of their rules.
 
     `file_folders`: folders that file targets may write below, whose paths are checked; None: no local path is checked.
-    `instead`: a file and its content to check in place of the one on disk. `tried_by`: runs one test of a rule and
-    returns its errors. `relative`: errors name files relative to the folder.
+    `instead`: a file and its content to check in place of the one on disk. `relative`: errors name files relative to
+    the folder.
     """
     try:
         rules = load_rules(
-            folder, checked=True, file_folders=file_folders, tried_by=tried_by, instead=instead, relative=relative
+            folder, checked=True, file_folders=file_folders, tried_by=failures, instead=instead, relative=relative
         )
     except RuleFileError as error:
         errors = tuple(error.errors)
@@ -75,12 +75,13 @@ def checked_folder(
     return RulesChecked((), rules)
 
 
-def checked_file(runtime: Runtime, name: str, content: bytes) -> RulesChecked:
+def checked_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
     """Check the rule files as if one of them, new or existing, had this content; nothing is written.
 
-    Errors name files relative to the folder. If the files are not on this host, or the caller is limited to owners,
-    only this file is read: its rules may use the buses that the caller sees. Paths of file targets are not checked,
-    as any caller could send the text. Raises UserError for an invalid name of a rule file.
+    Returns what `eventbridge rules check --json` prints. Errors name files relative to the folder. If the files are not
+    on this host, or the caller is limited to owners, only this file is read: its rules may use the buses that the
+    caller sees. Paths of file targets are not checked, as any caller could send the text. Raises UserError for an
+    invalid name of a rule file, and for one that takes too much time or memory.
     """
     file = PurePosixPath(name)
     if file.is_absolute() or ".." in file.parts or file.suffix not in SUFFIXES or name != str(file):
@@ -88,25 +89,41 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> RulesChecked:
             f"{name!r} is not the name of a rule file. Write a path below the folder, such as shop/orders.yaml"
         )
     folder = runtime.settings.rules_folder
-    tried_by = _in_time()
-    if runtime.owners is None and runtime.settings.rules_from != "published" and isinstance(folder, Path):
-        return checked_folder(folder, None, (folder / file, content), tried_by, relative=True)
+    is_whole = runtime.owners is None and runtime.settings.rules_from != "published" and isinstance(folder, Path)
+    buses = {} if is_whole else runtime.rule_set().buses
+    return call_bounded(
+        _checked_file,
+        folder if is_whole else None,
+        buses,
+        Path(name),
+        content,
+        seconds=CHECK_SECONDS,
+        remedy="Split the file, or check it with `eventbridge rules check`",
+    )
+
+
+def _checked_file(folder: Path | None, buses: Mapping[str, Bus], file: Path, content: bytes) -> dict[str, Any]:
+    """Return the result for a file in a folder; None: in no folder, with these buses."""
+    if folder is not None:
+        return checked_folder(folder, None, (folder / file, content), relative=True).document()
     try:
-        rules = load_rule_file(Path(name), runtime.rule_set().buses, content, tried_by=tried_by)
+        rules = load_rule_file(file, buses, content, tried_by=failures)
     except RuleFileError as error:
-        return RulesChecked(tuple(error.errors))
-    return RulesChecked((), rules)
+        return RulesChecked(tuple(error.errors)).document()
+    return RulesChecked((), rules).document()
 
 
-def _in_time() -> Trial:
-    """Return a function that runs one test of a rule, and refuses further tests once their time is over."""
-    ends_at = time.monotonic() + _TEST_SECONDS
+def read_sent_rules(file: Path, buses: Mapping[str, Bus], content: bytes) -> RuleSet:
+    """Return the rules of a file that a caller sent; raises RuleFileError, and UserError if it takes too much time."""
+    remedy = "Send fewer rules, or only the one to compare"
+    read = call_bounded(_read, file, buses, content, seconds=MOST_SECONDS, remedy=remedy)
+    if isinstance(read, RuleSet):
+        return read
+    raise RuleFileError(read)
 
-    def tried(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
-        if time.monotonic() < ends_at:
-            yield from failures(rule, test)
-            return
-        message = f"the tests of all rules take longer than {_TEST_SECONDS:g} s"
-        yield test.place("matches").error(message, "Write fewer tests, or run `eventbridge rules check`")
 
-    return tried
+def _read(file: Path, buses: Mapping[str, Bus], content: bytes) -> RuleSet | list[RuleError]:
+    try:
+        return load_rule_file(file, buses, content)
+    except RuleFileError as error:
+        return list(error.errors)

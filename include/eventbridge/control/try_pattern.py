@@ -5,18 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
+from eventbridge.bounded_call import call_bounded
 from eventbridge.errors import EventBridgeError, EventError, PatternError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.matching.reference import CheckedCondition, check_each
-from eventbridge.processes import time_limit
 from eventbridge.rules.bounds import MOST_SECONDS, parse_sent_pattern
 from eventbridge.rules.find import find_rule
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.rules.model import Rule
 from eventbridge.transform import Scope, compile_transform
+
+if TYPE_CHECKING:  # the process that tries the pattern needs neither ledger nor store
+    from eventbridge.runtime.runtime import Runtime
 
 #: The most characters of the result for all conditions: each lists the values at its path, and many may share a path.
 MOST_CHARACTERS: Final = 8 << 20
@@ -55,17 +59,22 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
     Raises Cancelled once its caller has disconnected.
     """
     found = find_rule(runtime.rule_set(), rule)
+    remedy = "Send a smaller pattern or event"
+    how = (found, pattern, body, runtime.settings.event_max_size, runtime.clock())
+    return call_bounded(_tried, *how, seconds=MOST_SECONDS, remedy=remedy)
+
+
+def _tried(found: Rule, pattern: str, body: bytes, max_bytes: int, now: datetime) -> PatternTried:
     try:
-        event = parse_event(body, max_bytes=runtime.settings.event_max_size)
+        event = parse_event(body, max_bytes=max_bytes)
         document = parse_document(body)
     except EventError as error:
         raise EventError(f"This is not an event: {error}") from None
-    with time_limit(MOST_SECONDS):
-        try:
-            parsed = parse_sent_pattern(pattern) if pattern.strip() else parse_pattern(found.pattern)
-        except (PatternError, ValueError) as error:
-            raise UserError(f"This is not a pattern: {error}") from None
-        checked = tuple(check_each(parsed, document))
+    try:
+        parsed = parse_sent_pattern(pattern) if pattern.strip() else parse_pattern(found.pattern)
+    except (PatternError, ValueError) as error:
+        raise UserError(f"This is not a pattern: {error}") from None
+    checked = tuple(check_each(parsed, document))
     if _characters(checked) > MOST_CHARACTERS:
         raise UserError(
             f"the result has more than {MOST_CHARACTERS:,} characters: many conditions read many or long values. "
@@ -76,7 +85,7 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
         if target.transform.form == "SQL":
             payloads.append(Rendered(name, error=_NO_SQL))
             continue
-        scope = Scope(found.name, found.bus, name, str(uuid.uuid4()), runtime.clock())
+        scope = Scope(found.name, found.bus, name, str(uuid.uuid4()), now)
         try:
             made = compile_transform(target.transform, content_mode=target.content_mode).render(event, scope)
         except EventBridgeError as error:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from eventbridge.errors import EventError, PatternError, RuleError, RuleFileError
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.pattern.nodes import Pattern
 from eventbridge.matching.pattern.parse import parse_pattern
-from eventbridge.rules.node import Location, Node
+from eventbridge.rules.node import Location
 
 #: The maximum of keys and values in one file: some hundreds of rules. Installed files have no such limit.
 MOST_VALUES: Final = 50_000
 MOST_BYTES: Final = 1 << 20
-#: The maximum CPU time of reading; regular expressions and JSONata of a few characters may take much.
+#: The maximum CPU time of one call that reads them; regular expressions and JSONata of a few characters may take much.
 MOST_SECONDS: Final = 10.0
 #: The maximum of reported errors; each may have needed a search for the nearest name.
 MOST_ERRORS: Final = 200
@@ -24,22 +23,7 @@ MOST_BYTES_FOR_PLACES: Final = 1 << 16
 
 
 class BoundedErrors(list[RuleError]):
-    """Collects the errors of files of which one was sent; raises RuleFileError once there are MOST_ERRORS.
-
-    `clock` returns the reader's CPU time.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
-        super().__init__()
-        self._clock = clock
-        self._ends_at = clock() + MOST_SECONDS
-
-    def refuse_late(self, node: Node) -> None:
-        """Raise RuleFileError at a node if the time limit is exceeded."""
-        if self._clock() > self._ends_at:
-            message = f"the files take more than {MOST_SECONDS:g} s to read, so the rest was not read"
-            self.append(node.error_at_key(message, "Split the file, or check it with `eventbridge rules check`"))
-            raise RuleFileError(self)
+    """Collects the errors of files of which one was sent; raises RuleFileError once there are MOST_ERRORS."""
 
     def append(self, error: RuleError) -> None:
         """Add an error."""

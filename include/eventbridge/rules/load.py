@@ -253,8 +253,6 @@ def _merged(
     """Return the first definition of each name, and record the errors in all of them."""
     merged: dict[str, Thing] = {}
     for name, (first, *others) in found.items():
-        if isinstance(errors, BoundedErrors):
-            errors.refuse_late(first)
         merged[name] = read(name, first, errors)
         for node in others:
             message = f"the {what} {name!r} is already defined at {first.key}"

@@ -1,0 +1,156 @@
+"""Calls a function whose cost a caller chooses: in a process that is ended at the limits of time and memory.
+
+A loop that checks no clock, and a library that returns late, end there too: the kernel or this process ends them. The
+process is also ended when the call is cancelled.
+"""
+
+from __future__ import annotations
+
+import pickle
+import resource
+import signal
+import struct
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeVar
+
+from eventbridge.child_process import Child, ChildEnded, ChildLate, Children, open_pipes
+from eventbridge.errors import EventBridgeError, InfrastructureError, UserError
+from eventbridge.processes import TimeSpent
+
+_T = TypeVar("_T")
+
+#: Address space of the process, Python and the modules of the product included.
+MEMORY_BYTES: Final = 1 << 30
+#: By the clock a call may take this long, however much processor time it has.
+CLOCK_SECONDS: Final = 60.0
+#: How much longer than the caller waits this process lives, if the caller does not end it.
+_GRACE_SECONDS: Final = 5.0
+#: A process that is this large after a call is not kept: Python seldom gives memory back.
+_KEPT_BYTES: Final = 192 << 20
+#: How long the process may take to start on a busy machine.
+_START_SECONDS: Final = 60.0
+
+#: Kind of a message, and length of its body, which is pickled.
+_HEAD: Final = struct.Struct(">cQ")
+#: To the process: a function, its arguments, and its processor time. From it: ready, the result, an exception, the text
+#: of an unexpected one, out of memory.
+_CALL, _READY, _RESULT, _RAISED, _FAILED, _MEMORY = b"C", b"A", b"R", b"E", b"F", b"M"
+
+_children = Children("eventbridge.bounded_call", "checks what a caller sent")
+
+
+def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, remedy: str) -> _T:
+    """Return the result of a function of a module for arguments that can be pickled, or raise its EventBridgeError.
+
+    It has `seconds` of processor time, without that of JSONata, CLOCK_SECONDS by the clock, and MEMORY_BYTES. It sees
+    no variables of this process. Raises UserError, which ends in `remedy`, at a limit, and Cancelled if the call is
+    cancelled.
+    """
+    message = pickle.dumps((function, arguments, seconds, CLOCK_SECONDS))
+    try:
+        kind, content = _response(message)
+    except ChildLate:
+        raise TimeSpent(f"this takes more than {CLOCK_SECONDS:g} s. {remedy}") from None
+    except _Ended as ended:
+        if ended.code == -signal.SIGPROF:
+            raise TimeSpent(f"this takes more than {seconds:g} s of processor time. {remedy}") from None
+        raise UserError(f"this ends the process that checks it, or takes too much memory. {remedy}") from None
+    if kind == _MEMORY:
+        raise UserError(f"this takes more than {MEMORY_BYTES >> 20:,} MiB of memory. {remedy}")
+    if kind == _FAILED:
+        raise RuntimeError(content.decode())
+    result = pickle.loads(content)  # the process runs no code but the product's
+    if kind == _RAISED:
+        raise result
+    returned: _T = result
+    return returned
+
+
+class _Ended(Exception):
+    """The process ended without a response."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def _response(message: bytes) -> tuple[bytes, bytes]:
+    """Return the kind and body of the response; raises ChildLate, _Ended.
+
+    An idle process may have just ended, and any may be killed from outside: the call is repeated once.
+    """
+    for is_last in (False, True):
+        child = _children.idle() or _started()
+        try:
+            response = _asked(child, message)
+        except ChildEnded:
+            code = child.end()
+            if is_last or code in (-signal.SIGPROF, -signal.SIGSEGV, -signal.SIGABRT):
+                raise _Ended(code) from None
+        except BaseException:
+            child.end()
+            raise
+        else:
+            _children.give_back(child)
+            return response
+    raise AssertionError("the last turn returns or raises")
+
+
+def _started() -> Child:
+    child = _children.start()
+    try:
+        child.read(_HEAD.size, time.monotonic() + _START_SECONDS)
+    except (ChildEnded, ChildLate):
+        raise InfrastructureError(f"the process that checks what a caller sent ended at once: {child.end()}") from None
+    except BaseException:
+        child.end()
+        raise
+    return child
+
+
+def _asked(child: Child, message: bytes) -> tuple[bytes, bytes]:
+    ends_at = time.monotonic() + CLOCK_SECONDS
+    child.send((_HEAD.pack(_CALL, len(message)), message))
+    kind, length = _HEAD.unpack(child.read(_HEAD.size, ends_at))
+    return kind, child.read(length, ends_at)
+
+
+def main() -> None:
+    """Respond to calls in the child until the pipe is closed, or a call has made this process large."""
+    requests, responses = open_pipes(MEMORY_BYTES)
+    _write(responses, _READY, b"")
+    while len(head := requests.read(_HEAD.size)) == _HEAD.size:
+        kind, content = _called(requests.read(_HEAD.unpack(head)[1]))
+        _write(responses, kind, content)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if kind == _MEMORY or _resident_bytes() > _KEPT_BYTES:
+            return
+
+
+def _called(message: bytes) -> tuple[bytes, bytes]:
+    try:
+        function, arguments, processor_seconds, clock_seconds = pickle.loads(message)  # imports the function's module
+        signal.setitimer(signal.ITIMER_REAL, clock_seconds + _GRACE_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, processor_seconds)  # its signal ends this process, whatever it does
+        return _RESULT, pickle.dumps(function(*arguments))
+    except MemoryError:
+        return _MEMORY, b""
+    except EventBridgeError as error:
+        return _RAISED, pickle.dumps(error)
+    except Exception:
+        return _FAILED, traceback.format_exc().encode("utf-8", "replace")
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _resident_bytes() -> int:
+    """Return this process's memory; not `ru_maxrss`, which begins with that of the process that started it."""
+    with Path("/proc/self/statm").open("rb") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def _write(pipe: BinaryIO, kind: bytes, content: bytes) -> None:
+    pipe.write(_HEAD.pack(kind, len(content)) + content)
+    pipe.flush()
