@@ -11,7 +11,15 @@ import numpy as np
 from eventbridge.errors import StoreError
 from eventbridge.model.batch import Batch
 from eventbridge.model.file_detail import LandedRange
-from eventbridge.policy.batch_size import FIRST_EVENTS, FanOut, Part, events_handed_out, paced_events, part_of_chunks
+from eventbridge.policy.batch_size import (
+    FIRST_EVENTS,
+    FanOut,
+    Part,
+    events_handed_out,
+    events_within,
+    paced_events,
+    part_of_chunks,
+)
 from eventbridge.policy.chunking import PoolSlots, chunks_for
 from eventbridge.rules import RuleSet
 from eventbridge.rules.model import PRIORITY_POOLS
@@ -22,6 +30,27 @@ from eventbridge.store.parquet import read_table
 #: How many batches are examined, until they have enough events: a few may have matched everything, or nothing.
 _MOST_BATCHES = 10
 _ENOUGH_EVENTS = 1_000
+
+
+def most_events(runtime: Runtime, runner: str, handed_out: int | None, backlog: int = 0) -> int:
+    """Return how many events the next batch may take; at most `handed_out`, if that is known.
+
+    `backlog` is the number of waiting events that do not share the bus; 0 if others share it.
+    """
+    settings = runtime.settings
+    events = min(settings.batch_max_events, events_in_time(runtime, runner, backlog))
+    events = events if handed_out is None else min(handed_out, events)
+    return events_within(events, settings.batch_max_size, _mean_bytes(runtime, runner))
+
+
+def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
+    """Return the mean size of a message in the runner's last landed batch, in bytes."""
+    for batch in runtime.ledger.batches.find(limit=10, runner=runner):
+        files = runtime.ledger.files.of_batch(batch.batch_id, "buffer") if batch.kind == "normal" else []
+        landed = [file.detail for file in files if isinstance(file.detail, LandedRange)]
+        if read := sum(each.read for each in landed):
+            return sum(each.size for each in landed) / read
+    return None
 
 
 def events_to_hand_out(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFileError, UserError
+from eventbridge.errors import BusError, InfrastructureError, NotFoundError, OffsetGapError, RuleFileError, UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
-from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.ingest.batch_size import events_in_time, events_to_hand_out
+from eventbridge.pipeline.ingest.batch_size import events_to_hand_out, most_events
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
 from eventbridge.pipeline.ingest.offsets import any_passed_over, later_start, waiting_events
 from eventbridge.pipeline.ingest.open_batch import end_open
-from eventbridge.pipeline.ingest.reload import take_up_rules
+from eventbridge.pipeline.ingest.reload import TakenRules, take_up_rules
 from eventbridge.pipeline.ingest.rule_transfer import (
     Arrival,
     arrivals,
@@ -30,7 +30,7 @@ from eventbridge.pipeline.ingest.rule_transfer import (
     to_catch_up,
     transfer_of,
 )
-from eventbridge.policy.batch_size import events_within, plan_ranges
+from eventbridge.policy.batch_size import plan_ranges
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.identity import claim_runner, refuse_lost_ledger, refuse_other_log, start_offset
@@ -42,6 +42,9 @@ from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
+
+#: A round is repeated only if another process changed the rules or planned a batch in between, or for an old runner.
+MOST_ROUNDS: Final = 20
 
 
 @instrumented("listen", of="runner")
@@ -59,22 +62,140 @@ def listen(
     unknown, and bounds nothing.
 
     Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where continuing would lose
-    or repeat history, and BusError if the bus does not respond.
+    or repeat history, BusError if the bus does not respond, and InfrastructureError if rules change all the time.
     """
-    return _listen(runtime, runner, pools, holder)
+    return BatchPlanner(runtime).plan(PlanRequest(runner, holder, pools))
 
 
-def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, holder: str | None) -> str | None:
+class PlanRequest(NamedTuple):
+    """The runner to plan for, the caller's name if it holds the runner's streaming lease, and the Airflow pools."""
+
+    runner: str
+    holder: str | None = None
+    pools: Mapping[str, PoolSlots] | None = None
+
+
+class Done(NamedTuple):
+    """The end of planning: the batch to run, None if there is nothing to take now."""
+
+    batch_id: str | None = None
+
+
+class Again(NamedTuple):
+    """What to plan in another round, because this one read what has changed since, or another runner comes first."""
+
+    request: PlanRequest
+
+
+class RunnerRules(NamedTuple):
+    """The rules that a runner takes up, those of today that it still delivers for and another has, and its bus."""
+
+    taken: TakenRules
+    rules: RuleSet
+    moved: Sequence[tuple[str, str]]
+    bus: Bus
+
+
+class Registered(NamedTuple):
+    """The offsets of a runner, whether this round registered it, and the rules that come to it from other runners."""
+
+    offsets: Mapping[Partition, int]
+    is_new: bool
+    arriving: Sequence[Arrival]
+
+
+class Consumer(NamedTuple):
+    """The rules that a runner delivers for in its next batch, and the offset to which it may take each partition.
+
+    A partition that is absent from `until` may be taken to its end. `transfers`: rules are moving between runners.
+    """
+
+    rules: RuleSet
+    offsets: Mapping[Partition, int]
+    until: Mapping[Partition, int]
+    transfers: bool
+
+
+class BatchPlan(NamedTuple):
+    """The ranges that a new batch takes, its first state, and whether its bus holds more."""
+
+    ranges: list[Range]
+    is_full: bool
+    state: BatchState = "planned"
+
+
+@dataclass(frozen=True)
+class BatchPlanner:
+    """Plans the next batch of a runner, in rounds of the same steps.
+
+    Each step ends the planning, asks for another round, or returns what the next step needs. A process may stand still
+    or die between any two steps: what a step writes holds only under the rules and batches that it read.
+    """
+
+    runtime: Runtime
+
+    def plan(self, request: PlanRequest) -> str | None:
+        """Return the batch to run; None if there is nothing to take now."""
+        for _ in range(MOST_ROUNDS):
+            found = self._round(request)
+            if isinstance(found, Done):
+                return found.batch_id
+            request = found.request
+        raise InfrastructureError(
+            f"No batch of runner {request.runner!r} could be planned: in each of {MOST_ROUNDS} tries, another process "
+            "put other rules in force or planned a batch. If two processes read different rule files, let all of them "
+            "read the same; else try again"
+        )
+
+    def _round(self, request: PlanRequest) -> Done | Again:
+        runtime = self.runtime
+        if (finished := finish_open(runtime, request)) is not None:
+            return finished
+        own = take_up(runtime, request.runner)
+        if isinstance(own, Done):
+            return own
+        with closing(runtime.open_source(own.bus)) as source:
+            registered = register(runtime, request.runner, own, source)
+            if isinstance(registered, Done):
+                return registered
+            consumer = settle_consumers(runtime, request, own, registered, source)
+            if not isinstance(consumer, Consumer):
+                return consumer
+            plan = plan_events(runtime, request, own.bus, consumer, source)
+        if plan is None or is_ingestion_stopped(runtime):
+            return Done()
+        if not plan.ranges:
+            return Done(_adopt_orphaned_batch(runtime, request.runner, registered.arriving))
+        if not registered.is_new:  # else that was made sure of before registering
+            refuse_lost_ledger(runtime)
+        return publish(runtime, request, own, consumer.rules, plan)
+
+
+def finish_open(runtime: Runtime, request: PlanRequest) -> Done | None:
+    """Return the unfinished batch of a runner, as planned unless the `holder` of its lease has it open; None: plan one.
+
+    Before that, it repeats commits that the bus did not take. The result names no batch while a streaming task other
+    than `holder` has the lease, or a batch must stay open.
+    """
+    runner, holder = request.runner, request.holder
     lease = runtime.ledger.streaming.lease(runner)
     if lease is not None and lease.holder != holder:
         log.info("runner %s: %s has its streaming lease, until %s at least", runner, lease.holder, lease.until)
-        return None
+        return Done()
     repeat_bus_commits(runtime, runner)
     unfinished = runtime.ledger.batches.unfinished(runner)
-    if unfinished is not None:
-        claim_runner(runtime, runner)
-        refuse_lost_ledger(runtime)
-        return unfinished.batch_id if end_open(runtime, unfinished, holder) else None
+    if unfinished is None:
+        return None
+    claim_runner(runtime, runner)
+    refuse_lost_ledger(runtime)
+    return Done(unfinished.batch_id if end_open(runtime, unfinished, holder) else None)
+
+
+def take_up(runtime: Runtime, runner: str) -> RunnerRules | Done:
+    """Put today's rules in force, and return those of a runner; Done if the owner of its bus has no quota left.
+
+    Raises NotFoundError for a runner that no rule names.
+    """
     taken = take_up_rules(runtime)
     rules = taken.rules.for_runner(runner)
     moved = moved_targets(runtime, taken.rules, rules, runner)
@@ -84,51 +205,102 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
     (bus,) = buses.values()
     if full := storage_refusal(runtime, taken.rules, bus):
         log.warning("runner %s: no new batch is planned: %s", runner, full)
-        return None
-    with closing(runtime.open_source(bus)) as source:
-        known = _standing(runtime, runner, bus)
-        arriving = arrivals(runtime, rules, runner, bus, source)
-        if not known and any(each.batch is not None for each in arriving):
-            return _adopt_orphaned_batch(runtime, runner, arriving)
-        offsets = _registered(runtime, runner, bus, source, arriving, known)
+        return Done()
+    return RunnerRules(taken, rules, moved, bus)
+
+
+def register(runtime: Runtime, runner: str, own: RunnerRules, source: LogSource) -> Registered | Done:
+    """Return the runner's offset in each partition of its bus, after registering partitions that are new to it.
+
+    A new runner whose rules come from an open batch is registered after that batch: Done names it if nobody else
+    finishes it.
+    """
+    rules, bus = own.rules, own.bus
+    known = _standing(runtime, runner, bus)
+    arriving = arrivals(runtime, rules, runner, bus, source)
+    if not known and any(each.batch is not None for each in arriving):
+        return Done(_adopt_orphaned_batch(runtime, runner, arriving))
+    claim_runner(runtime, runner)
+    new = [partition for partition in source.partitions() if partition not in known]
+    if known:
         refuse_other_log(runtime, runner, bus, source)
-        kept = kept_rules(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, offsets)
-        if kept.must_wait:
-            log.info("runner %s waits for the end of an open batch: its rules move to the runner of that batch", runner)
-        if kept.must_wait or not (rules.rules or kept.rules):
+        starts = {partition: later_start(runtime, runner, bus, source, partition) for partition in new}
+    else:
+        refuse_lost_ledger(runtime, always=True)
+        starts = {partition: start_offset(bus, source, partition) for partition in new}
+    if not new:
+        return Registered(known, not known, arriving)
+    if not known:
+        starts |= inherited_offsets(arriving)
+    runtime.ledger.offsets.register(runner, bus.name, starts, source.identities())
+    refuse_other_log(runtime, runner, bus, source)  # another process may have registered them first
+    return Registered(runtime.ledger.offsets.committed(runner), not known, arriving)
+
+
+def settle_consumers(
+    runtime: Runtime, request: PlanRequest, own: RunnerRules, registered: Registered, source: LogSource
+) -> Consumer | Done | Again:
+    """Record for which rules the runner delivers from now on, and for which it no longer does.
+
+    Done if its rules must wait for another runner's batch, or if it has none. Again if rule files changed or another
+    process planned a batch since the rules were taken up; also for an old runner without rules that must catch up.
+    """
+    runner, (taken, rules, moved, bus) = request.runner, own
+    kept = kept_rules(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, registered.offsets)
+    if kept.must_wait:
+        log.info("runner %s waits for the end of an open batch: its rules move to the runner of that batch", runner)
+    if kept.must_wait or not (rules.rules or kept.rules):
+        return Done()
+    if not record_departure(runtime, taken, [each for each in moved if each[0] not in kept.rules], runner):
+        return Again(request)
+    transfer = transfer_of(runner, registered.offsets, registered.arriving)
+    if (old := to_catch_up(transfer.behind, taken.rules.runners())) is not None:
+        log.info("runner %s plans a batch for %s, which has no rules any more", runner, old)
+        return Again(PlanRequest(old, pools=request.pools))
+    rules = rules.without(transfer.waiting)
+    if kept.rules:
+        rules = RuleSet.joined([rules, taken.rules.only(kept.rules)])
+    if not assign(runtime, taken, rules, runner):
+        return Again(request)
+    until = lower_bounds(transfer.until, kept.until)
+    return Consumer(rules, registered.offsets, until, bool(until or transfer.waiting))
+
+
+def plan_events(
+    runtime: Runtime, request: PlanRequest, bus: Bus, consumer: Consumer, source: LogSource
+) -> BatchPlan | None:
+    """Return the ranges of a new batch; None if ingestion is stopped, so that messages stay in the queues of the bus.
+
+    For the `holder` of the lease it is an open batch without events, unless its end must be known before: while rules
+    are transferred, or where messages are passed over.
+    """
+    runner = request.runner
+    most = events_to_hand_out(runtime, runner, consumer.rules, request.pools)
+    if isinstance(source, InboxLog):
+        if is_ingestion_stopped(runtime):
             return None
-        # False: rule files changed, or another attempt planned a batch; this one stood still in between.
-        if not record_departure(runtime, taken, [each for each in moved if each[0] not in kept.rules], runner):
-            return _listen(runtime, runner, pools, holder)
-        transfer = transfer_of(runner, offsets, arriving)
-        if (old := to_catch_up(transfer.behind, taken.rules.runners())) is not None:
-            log.info("runner %s plans a batch for %s, which has no rules any more", runner, old)
-            return _listen(runtime, old, pools, None)
-        rules = rules.without(transfer.waiting)
-        if kept.rules:
-            rules = RuleSet.joined([rules, taken.rules.only(kept.rules)])
-        until = lower_bounds(transfer.until, kept.until)
-        if not assign(runtime, taken, rules, runner):
-            return _listen(runtime, runner, pools, holder)
-        most = events_to_hand_out(runtime, runner, rules, pools)
-        if isinstance(source, InboxLog):
-            if is_ingestion_stopped(runtime):
-                return None
-            _fill_inbox(runtime, runner, source, _Capacity(offsets, until, most))
-        opens = holder is not None and not (until or transfer.waiting)
-        opens = opens and not any_passed_over(bus, source, offsets)  # which takes an end that is known before
-        capacity = _Capacity(offsets, until, most)
-        plan = _empty_plan(bus, source, offsets) if opens else _plan(runtime, runner, bus, source, capacity)
-    if is_ingestion_stopped(runtime):
-        return None
-    if not plan.ranges:
-        return _adopt_orphaned_batch(runtime, runner, arriving)
-    if known:  # else that was made sure of before registering
-        refuse_lost_ledger(runtime)
-    state: BatchState = "open" if opens else "planned"
-    planned = _publish(runtime, _PinnedRules(runner, bus, rules, taken.rule_set), plan, state)
-    # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
-    return planned if planned is not None else _listen(runtime, runner, pools, holder)
+        at = consumer.offsets
+        held = sum(max(0, source.end(partition) - at.get(partition, 0)) for partition in source.partitions())
+        if (room := most_events(runtime, runner, most) - held) > 0:
+            source.take_in(room)  # the inbox then holds as many as a batch may take
+    if request.holder is not None and not consumer.transfers and not any_passed_over(bus, source, consumer.offsets):
+        standing = sorted(_existing(bus, source, consumer.offsets).items())
+        return BatchPlan([Range(partition, at, at) for partition, at in standing], is_full=False, state="open")
+    return _ranges(runtime, runner, bus, consumer, source, most)
+
+
+def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: RuleSet, plan: BatchPlan) -> Done | Again:
+    """Record a batch with its ranges, pinned to `rules`; Again if another process has planned one first.
+
+    That batch is perhaps committed by now: this process stood still in between.
+    """
+    frozen = freeze_rules(runtime.store, rules)
+    now, bus = runtime.ledger.now(), own.bus.name
+    batch = Batch(
+        new_batch_id(now), "normal", request.runner, bus, plan.state, frozen, planned_at=now, is_full=plan.is_full
+    )
+    planned = runtime.ledger.batches.plan(batch, plan.ranges, own.taken.rule_set)
+    return Done(batch.batch_id) if planned else Again(request)
 
 
 def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
@@ -141,6 +313,41 @@ def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[Arri
         return None
     log.info("runner %s finishes batch %s, whose runner has no rules any more", runner, batch_id)
     return batch_id
+
+
+def _standing(runtime: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int]:
+    others = {row.bus for row in runtime.ledger.offsets.find(runner)} - {bus.name}
+    if others:
+        raise UserError(
+            f"The runner {runner!r} has consumed the bus {others.pop()!r} until now and its rules name {bus.name!r}. "
+            f"Give the rules of {bus.name!r} a runner with another name: offsets of two buses cannot be distinguished."
+        )
+    return runtime.ledger.offsets.committed(runner)
+
+
+def _existing(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Return the offsets in partitions that the bus has; the offset in a topic that its file no longer names is kept
+    for later.
+    """
+    existing = set(source.partitions())
+    return {
+        partition: offset
+        for partition, offset in offsets.items()
+        if partition.topic in bus.source.topics and partition in existing
+    }
+
+
+def _ranges(
+    runtime: Runtime, runner: str, bus: Bus, consumer: Consumer, source: LogSource, most: int | None
+) -> BatchPlan:
+    waiting = []
+    for partition, offset in sorted(_existing(bus, source, consumer.offsets).items()):
+        found = waiting_events(bus, source, partition, offset)
+        waiting.append(found._replace(end=min(found.end, consumer.until.get(partition, found.end))))
+    held = sum(each.end - each.readable_from for each in waiting)
+    # Another topic's few events would wait for the whole of a batch that is large.
+    limit = most_events(runtime, runner, most, held if len(bus.source.topics) == 1 else 0)
+    return BatchPlan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
 
 
 def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
@@ -167,121 +374,3 @@ def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
         return
     for batch in outstanding:
         runtime.ledger.settlement.mark_bus_committed(batch.batch_id)
-
-
-def _registered(
-    runtime: Runtime,
-    runner: str,
-    bus: Bus,
-    source: LogSource,
-    arriving: Sequence[Arrival],
-    known: Mapping[Partition, int],
-) -> Mapping[Partition, int]:
-    """Return the group's offset in each partition of its bus, after registering partitions that are not `known`."""
-    claim_runner(runtime, runner)
-    new = [partition for partition in source.partitions() if partition not in known]
-    if known:
-        refuse_other_log(runtime, runner, bus, source)
-    else:
-        refuse_lost_ledger(runtime, always=True)
-    if new:
-        offsets = {
-            partition: later_start(runtime, runner, bus, source, partition)
-            if known
-            else start_offset(bus, source, partition)
-            for partition in new
-        }
-        if not known:
-            offsets |= inherited_offsets(arriving)
-        runtime.ledger.offsets.register(runner, bus.name, offsets, source.identities())
-        known = runtime.ledger.offsets.committed(runner)
-    return known
-
-
-def _standing(runtime: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int]:
-    others = {row.bus for row in runtime.ledger.offsets.find(runner)} - {bus.name}
-    if others:
-        raise UserError(
-            f"The runner {runner!r} has consumed the bus {others.pop()!r} until now and its rules name {bus.name!r}. "
-            f"Give the rules of {bus.name!r} a runner with another name: offsets of two buses cannot be distinguished."
-        )
-    return runtime.ledger.offsets.committed(runner)
-
-
-class _Capacity(NamedTuple):
-    """A group's position, the offset each partition may be read to (absent: its end), and how many events to take."""
-
-    offsets: Mapping[Partition, int]
-    until: Mapping[Partition, int]
-    most: int | None
-
-
-class _Plan(NamedTuple):
-    """The ranges that a new batch takes, and whether its bus holds more."""
-
-    ranges: list[Range]
-    is_full: bool
-
-
-def _plan(runtime: Runtime, runner: str, bus: Bus, source: LogSource, capacity: _Capacity) -> _Plan:
-    existing = set(source.partitions())
-    waiting = []
-    for partition, offset in sorted(capacity.offsets.items()):
-        if partition.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
-            continue
-        if partition in existing:
-            found = waiting_events(bus, source, partition, offset)
-            waiting.append(found._replace(end=min(found.end, capacity.until.get(partition, found.end))))
-    held = sum(each.end - each.readable_from for each in waiting)
-    # Another topic's few events would wait for the whole of a batch that is large.
-    limit = _most_events(runtime, runner, capacity, held if len(bus.source.topics) == 1 else 0)
-    return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
-
-
-def _most_events(runtime: Runtime, runner: str, capacity: _Capacity, backlog: int = 0) -> int:
-    settings = runtime.settings
-    max_events = min(settings.batch_max_events, events_in_time(runtime, runner, backlog))
-    max_events = max_events if capacity.most is None else min(capacity.most, max_events)
-    return events_within(max_events, settings.batch_max_size, _mean_bytes(runtime, runner))
-
-
-def _fill_inbox(runtime: Runtime, runner: str, source: LogSource, capacity: _Capacity) -> None:
-    """Take messages over from queues, so that the inbox holds as many as a batch may take."""
-    held = sum(max(0, source.end(partition) - capacity.offsets.get(partition, 0)) for partition in source.partitions())
-    if isinstance(source, InboxLog) and (most := _most_events(runtime, runner, capacity) - held) > 0:
-        source.take_in(most)
-
-
-def _empty_plan(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> _Plan:
-    """Return the plan of an open batch: the group's offset in each partition, with no events yet."""
-    existing = set(source.partitions())
-    standing = [(partition, at) for partition, at in sorted(offsets.items()) if partition.topic in bus.source.topics]
-    return _Plan([Range(partition, at, at) for partition, at in standing if partition in existing], is_full=False)
-
-
-def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
-    """Return the mean size of a message in the runner's last landed batch, in bytes."""
-    for batch in runtime.ledger.batches.find(limit=10, runner=runner):
-        files = runtime.ledger.files.of_batch(batch.batch_id, "buffer") if batch.kind == "normal" else []
-        landed = [file.detail for file in files if isinstance(file.detail, LandedRange)]
-        if read := sum(each.read for each in landed):
-            return sum(each.size for each in landed) / read
-    return None
-
-
-class _PinnedRules(NamedTuple):
-    """What a batch is planned for, its rules, and the rule set in force that these come from."""
-
-    runner: str
-    bus: Bus
-    rules: RuleSet
-    in_force: str
-
-
-def _publish(runtime: Runtime, of: _PinnedRules, plan: _Plan, state: BatchState) -> str | None:
-    frozen = freeze_rules(runtime.store, of.rules)
-    now = runtime.ledger.now()
-    batch = Batch(
-        new_batch_id(now), "normal", of.runner, of.bus.name, state, frozen, planned_at=now, is_full=plan.is_full
-    )
-    return batch.batch_id if runtime.ledger.batches.plan(batch, plan.ranges, of.in_force) else None
