@@ -12,7 +12,7 @@ from eventbridge.bounded_call import call_bounded
 from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.matching.pattern import parse_pattern, pattern_warnings
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.rules.bounds import MOST_SECONDS
+from eventbridge.rules.bounds import MOST_ERRORS, MOST_SECONDS, cut
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import load_rule_file, load_rules
 from eventbridge.rules.tests import failures
@@ -105,12 +105,14 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
 def _checked_file(folder: Path | None, buses: Mapping[str, Bus], file: Path, content: bytes) -> dict[str, Any]:
     """Return the result for a file in a folder; None: in no folder, with these buses."""
     if folder is not None:
-        return checked_folder(folder, None, (folder / file, content), relative=True).document()
-    try:
-        rules = load_rule_file(file, buses, content, tried_by=failures)
-    except RuleFileError as error:
-        return RulesChecked(tuple(error.errors)).document()
-    return RulesChecked((), rules).document()
+        checked = checked_folder(folder, None, (folder / file, content), relative=True)
+    else:
+        try:
+            checked = RulesChecked((), load_rule_file(file, buses, content, tried_by=failures))
+        except RuleFileError as error:
+            checked = RulesChecked(tuple(error.errors))
+    found = checked.document()
+    return found | {"warnings": [cut(each) for each in found["warnings"][:MOST_ERRORS]]} if checked.rules else found
 
 
 def read_sent_rules(file: Path, buses: Mapping[str, Bus], content: bytes) -> RuleSet:

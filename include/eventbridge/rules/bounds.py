@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from eventbridge.errors import EventError, PatternError, RuleError, RuleFileError
@@ -18,6 +19,10 @@ MOST_BYTES: Final = 1 << 20
 MOST_SECONDS: Final = 10.0
 #: The maximum of reported errors; each may have needed a search for the nearest name.
 MOST_ERRORS: Final = 200
+#: The maximum of characters in the path of a value: every value below a key has the key in its path.
+MOST_IN_PATH: Final = 1_000
+#: The maximum of characters in each text of an error or warning: many may quote one long name.
+MOST_IN_TEXT: Final = 1_000
 #: From this size on PyYAML's slow parser is not used to improve a message.
 MOST_BYTES_FOR_PLACES: Final = 1 << 16
 
@@ -26,8 +31,9 @@ class BoundedErrors(list[RuleError]):
     """Collects the errors of files of which one was sent; raises RuleFileError once there are MOST_ERRORS."""
 
     def append(self, error: RuleError) -> None:
-        """Add an error."""
-        super().append(error)
+        """Add an error, whose long texts are cut."""
+        path, message, remedy = map(cut, (error.path, error.message, error.remedy))
+        super().append(replace(error, path=path, message=message, remedy=remedy))
         if len(self) >= MOST_ERRORS:
             raise RuleFileError(self)
 
@@ -35,6 +41,11 @@ class BoundedErrors(list[RuleError]):
         """Add errors one by one."""
         for each in errors:
             self.append(each)
+
+
+def cut(text: str) -> str:
+    """Return a text of an error or warning, cut if it is too long for a response."""
+    return text if len(text) <= MOST_IN_TEXT else f"{text[:MOST_IN_TEXT]}..."
 
 
 def too_long(content: bytes, file: str) -> RuleError | None:
@@ -49,6 +60,12 @@ def too_many_values(place: Location) -> RuleError:
     """Return the error for a file that holds too many values."""
     message = f"the file has more than {MOST_VALUES:,} keys and values, the limit for a file that is sent"
     return place.error("$", message, "Split it, or check it with `eventbridge rules check`")
+
+
+def too_long_path(place: Location) -> RuleError:
+    """Return the error for a value whose path is too long."""
+    message = f"the path of this value has more than {MOST_IN_PATH:,} characters, the limit for a file that is sent"
+    return place.error("$", message, "Write shorter keys, or check it with `eventbridge rules check`")
 
 
 def parse_sent_pattern(text: str) -> Pattern:

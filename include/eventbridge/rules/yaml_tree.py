@@ -29,7 +29,14 @@ from yaml.tokens import ScalarToken
 
 from eventbridge.errors import RuleError
 from eventbridge.event.json_document import Number
-from eventbridge.rules.bounds import MOST_BYTES_FOR_PLACES, MOST_VALUES, too_long, too_many_values
+from eventbridge.rules.bounds import (
+    MOST_BYTES_FOR_PLACES,
+    MOST_IN_PATH,
+    MOST_VALUES,
+    too_long,
+    too_long_path,
+    too_many_values,
+)
 from eventbridge.rules.node import Location, Node, path_of
 
 try:
@@ -59,6 +66,8 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
         return _tree_of(text, file, errors, bounded=bounded, names_places=not bounded or _is_short(content))
     except _TooMany as many:
         errors.append(too_many_values(many.place))
+    except _TooLong as long_path:
+        errors.append(too_long_path(long_path.place))
     except _TooDeep as deep:
         errors.append(deep.place.error("$", f"values are nested deeper than {MAXIMUM_DEPTH}", "Flatten them"))
     except MarkedYAMLError as error:
@@ -123,6 +132,10 @@ class _TooMany(_TooDeep):
     """The file has too many values."""
 
 
+class _TooLong(_TooDeep):
+    """The path of a value is too long."""
+
+
 @dataclass
 class _Tree:
     """Builds nodes from parse events, which keeps the locations of keys and detects anchors and duplicates."""
@@ -165,6 +178,8 @@ class _Tree:
         place = self._place(event)
         if depth > MAXIMUM_DEPTH:
             raise _TooDeep(place)
+        if self.bounded and len(path) > MOST_IN_PATH:
+            raise _TooLong(place)
         if isinstance(event, AliasEvent):
             self._add(place, path, f"the alias *{event.anchor} is not supported", "Write the value out")
             return Node(path, place, key, "", spoilt=True)
