@@ -29,7 +29,6 @@ from eventbridge.cli.output import (
 from eventbridge.cli.runtime import open_runtime, settings
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import EventError, RuleFileError, UserError
-from eventbridge.policy.streaming import short_of_slots
 
 if TYPE_CHECKING:
     from eventbridge.control.check_rules import RulesChecked
@@ -61,6 +60,8 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
 
     Reports all errors, with file, line, column, path and remedy; exit code 2.
     """
+    from eventbridge.policy.streaming import short_of_slots
+
     checked = _check(folder)
     rules = checked.rules
     if as_json:
