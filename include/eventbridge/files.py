@@ -15,6 +15,9 @@ from pathlib import Path
 
 _SHARED = stat.S_ISGID | stat.S_IWGRP
 
+#: A disk with less free space than this is full for SQLite.
+_LEAST_BYTES = 1 << 20
+
 
 def is_shared(folder: Path) -> bool:
     """Return whether the group of a folder may write in it."""
@@ -74,10 +77,6 @@ def close_to_others(place: Path) -> None:
 def files_of_database(file: Path) -> Iterator[Path]:
     """Yield the file of an SQLite database and its companion files."""
     yield from (file.with_name(f"{file.name}{suffix}") for suffix in ("", "-wal", "-shm", ".lock"))
-
-
-#: A disk with less free space than this is full for SQLite.
-_LEAST_BYTES = 1 << 20
 
 
 def is_disk_full(file: Path) -> bool:

@@ -23,6 +23,14 @@ from eventbridge.errors import InfrastructureError, UserError
 cancelled: Final[ContextVar[threading.Event | None]] = ContextVar("cancelled", default=None)
 _limit: Final[ContextVar[tuple[float, float] | None]] = ContextVar("limit", default=None)
 
+#: Language, time zone and libraries: an allow-list, because any other variable may hold a secret.
+_NAMES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+
+#: If processors are short, a retry or redrive process gets a third of the time of another one of the same worker.
+NICENESS = 5
+#: A process of old work (replay, backtest) gets a tenth. Not 19: a process that holds the ledger's lock must progress.
+OLD_NICENESS = 10
+
 
 class Cancelled(InfrastructureError):
     """The caller has left, or this process is ending."""
@@ -55,19 +63,9 @@ def check_cancelled() -> None:
         raise TimeSpent(f"this takes more than {limit[1]:g} s, the limit of one call. Ask for less")
 
 
-#: Language, time zone and libraries: an allow-list, because any other variable may hold a secret.
-_NAMES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
-
-
 def child_environment() -> dict[str, str]:
     """Return the variables of this process for a child without secrets."""
     return {name: os.environ[name] for name in _NAMES if name in os.environ}
-
-
-#: If processors are short, a retry or redrive process gets a third of the time of another one of the same worker.
-NICENESS = 5
-#: A process of old work (replay, backtest) gets a tenth. Not 19: a process that holds the ledger's lock must progress.
-OLD_NICENESS = 10
 
 
 @cache

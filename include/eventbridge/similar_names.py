@@ -13,6 +13,7 @@ _LONGEST: Final = 100
 _MOST_COMPARED: Final = 100
 #: The most suggestions in one list of errors: comparing 10,000 unknown names with 10,000 takes minutes.
 MOST_SUGGESTED: Final = 20
+_MOST_LISTED = 20
 
 
 def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
@@ -35,21 +36,6 @@ def nearest(name: str, names: Iterable[str], reported: int = 0) -> str:
     return f"Did you mean {by_folded[near[0]]}?" if near else ""
 
 
-def _shared(one: str, other: str) -> int:
-    """Return the number of characters that two words share at their beginning and end."""
-    shortest = min(len(one), len(other))
-    begin = 0
-    while begin < shortest and one[begin] == other[begin]:
-        begin += 1
-    end = 0
-    while end < shortest - begin and one[-1 - end] == other[-1 - end]:
-        end += 1
-    return begin + end
-
-
-_MOST_LISTED = 20
-
-
 def suggest(what: str, name: str, known: Iterable[str]) -> str:
     """Return `Did you mean x?` for the nearest known name, else the first 20 names after the heading `what`."""
     names = sorted(set(known))
@@ -60,3 +46,15 @@ def listed(names: Sequence[str]) -> str:
     """Return names in one line, at most 20 and how many more there are; `none` for none."""
     more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
     return f"{', '.join(names[:_MOST_LISTED]) or 'none'}{more}"
+
+
+def _shared(one: str, other: str) -> int:
+    """Return the number of characters that two words share at their beginning and end."""
+    shortest = min(len(one), len(other))
+    begin = 0
+    while begin < shortest and one[begin] == other[begin]:
+        begin += 1
+    end = 0
+    while end < shortest - begin and one[-1 - end] == other[-1 - end]:
+        end += 1
+    return begin + end

@@ -7,13 +7,18 @@ import re
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 
 from eventbridge.config.quantities import parse_duration, parse_size
 from eventbridge.similar_names import similar
+
+PREFIX = "EVENTBRIDGE_"
+_CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
+_LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
+_OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
 
 
 def setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
@@ -28,8 +33,6 @@ def _absolute(path: Path) -> Path:
 
 
 # A negative number is parsed as a number: the limits of its field give a better message.
-
-
 def _read_size(value: object) -> object:
     if isinstance(value, str):
         return -parse_size(value[1:]) if value.startswith("-") else parse_size(value)
@@ -81,21 +84,52 @@ def _without_detours(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(Path(os.path.normpath(_absolute(path))) for path in paths)
 
 
+def in_bucket(place: object) -> TypeGuard[str]:
+    """Return whether a place is a bucket prefix, `s3://connection@bucket/prefix`."""
+    return isinstance(place, str) and place.startswith("s3://")
+
+
+def _folder_or_bucket(value: object) -> object:
+    return Path(value) if isinstance(value, str) and not in_bucket(value) else value
+
+
+def _published_from_bucket(value: str, others: ValidationInfo) -> str:
+    if value == "files" and in_bucket(others.data.get("rules_folder")):
+        raise ValueError(
+            "rule files in a bucket hold once they are published. "
+            "Set it to published, and run `eventbridge rules publish`"
+        )
+    return value
+
+
+FolderOrBucket = Annotated[Path | str, BeforeValidator(_folder_or_bucket)]
+
+
+RulesFrom = Annotated[Literal["files", "published"], AfterValidator(_published_from_bucket)]
+
+
 Folder = Annotated[Path, AfterValidator(_absolute)]
+
+
 Folders = Annotated[tuple[Path, ...], BeforeValidator(_read_folders), AfterValidator(_without_detours)]
+
+
 Size = Annotated[int, BeforeValidator(_read_size)]
+
+
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
+
+
 Count = Annotated[int, BeforeValidator(_read_count)]
+
+
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_read_networks)]
+
+
 Uri = Annotated[str, AfterValidator(_with_scheme)]
+
+
 LedgerUrl = Annotated[Uri, AfterValidator(_no_folder)]
-
-
-PREFIX = "EVENTBRIDGE_"
-_CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
-
-_LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
-_OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
 
 
 def is_setting_name(name: str) -> bool:

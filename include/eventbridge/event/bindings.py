@@ -20,13 +20,40 @@ from eventbridge.event.json_document import Number, parse_value
 Headers = Sequence[tuple[str, bytes | None]]
 #: The form of a message: an event in its body, an event in its headers, or not marked as an event.
 Form = Literal["structured", "binary", "plain"]
-
 #: The prefix of attribute headers in Kafka's binding of CloudEvents.
 _PREFIX: Final = "ce_"
 _STRUCTURED: Final = "application/cloudevents"
-
 #: The prefix by which a mapping refers to a header of the message.
 _OF_HEADER: Final = "$header."
+_DECODER: Final = msgspec.json.Decoder()
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_WHOLE: Final = re.compile("-?(?:0|[1-9][0-9]*)", re.ASCII)
+
+# JSON format of CloudEvents, section 3.1.1: a subtype json, or one that ends with +json.
+_JSON = re.compile(r"[^/;]+/(?:[^/;]*\+)?json", re.IGNORECASE)
+# RFC 9110, 5.6.6: a parameter's value is a token or a quoted string.
+_PARAMETER = re.compile(r'[ \t]*;[ \t]*(?:([^=;"\s]+)=("(?:[^"\\]|\\.)*"|[^;"\s]*))?[ \t]*', re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+# Python has more codecs than these: some are not encodings of text (rot13, zlib), some take quadratic time (idna,
+# punycode), and any name makes it search for a module.
+_CODECS: Final = frozenset(
+    re.findall(
+        "[a-z0-9_]+",
+        """
+        ascii big5 big5hkscs cp037 cp273 cp424 cp437 cp500 cp775 cp850 cp852 cp855 cp857 cp858 cp860 cp861 cp862
+        cp863 cp864 cp865 cp866 cp869 cp932 cp949 cp950 cp1006 cp1026 cp1125 cp1140 cp1250 cp1251 cp1252 cp1253
+        cp1254 cp1255 cp1256 cp1257 cp1258 euc_jis_2004 euc_jisx0213 euc_jp euc_kr gb18030 gb2312 gbk hp_roman8 hz
+        iso2022_jp iso2022_jp_1 iso2022_jp_2 iso2022_jp_2004 iso2022_jp_3 iso2022_jp_ext iso2022_kr iso8859_2
+        iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8 iso8859_9 iso8859_10 iso8859_11 iso8859_13
+        iso8859_14 iso8859_15 iso8859_16 johab koi8_r koi8_u kz1048 latin_1 mac_cyrillic mac_greek mac_iceland
+        mac_latin2 mac_roman mac_turkish ptcp154 shift_jis shift_jis_2004 shift_jisx0213 tis_620 utf_16 utf_16_be
+        utf_16_le utf_32 utf_32_be utf_32_le utf_8
+        """,
+    )
+)
+_CODEC_OF: Final = {name: codec for name, codec in aliases.items() if codec in _CODECS} | {
+    codec: codec for codec in _CODECS
+}
 
 
 class MessageOrigin(NamedTuple):
@@ -86,11 +113,11 @@ def of_plain(mapping: Mapping[str, str], body: bytes, place: MessageOrigin, head
 
 
 def _mapped(mapping: Mapping[str, str], value: Any, headers: Headers) -> Iterator[tuple[str, str]]:
-    for name, said in mapping.items():
-        if said.startswith(_OF_HEADER):
-            yield name, _header(headers, name, said.removeprefix(_OF_HEADER))
+    for name, text in mapping.items():
+        if text.startswith(_OF_HEADER):
+            yield name, _header(headers, name, text.removeprefix(_OF_HEADER))
         else:
-            yield name, _found(value, name, said) if said.startswith("$.") else said
+            yield name, _found(value, name, text) if text.startswith("$.") else text
 
 
 def _header(headers: Headers, name: str, wanted: str) -> str:
@@ -183,37 +210,6 @@ def _text(name: str, value: bytes) -> str:
         raise EventError(f"header {name}: it is not UTF-8 at byte {error.start}") from None
 
 
-_DECODER: Final = msgspec.json.Decoder()
-_HALF: Final = re.compile("[\ud800-\udfff]")
-_WHOLE: Final = re.compile("-?(?:0|[1-9][0-9]*)", re.ASCII)
-
-
-# JSON format of CloudEvents, section 3.1.1: a subtype json, or one that ends with +json.
-_JSON = re.compile(r"[^/;]+/(?:[^/;]*\+)?json", re.IGNORECASE)
-# RFC 9110, 5.6.6: a parameter's value is a token or a quoted string.
-_PARAMETER = re.compile(r'[ \t]*;[ \t]*(?:([^=;"\s]+)=("(?:[^"\\]|\\.)*"|[^;"\s]*))?[ \t]*', re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-
-# Python has more codecs than these: some are not encodings of text (rot13, zlib), some take quadratic time (idna,
-# punycode), and any name makes it search for a module.
-_CODECS: Final = frozenset(
-    re.findall(
-        "[a-z0-9_]+",
-        """
-        ascii big5 big5hkscs cp037 cp273 cp424 cp437 cp500 cp775 cp850 cp852 cp855 cp857 cp858 cp860 cp861 cp862
-        cp863 cp864 cp865 cp866 cp869 cp932 cp949 cp950 cp1006 cp1026 cp1125 cp1140 cp1250 cp1251 cp1252 cp1253
-        cp1254 cp1255 cp1256 cp1257 cp1258 euc_jis_2004 euc_jisx0213 euc_jp euc_kr gb18030 gb2312 gbk hp_roman8 hz
-        iso2022_jp iso2022_jp_1 iso2022_jp_2 iso2022_jp_2004 iso2022_jp_3 iso2022_jp_ext iso2022_kr iso8859_2
-        iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8 iso8859_9 iso8859_10 iso8859_11 iso8859_13
-        iso8859_14 iso8859_15 iso8859_16 johab koi8_r koi8_u kz1048 latin_1 mac_cyrillic mac_greek mac_iceland
-        mac_latin2 mac_roman mac_turkish ptcp154 shift_jis shift_jis_2004 shift_jisx0213 tis_620 utf_16 utf_16_be
-        utf_16_le utf_32 utf_32_be utf_32_le utf_8
-        """,
-    )
-)
-_CODEC_OF: Final = {name: codec for name, codec in aliases.items() if codec in _CODECS} | {
-    codec: codec for codec in _CODECS
-}
 #: Codecs that give the same bytes after decoding and encoding.
 _REVERSIBLE: Final = frozenset(("ascii", "latin_1", "utf_8"))
 

@@ -16,6 +16,7 @@ from eventbridge.errors import EventError
 from eventbridge.event.json_document import parse_document
 
 _MASK64 = (1 << 64) - 1
+_ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def new_batch_id(now: datetime) -> str:
@@ -91,9 +92,6 @@ def _hash64(raw: bytes) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
     return value ^ (value >> 31)
-
-
-_ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def claimed_id(body: bytes) -> str | None:

@@ -15,12 +15,16 @@ from typing import Any, Final, NoReturn, TypeAlias
 from eventbridge.errors import EventError
 
 MAXIMUM_DEPTH: Final = 128
-
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 # A string (also an unterminated one, so that no text makes the search quadratic), a bracket or a word outside JSON.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]|NaN|-?Infinity', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REVERSED_DIGITS = str.maketrans("0123456789", "9876543210")
+JsonValue: TypeAlias = "bool | str | Number | list[JsonValue] | dict[str, JsonValue] | None"
+Document: TypeAlias = "dict[str, JsonValue]"
+EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # rounds nothing
+_quote = json.encoder.encode_basestring
+_CLOSERS = {"}": "an object", "]": "an array"}
 
 
 class Number:
@@ -96,10 +100,9 @@ class Number:
 
 
 _set_text: Callable[[Number, str], None] = Number.__dict__["text"].__set__
-_set_order: Callable[[Number, tuple[int, Any, str] | None], None] = Number.__dict__["_order"].__set__
 
-JsonValue: TypeAlias = "bool | str | Number | list[JsonValue] | dict[str, JsonValue] | None"
-Document: TypeAlias = "dict[str, JsonValue]"
+
+_set_order: Callable[[Number, tuple[int, Any, str] | None], None] = Number.__dict__["_order"].__set__
 
 
 def _order_of(text: str) -> tuple[int, Any, str]:
@@ -214,10 +217,12 @@ def _refuse(word: str) -> NoReturn:
     raise _NotJson(word)
 
 
-EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # rounds nothing
 _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_refuse)
-_quote = json.encoder.encode_basestring
+
+
 _AS_IS = frozenset((str, bool, type(None), Number))
+
+
 _TYPE_NAMES: tuple[tuple[Any, str], ...] = (
     (bool, "a boolean"),
     (type(None), "null"),
@@ -298,9 +303,6 @@ def write_pieces(value: object, put: Callable[[str], None]) -> None:
         put("]" if value else "[]")
     else:
         put(str(as_json_value(value)))
-
-
-_CLOSERS = {"}": "an object", "]": "an array"}
 
 
 def json_fault(error: json.JSONDecodeError) -> tuple[str, int]:

@@ -8,6 +8,16 @@ from typing import Literal, NamedTuple
 
 ChunkState = Literal["new", "started", "error", "timeout", "completed"]
 
+#: The error of a chunk whose push ended without a report.
+PUSH_LOST = "Its push was killed, or was still at work when the batch was settled; what it had written down counts."
+
+#: Pool and priority weight of every retry chunk; the weight is below those of new deliveries (250 to 750).
+SLOW_LANE_POOL = "eventbridge.retry"
+SLOW_LANE_WEIGHT = -200
+#: Pool and priority weight of every chunk of a replay: below all else.
+REPLAY_LANE_POOL = "eventbridge.replay"
+REPLAY_LANE_WEIGHT = -400
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -28,10 +38,6 @@ class Piece:
     on_hold_seconds: float = 0.0
     lineage: tuple[tuple[str, int], ...] = ()
     pending_id: int | None = None
-
-
-#: The error of a chunk whose push ended without a report.
-PUSH_LOST = "Its push was killed, or was still at work when the batch was settled; what it had written down counts."
 
 
 @dataclass(frozen=True)
@@ -76,15 +82,6 @@ class ChunkTotal(NamedTuple):
     chunks: int
     rows: int
     size: int
-
-
-#: Pool and priority weight of every retry chunk; the weight is below those of new deliveries (250 to 750).
-SLOW_LANE_POOL = "eventbridge.retry"
-SLOW_LANE_WEIGHT = -200
-
-#: Pool and priority weight of every chunk of a replay: below all else.
-REPLAY_LANE_POOL = "eventbridge.replay"
-REPLAY_LANE_WEIGHT = -400
 
 
 @dataclass(frozen=True)

@@ -69,10 +69,10 @@ def read_cursor(text: str) -> PagePosition:
     return _decoded(text, PagePosition)
 
 
-_Told = TypeVar("_Told")
+Content = TypeVar("Content")
 
 
-def _decoded(text: str, kind: type[_Told]) -> _Told:
+def _decoded(text: str, kind: type[Content]) -> Content:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=kind)
     except (ValueError, binascii.Error, msgspec.MsgspecError):

@@ -6,6 +6,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal, NamedTuple
 
+StatusName = Literal["delivered", "dead_lettered", "retry_scheduled", "unknown"]
+#: Highest first. Two outcomes of one delivery are merged by rank, never by clock.
+STATUS_RANK: tuple[StatusName, ...] = ("delivered", "dead_lettered", "retry_scheduled", "unknown")
+
+#: The reason of a deferral: the delivery may not be sent yet.
+NOT_BEFORE = "not_before"
+
+#: The reason of a retry: the delivery was sent, but the push stopped listening before a response came.
+INTERRUPTED = "Interrupted"
+
+#: Why a shadow's delivery counts as settled although its target does not have it: it could not be made, or its batch
+#: was over.
+SHADOW_FAILED = "shadow_failed"
+SHADOW_NOT_SENT = "shadow_not_sent"
+#: The reason of a deferral: the target asked for a pause.
+TARGET_PAUSED = "target_paused"
+
 
 class Response(NamedTuple):
     """The response of a target to one request.
@@ -34,26 +51,6 @@ class Response(NamedTuple):
     def took_seconds(self) -> float:
         """Return how long the target took, in seconds."""
         return max(0.0, self.duration_ms - self.stalled_ms) / 1000
-
-
-StatusName = Literal["delivered", "dead_lettered", "retry_scheduled", "unknown"]
-
-#: Highest first. Two outcomes of one delivery are merged by rank, never by clock.
-STATUS_RANK: tuple[StatusName, ...] = ("delivered", "dead_lettered", "retry_scheduled", "unknown")
-
-
-#: The reason of a deferral: the delivery may not be sent yet.
-NOT_BEFORE = "not_before"
-
-
-#: The reason of a retry: the delivery was sent, but the push stopped listening before a response came.
-INTERRUPTED = "Interrupted"
-
-
-#: Why a shadow's delivery counts as settled although its target does not have it: it could not be made, or its batch
-#: was over.
-SHADOW_FAILED = "shadow_failed"
-SHADOW_NOT_SENT = "shadow_not_sent"
 
 
 @dataclass(frozen=True)
@@ -86,10 +83,9 @@ class DeadLettered:
 
 Outcome = Delivered | RetryAt | DeadLettered
 
+
 #: The outcome of every accepted response.
 DELIVERED = Delivered()
-#: The reason of a deferral: the target asked for a pause.
-TARGET_PAUSED = "target_paused"
 
 
 @dataclass(frozen=True)

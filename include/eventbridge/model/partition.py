@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+_TEXT: Final = re.compile(r"([0-9]+)@(-?[0-9]+)")
+
 
 class Partition(NamedTuple):
     """One partition of a topic of a bus; `broker` is empty if the bus has no brokers."""
@@ -29,9 +31,6 @@ class Span(NamedTuple):
     partition: Partition
     first: int
     last: int
-
-
-_TEXT: Final = re.compile(r"([0-9]+)@(-?[0-9]+)")
 
 
 class LastMessage(NamedTuple):

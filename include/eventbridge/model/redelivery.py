@@ -13,6 +13,13 @@ from eventbridge.model.partition import Partition
 
 RedriveState = Literal["running", "done", "cancelled"]
 
+#: The header of a replayed delivery that has an id of its own.
+REPLAY_ID_HEADER = "eventbridge-replay-id"
+ReplayState = Literal["running", "paused", "done", "cancelled"]
+
+#: The prefix of their `run`: no DAG was triggered for them, so the watcher starts it.
+RECORDED: Final = "recorded, "
+
 
 @dataclass(frozen=True)
 class Redrive:
@@ -44,12 +51,6 @@ class Redriven:
     batch_id: str
     rows: str  # made by `eventbridge.model.rowset.encode`
     count: int
-
-
-#: The header of a replayed delivery that has an id of its own.
-REPLAY_ID_HEADER = "eventbridge-replay-id"
-
-ReplayState = Literal["running", "paused", "done", "cancelled"]
 
 
 class ReplayPart(Struct, frozen=True, omit_defaults=True):
@@ -137,7 +138,3 @@ class ArchiveFile:
     partition: Partition
     start: int
     end: int
-
-
-#: The prefix of their `run`: no DAG was triggered for them, so the watcher starts it.
-RECORDED: Final = "recorded, "

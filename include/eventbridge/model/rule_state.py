@@ -9,6 +9,14 @@ from typing import Literal
 
 from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
 
+#: The beginning of the reason of such a hold, in messages and in the event `rule.on_hold`.
+EXPECTATION_HOLD = "expectation_failed"
+OverrideKind = Literal["paused", "disabled", "priority", "rate"]
+TargetState = Literal["ok", "degraded", "half-open", "disabled"]
+#: The states that are shown: also `paused`, for a target that is ok and asked for a pause by 429, or whose deliveries
+#: are on hold by an operator or a pool without slots.
+ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
+
 
 @dataclass(frozen=True)
 class RulesInForce:
@@ -45,10 +53,6 @@ class RuleOnHold:
     since: datetime
 
 
-#: The beginning of the reason of such a hold, in messages and in the event `rule.on_hold`.
-EXPECTATION_HOLD = "expectation_failed"
-
-
 @dataclass(frozen=True)
 class ExpectationHold:
     """The hold of a rule until an operator releases it: what failed, where it was found, and since when.
@@ -65,9 +69,6 @@ class ExpectationHold:
     def reason(self) -> str:
         """Return the reason of the hold for messages."""
         return f"{EXPECTATION_HOLD}: {self.detail}"
-
-
-OverrideKind = Literal["paused", "disabled", "priority", "rate"]
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,6 @@ class OperatorOverrides:
         """Return how many deliveries a second a target may get: by its override, else by its file."""
         value = self._values.get((rule, target, "rate"))
         return of_file if value is None else float(value)
-
-
-TargetState = Literal["ok", "degraded", "half-open", "disabled"]
-#: The states that are shown: also `paused`, for a target that is ok and asked for a pause by 429, or whose deliveries
-#: are on hold by an operator or a pool without slots.
-ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
 
 
 @dataclass(frozen=True)

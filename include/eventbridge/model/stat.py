@@ -14,13 +14,11 @@ from eventbridge.model.rule_state import TargetStatus
 Scope = Literal["bus", "target"]
 #: The length of a stat's period. Each delivery is in one row of a scope: folding moves it to a longer one.
 Grain = Literal["minute", "hour", "day", "ever"]
-
 GRAIN_LENGTHS: Final[dict[Grain, timedelta]] = {
     "minute": timedelta(minutes=1),
     "hour": timedelta(hours=1),
     "day": timedelta(days=1),
 }
-
 #: The outcomes of a delivery in a batch; a `pending` one counts again in the batch that takes it.
 DELIVERY_OUTCOMES: Final = ("delivered", "dead_lettered", "pending")
 #: The counts of landed events; all except `gap` make up `read`.
@@ -29,13 +27,13 @@ EVENT_OUTCOMES: Final = ("valid", "duplicate", "malformed", "tombstone", "gap")
 AGAIN: Final = "again"
 #: Phases of a batch, each with a count and latencies: planned to routed, to the end of the last push, to committed.
 STAGE_OUTCOMES: Final = ("stage_prepare", "stage_push", "stage_settle")
-
 #: Upper bounds of the latency buckets, in milliseconds; the last bucket has no bound.
 BOUNDS_MS: Final = (
     *(50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000),
     *(1_800_000, 21_600_000, 86_400_000),
 )
 BUCKETS: Final = len(BOUNDS_MS) + 1
+MetricKind = Literal["counter", "gauge", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +107,6 @@ class Moment:
     ranges: tuple[tuple[str, Range], ...]  # of uncommitted normal batches, with their runners
     targets: tuple[TargetStatus, ...]
     ingestion_stopped: bool
-
-
-MetricKind = Literal["counter", "gauge", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
+STEPS: Final[tuple[Kept, ...]] = ("all", "archive", "dead_letters", "manifest", "nothing")
+
+#: The sweeps that list a day of the store for files that nothing names: `lost` once their writers must have ended,
+#: `expired` once retention has removed the named files.
+SweepName = Literal["lost", "expired"]
+
+#: Areas that retention removes at a time; `other` is everything that is counted with no batch: manifests, rule sets,
+#: indexes, files of attempts that died, and files from before the counting began.
+Area = Literal["deliveries", "archive", "dead_letters", "other"]
+#: The area that is removed with each step of `Kept`.
+AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_letters": "dead_letters"}
+
+#: Where room is short: the disk of the store, or the store's quota.
+StopCause = Literal["disk", "quota"]
+
+
 #: What is kept of a batch, from everything to nothing: each step lacks the records that the step before it names.
 #: `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch. `dead_letters`.
 #: `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after the files.
 Kept = Literal["all", "archive", "dead_letters", "manifest", "nothing"]
-
-STEPS: Final[tuple[Kept, ...]] = ("all", "archive", "dead_letters", "manifest", "nothing")
 
 
 def is_kept(kept: Kept, what: Kept) -> bool:
@@ -42,19 +56,6 @@ class BatchPlace:
 
     planned_at: datetime
     batch_id: str
-
-
-#: The sweeps that list a day of the store for files that nothing names: `lost` once their writers must have ended,
-#: `expired` once retention has removed the named files.
-SweepName = Literal["lost", "expired"]
-
-
-#: Areas that retention removes at a time; `other` is everything that is counted with no batch: manifests, rule sets,
-#: indexes, files of attempts that died, and files from before the counting began.
-Area = Literal["deliveries", "archive", "dead_letters", "other"]
-
-#: The area that is removed with each step of `Kept`.
-AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_letters": "dead_letters"}
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,6 @@ class StoreCount:
     def total(self) -> int:
         """Return the total bytes, at least 0."""
         return max(0, sum(each.size for each in self.sizes))
-
-
-#: Where room is short: the disk of the store, or the store's quota.
-StopCause = Literal["disk", "quota"]
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,21 @@ from eventbridge.model.outcome import Response
 
 #: The kinds of items of a JSON array: whole events, or other JSON values; one array never has both.
 Kind = Literal["events", "values"]
-
 #: The content type of an array, by kind (CloudEvents HTTP binding 1.0.2, 3.3).
 MEDIA_TYPES: Final[dict[Kind, str]] = {"events": "application/cloudevents-batch+json", "values": "application/json"}
-
 _EVENT = "application/cloudevents+json"
 _JSON = re.compile(r"[^/;\s]+/(?:[^;\s]*\+)?json", re.IGNORECASE)
 _UTF8 = re.compile(r'charset="?utf-?8"?', re.IGNORECASE)
+
+#: The members of a response's body with the result of each delivery. No other body of a 2xx matters.
+RESULTS: Final = "delivery_results"
+INDEX: Final = "acknowledge_index"
+#: Statuses that one delivery, or the size, may cause: a batch request that gets one is sent again in halves.
+DIVISIBLE: Final = frozenset({400, 413, 422, 431})
+_JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
+#: The error of an item in place of the target's text, which may quote the event: readers without the scope for
+#: payloads see errors, but no recorded responses.
+_SAYS_WHY = "the recorded response has the target's error text"
 
 
 @dataclass(frozen=True)
@@ -112,19 +120,6 @@ def batch_request_id(ids: Sequence[str]) -> str:
     return delivery_id_text(bytes(raw))
 
 
-#: The members of a response's body with the result of each delivery. No other body of a 2xx matters.
-RESULTS: Final = "delivery_results"
-INDEX: Final = "acknowledge_index"
-
-#: Statuses that one delivery, or the size, may cause: a batch request that gets one is sent again in halves.
-DIVISIBLE: Final = frozenset({400, 413, 422, 431})
-
-_JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
-#: The error of an item in place of the target's text, which may quote the event: readers without the scope for
-#: payloads see errors, but no recorded responses.
-_SAYS_WHY = "the recorded response has the target's error text"
-
-
 class ResponseContent(NamedTuple):
     """The content of a 2xx beside its status: the complete body, and two headers as received."""
 
@@ -148,7 +143,7 @@ class _Unclear(Exception):
     """The body has no known form; the message says why."""
 
 
-def read_response(response: Response, said: ResponseContent, ids: Sequence[str]) -> Reading:
+def read_response(response: Response, content: ResponseContent, ids: Sequence[str]) -> Reading:
     """Return the meaning of a response for the deliveries of a batch request, with `ids` in their order.
 
     2xx: it applies to all, unless its body has results or an acknowledge index. Any other response applies to each of
@@ -160,27 +155,27 @@ def read_response(response: Response, said: ResponseContent, ids: Sequence[str])
             return Reading((None,) * count, most=(count + 1) // 2)
         return Reading((response,) * count)
     try:
-        told = _told(said, response.code)
-        if told is None:
+        members = _result_members(content, response.code)
+        if members is None:
             return Reading((response,) * count)
-        if RESULTS in told and INDEX in told:
+        if RESULTS in members and INDEX in members:
             raise _Unclear(f"it has both {RESULTS} and {INDEX}")
-        if RESULTS in told:
-            return Reading(_by_results(response, said, told[RESULTS], ids))
-        return Reading(_by_index(response, said, told[INDEX], count))
+        if RESULTS in members:
+            return Reading(_by_results(response, content, members[RESULTS], ids))
+        return Reading(_by_index(response, content, members[INDEX], count))
     except _Unclear as problem:
         why = f"the response (status {response.code}) cannot be read: {problem}"
-        return Reading((_refused(response, said, "UnclearResults", why),) * count)
+        return Reading((_refused(response, content, "UnclearResults", why),) * count)
 
 
-def _told(said: ResponseContent, code: int | None) -> dict[str, Any] | None:
+def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any] | None:
     """Return the body if it has results or an index; None: only the status counts. Raises _Unclear."""
-    declared = _JSON_TYPE.fullmatch(said.content_type) is not None
-    named = RESULTS.encode() in said.body or INDEX.encode() in said.body  # whatever content type it declares
+    declared = _JSON_TYPE.fullmatch(content.content_type) is not None
+    named = RESULTS.encode() in content.body or INDEX.encode() in content.body  # whatever content type it declares
     value = None
-    if said.body.strip() and (declared or named or code == 207):
+    if content.body.strip() and (declared or named or code == 207):
         try:
-            value = json.loads(said.body.decode(), parse_constant=_no_number, object_pairs_hook=_no_twins)
+            value = json.loads(content.body.decode(), parse_constant=_no_number, object_pairs_hook=_no_twins)
         except (ValueError, RecursionError):
             raise _Unclear("it should be JSON, and is none, or breaks off") from None
     if isinstance(value, dict) and (RESULTS in value or INDEX in value):
@@ -190,24 +185,24 @@ def _told(said: ResponseContent, code: int | None) -> dict[str, Any] | None:
     return None
 
 
-def _by_index(response: Response, said: ResponseContent, index: Any, count: int) -> tuple[Response | None, ...]:
+def _by_index(response: Response, content: ResponseContent, index: Any, count: int) -> tuple[Response | None, ...]:
     if type(index) is not int or not 0 <= index <= count:
         raise _Unclear(f"{INDEX} is a whole number from 0 to {count}, the number of deliveries")
     if index == count:
         return (response,) * count
-    refused = _refused(response, said, "NotAcknowledged", f"the target acknowledged {index} of {count}")
+    refused = _refused(response, content, "NotAcknowledged", f"the target acknowledged {index} of {count}")
     # Deliveries after the first that was not accepted did not fail; a target that asks for a pause gets it for all.
-    behind = None if said.retry_after is None else refused
+    behind = None if content.retry_after is None else refused
     return ((response,) * index) + (refused,) + (behind,) * (count - index - 1)
 
 
-def _by_results(response: Response, said: ResponseContent, results: Any, ids: Sequence[str]) -> tuple[Response, ...]:
+def _by_results(response: Response, content: ResponseContent, results: Any, ids: Sequence[str]) -> tuple[Response, ...]:
     if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
         raise _Unclear(f"{RESULTS} is a list of objects, one for each delivery")
     named = sum("id" in each for each in results)
     if named not in (0, len(results)):
         raise _Unclear(f"{named} of {len(results)} results have an id: all or none must have one")
-    responses = [_of_result(response, said, each) for each in results]
+    responses = [_of_result(response, content, each) for each in results]
     if not named:
         if len(responses) != len(ids):
             raise _Unclear(f"it has {len(responses)} results for {len(ids)} deliveries")
@@ -217,11 +212,11 @@ def _by_results(response: Response, said: ResponseContent, results: Any, ids: Se
         raise _Unclear("a delivery has two results")
     if by_id.keys() - {each.lower() for each in ids}:
         raise _Unclear("a result has an id of no delivery in this request")
-    missing = _refused(response, said, "NotAcknowledged", "the results do not name it")
+    missing = _refused(response, content, "NotAcknowledged", "the results do not name it")
     return tuple(by_id.get(each.lower(), missing) for each in ids)
 
 
-def _of_result(response: Response, said: ResponseContent, result: dict[str, Any]) -> Response:
+def _of_result(response: Response, content: ResponseContent, result: dict[str, Any]) -> Response:
     status, error, wait = result.get("status"), result.get("error"), result.get("retry_after")
     if type(status) is not int or not 200 <= status <= 599:
         raise _Unclear("each result has a status, a whole number from 200 to 599")
@@ -229,14 +224,14 @@ def _of_result(response: Response, said: ResponseContent, result: dict[str, Any]
         accepted=status < 300,
         code=status,
         error=_SAYS_WHY if isinstance(error, str) else None,
-        retry_after=str(wait) if type(wait) in (int, str) else said.retry_after,
+        retry_after=str(wait) if type(wait) in (int, str) else content.retry_after,
         response_head=json.dumps(result, ensure_ascii=False).encode(errors="backslashreplace"),
     )
 
 
-def _refused(response: Response, said: ResponseContent, error_class: str, error: str) -> Response:
+def _refused(response: Response, content: ResponseContent, error_class: str, error: str) -> Response:
     return response._replace(
-        accepted=False, code=None, error_class=error_class, error=error, retry_after=said.retry_after
+        accepted=False, code=None, error_class=error_class, error=error, retry_after=content.retry_after
     )
 
 

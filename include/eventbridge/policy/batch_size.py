@@ -13,6 +13,20 @@ from eventbridge.model.chunk import ChunkTotal
 from eventbridge.model.partition import Partition
 from eventbridge.rules.types import ChunkSize
 
+#: The most events of a replay or redrive batch: its planner holds them in memory, unlike listen.
+HELD_EVENTS = 50_000
+HELD_BYTES = 64 << 20
+#: The most events of a runner's first batch, and the least to which a slow runner's batches shrink.
+FIRST_EVENTS = 50_000
+_LEAST_EVENTS = 1_000
+#: The most by which the next batch grows, and in a backlog. The fixed cost of a batch is part of its time, so a small
+#: batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead of five.
+_GROWTH, _BACKLOG_GROWTH = 4, 8
+#: In a backlog that takes longer than the target duration, a batch may take this multiple of that duration: its events
+#: have waited longer, and each batch has a fixed cost of some seconds.
+_BACKLOG_TIMES = 2.0
+Each = TypeVar("Each")
+
 
 class Waiting(NamedTuple):
     """The state of one partition for a group: next offset `start`, first offset still in the log, and the end."""
@@ -83,21 +97,6 @@ def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> 
     return max(1, min(max_events, int(max_bytes / mean_bytes)))
 
 
-#: The most events of a replay or redrive batch: its planner holds them in memory, unlike listen.
-HELD_EVENTS = 50_000
-HELD_BYTES = 64 << 20
-
-#: The most events of a runner's first batch, and the least to which a slow runner's batches shrink.
-FIRST_EVENTS = 50_000
-_LEAST_EVENTS = 1_000
-#: The most by which the next batch grows, and in a backlog. The fixed cost of a batch is part of its time, so a small
-#: batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead of five.
-_GROWTH, _BACKLOG_GROWTH = 4, 8
-#: In a backlog that takes longer than the target duration, a batch may take this multiple of that duration: its events
-#: have waited longer, and each batch has a fixed cost of some seconds.
-_BACKLOG_TIMES = 2.0
-
-
 def paced_events(events: int, seconds: float, target_seconds: float, *, is_full: bool, backlog: int = 0) -> int | None:
     """Return how many events a batch may take to last `target_seconds`, given that one of `events` took `seconds`.
 
@@ -164,9 +163,6 @@ def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int,
     shares += [(room[pool], chunks) for pool, chunks in fan_out.chunks.items() if pool in room]
     most = [limit * fan_out.events / came_to for limit, came_to in shares if came_to]
     return max(1, math.floor(min(most))) if most and fan_out.events else None
-
-
-Each = TypeVar("Each")
 
 
 def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:

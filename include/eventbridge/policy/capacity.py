@@ -37,29 +37,29 @@ class Refusal:
     cause: StopCause | None  # None: its backlog
 
 
-def refusal(look: BusLoad, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
+def refusal(load: BusLoad, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
     """Return why a bus accepts nothing now, None if it accepts events; `before`: the result of the previous check."""
-    rooms = [FreeSpace("disk", look.free_bytes, watermarks)]
-    if look.store is not None:
-        rooms.append(quota_space(look.store.held, look.store.quota, look.store.resume))
-    short = short_of(rooms, before.cause if before is not None else None)
+    spaces = [FreeSpace("disk", load.free_bytes, watermarks)]
+    if load.store is not None:
+        spaces.append(quota_space(load.store.held, load.store.quota, load.store.resume))
+    short = short_of(spaces, before.cause if before is not None else None)
     if short is not None:
-        return Refusal(_reason(look, watermarks, short), DISK_RETRY_SECONDS, short.cause)
-    if look.owner_full:
-        return Refusal(look.owner_full, DISK_RETRY_SECONDS, None)
-    if max_backlog is not None and look.backlog is not None and look.backlog > max_backlog:
-        reason = f"{look.backlog:,} events wait on it, more than its max_backlog of {max_backlog:,}"
+        return Refusal(_reason(load, watermarks, short), DISK_RETRY_SECONDS, short.cause)
+    if load.owner_full:
+        return Refusal(load.owner_full, DISK_RETRY_SECONDS, None)
+    if max_backlog is not None and load.backlog is not None and load.backlog > max_backlog:
+        reason = f"{load.backlog:,} events wait on it, more than its max_backlog of {max_backlog:,}"
         return Refusal(reason, BACKLOG_RETRY_SECONDS, None)
     return None
 
 
-def _reason(look: BusLoad, watermarks: Watermarks, short: FreeSpace) -> str:
-    if short.cause == "quota" and look.store is not None:
+def _reason(load: BusLoad, watermarks: Watermarks, short: FreeSpace) -> str:
+    if short.cause == "quota" and load.store is not None:
         return (
-            f"the store holds {look.store.held:,} bytes, its quota is {write_size(look.store.quota)}; "
-            f"events are taken again once it holds {write_size(look.store.resume)} or less"
+            f"the store holds {load.store.held:,} bytes, its quota is {write_size(load.store.quota)}; "
+            f"events are taken again once it holds {write_size(load.store.resume)} or less"
         )
-    return f"its disk has {look.free_bytes:,} bytes free; it takes events again from {write_size(watermarks.high)}"
+    return f"its disk has {load.free_bytes:,} bytes free; it takes events again from {write_size(watermarks.high)}"
 
 
 class Watermarks(NamedTuple):
@@ -89,8 +89,8 @@ def quota_space(held: int, quota: int, resume: int) -> FreeSpace:
     return FreeSpace("quota", quota - held, Watermarks(1, quota - resume))
 
 
-def short_of(rooms: Sequence[FreeSpace], stopped_by: StopCause | None) -> FreeSpace | None:
+def short_of(spaces: Sequence[FreeSpace], stopped_by: StopCause | None) -> FreeSpace | None:
     """Return the first room whose shortage stops ingestion now; each resumes at its own watermark."""
     return next(
-        (each for each in rooms if is_ingestion_stopped(each.cause == stopped_by, each.free, each.watermarks)), None
+        (each for each in spaces if is_ingestion_stopped(each.cause == stopped_by, each.free, each.watermarks)), None
     )

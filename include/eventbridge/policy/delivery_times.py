@@ -22,6 +22,9 @@ from eventbridge.rules.rule_set import RuleSet
 
 _DAY = timedelta(days=1)
 
+#: The reason of a dead letter that was not delivered in time.
+DEADLINE_MISSED = "deadline_missed"
+
 
 def windows_of(rules: RuleSet) -> dict[tuple[str, str], DeliverBetween]:
     """Return the windows of the targets that have one, by rule and target."""
@@ -116,8 +119,6 @@ def _minute(text: str) -> int:
     return int(hour) * 60 + int(minute)
 
 
-#: The reason of a dead letter that was not delivered in time.
-DEADLINE_MISSED = "deadline_missed"
 #: The share of its time after which a waiting delivery is reported as running late.
 REPORTED_AT = 0.8
 

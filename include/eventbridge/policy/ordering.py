@@ -128,7 +128,7 @@ class Turns(Generic[Each]):
         return self._waiting[key][0] if key in self._waiting else None
 
     def next(self, key: str) -> None:
-        """Remove a key's next delivery: it has its verdict, or cannot get one in this push."""
+        """Remove a key's next delivery: it is settled, or cannot be in this push."""
         self._waiting[key].popleft()
         if not self._waiting[key]:
             del self._waiting[key]

@@ -13,6 +13,15 @@ from eventbridge.rules.model import Bounds, Expect, FieldExpectation
 
 _NOTHING = Fingerprint()
 
+#: The measures whose bounds come from the same hour of other days.
+VOLUMES = ("events", "deliveries")
+
+#: The volumes of a subject in the same hour of earlier, checked days, by (subject, measure).
+History = Mapping[tuple[Subject, str], Sequence[float]]
+
+#: Measures of event values.
+VALUE_MEASURES = frozenset({"least_value", "greatest_value"})
+
 
 @dataclass(frozen=True)
 class RuleCounts:
@@ -83,10 +92,6 @@ def number_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:.4g}"
 
 
-#: The measures whose bounds come from the same hour of other days.
-VOLUMES = ("events", "deliveries")
-
-
 @dataclass(frozen=True)
 class QualityLimits:
     """The largest malformed, duplicate, dead-lettered and pending shares of an hour, each from 0 to 1.
@@ -144,10 +149,6 @@ class FieldCounts:
         self.most = max((each for each in (self.most, other.most) if each is not None), default=None)
 
 
-#: The volumes of a subject in the same hour of earlier, checked days, by (subject, measure).
-History = Mapping[tuple[Subject, str], Sequence[float]]
-
-
 def measures_of(
     buses: Mapping[str, BusCounts],
     targets: Mapping[tuple[str, str], TargetCounts],
@@ -201,17 +202,13 @@ def _volume(subject: Subject, name: str, count: int, history: History, limits: Q
     return Measure(subject, name, float(count), at_least, max(before) * (1.0 + limits.volume_tolerance))
 
 
-#: Measures of event values.
-VALUE_MEASURES = frozenset({"least_value", "greatest_value"})
-
-
 def failed_rules(failures: Iterable[Measure]) -> dict[str, str]:
-    """Return the failures of each rule's `expect`, by rule: these go on hold; other failures are only reported."""
+    """Return the failures of each rule's `expect`, by rule: only these put a rule on hold."""
     found: dict[str, list[str]] = {}
     for each in failures:
         if each.subject.kind == "field":
             found.setdefault(each.subject.name, []).append(f"{each.subject.part}: {_message(each)}")
-    return {rule: "; ".join(told) for rule, told in found.items()}
+    return {rule: "; ".join(texts) for rule, texts in found.items()}
 
 
 def failure_message(failure: Measure) -> str:

@@ -14,6 +14,9 @@ _RAMP_DOUBLING_SECONDS = 2.5
 #: Tolerance: sums of fractions of a token end a little below a whole one.
 _DUST = 1e-6
 
+#: For how long, at its rate, a server may count locally before it requests the next grant.
+AHEAD_SECONDS = 0.2
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -78,10 +81,6 @@ def lease(tokens: Bucket | None, rate: float, wanted: int, now: datetime) -> Lea
 def second_of(rate: float) -> int:
     """Return how many tokens to lease at a time: those of a second, at least one."""
     return max(1, math.ceil(rate - _DUST))
-
-
-#: For how long, at its rate, a server may count locally before it requests the next grant.
-AHEAD_SECONDS = 0.2
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def differences(reconciliation: Reconciliation) -> list[Difference]:
 
 
 def settles_all(reconciliation: Reconciliation) -> bool:
-    """Return whether the settlement gives one verdict to exactly the deliveries that the batch's files name."""
+    """Return whether the settlement gives one status to exactly the deliveries that the batch's files name."""
     settled = _sums(reconciliation.delivered, reconciliation.pending_by_settlement, reconciliation.dead_by_settlement)
     return settled in (_sums(reconciliation.matched), _sums(reconciliation.recorded))
 

@@ -24,11 +24,17 @@ from eventbridge.rules.model import DeliverBetween, RetryPolicy
 RETRY_AFTER_MAX = timedelta(days=1)
 #: Longest pause of a target that responds with 429 and without a duration.
 PENALTY_MAX = timedelta(seconds=10)
-
 _RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
 #: Permanent errors that occurred instead of a response.
 _PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLarge"})
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
+
+#: A response is slow if it took this share of the target's time-out, and at least this many seconds.
+SLOW_SHARE_OF_TIMEOUT = 0.2
+LEAST_SLOW_SECONDS = 1.0
+#: A response is expected within this multiple of the longest one before it, and at least this many seconds.
+_LONGER = 1.25
+_LEAST_SPARE_SECONDS = 0.25
 
 
 #: How long before its maximum age a delivery is tried for the last time if its target asks for a longer wait: a retry
@@ -197,14 +203,6 @@ def _name(response: Response) -> str:
 def _describe(response: Response) -> str:
     what = f"{_name(response)}, webhook-delivery: abort-message" if response.abort else _name(response)
     return f"{what}: {response.error}" if response.error else what
-
-
-#: A response is slow if it took this share of the target's time-out, and at least this many seconds.
-SLOW_SHARE_OF_TIMEOUT = 0.2
-LEAST_SLOW_SECONDS = 1.0
-#: A response is expected within this multiple of the longest one before it, and at least this many seconds.
-_LONGER = 1.25
-_LEAST_SPARE_SECONDS = 0.25
 
 
 def slow_after(timeout_seconds: float, budget_seconds: float) -> float:

@@ -23,6 +23,18 @@ LOST_AFTER: Final = 100
 #: one with which it disappeared.
 _BREAKS = 2
 
+#: The most fields that are kept of a type; those found first stay.
+MOST_FIELDS: Final = 200
+#: The longest name of a type, and the longest path of a field, that is learned.
+LONGEST_NAME: Final = 255
+_DEEPEST = 16
+_ELEMENTS = 10
+#: Members that every event has, so that no rule can lose them.
+_IN_EVERY_EVENT = frozenset(("specversion", "type"))
+#: Null, and the value that a number beyond a float's range is read as.
+_UNSHOWN = (None, math.inf, -math.inf)
+_DECODER: Final = msgspec.json.Decoder()
+
 
 class Learned(NamedTuple):
     """The new schema of a type, and the changes to report."""
@@ -92,20 +104,6 @@ def _outermost(changes: list[SchemaChange]) -> tuple[SchemaChange, ...]:
         for each in changes
         if each.kind != "field_lost" or not any(each.path.startswith(f"{outer}.") for outer in gone)
     )
-
-
-#: The most fields that are kept of a type; those found first stay.
-MOST_FIELDS: Final = 200
-#: The longest name of a type, and the longest path of a field, that is learned.
-LONGEST_NAME: Final = 255
-_DEEPEST = 16
-_ELEMENTS = 10
-
-#: Members that every event has, so that no rule can lose them.
-_TOLD_OTHERWISE = frozenset(("specversion", "type"))
-#: Null, and the value that a number beyond a float's range is read as.
-_UNSHOWN = (None, math.inf, -math.inf)
-_DECODER: Final = msgspec.json.Decoder()
 
 
 def rows_to_sample(types: Sequence[str | None], most: int) -> list[int]:
@@ -198,7 +196,7 @@ class _Tally:
         self.events += 1
         found: dict[str, list[str]] = {}
         for name, value in event.items():
-            if name not in _TOLD_OTHERWISE:
+            if name not in _IN_EVERY_EVENT:
                 self._walk(value, path_of((name,)), "", found, 1)
         for path, types in found.items():
             if path not in self.seen and len(self.seen) >= MOST_FIELDS:

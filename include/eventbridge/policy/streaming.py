@@ -16,14 +16,22 @@ LITTLE: Final = 10.0
 _BATCHES, _MOST_BATCH_SECONDS = 6.0, 60.0
 #: The longest time of a segment, even if its usual time is longer, as in a bucket: a crash repeats a segment.
 _SEGMENTS, _MOST_SEGMENT_SECONDS = 5.0, 5.0
-#: The write begins after this share of the time, because detecting that it is due and writing take the rest.
-_BEGUN: Final = 0.8
 #: How long to wait between two polls of the bus: a poll costs about as much for one event as for ten.
-_LOOK_SECONDS: Final = 0.003
+_POLL_SECONDS: Final = 0.003
+Key = TypeVar("Key", bound=Hashable)
+
+
+#: The write begins after this share of the time, because detecting that it is due and writing take the rest.
+_WRITE_FROM: Final = 0.8
+
+
 #: After a poll with so many events, a later poll may return more at once; after one with so many, more already wait.
-_SOME, _SOME_LOOK_SECONDS, _MANY = 16, 0.008, 100
+_SOME, _SOME_POLL_SECONDS, _MANY = 16, 0.008, 100
+
+
 #: The bus counts as idle after this time without events.
-_QUIET_SECONDS, _QUIET_LOOK_SECONDS = 5.0, 0.008
+_QUIET_SECONDS, _QUIET_POLL_SECONDS = 5.0, 0.008
+
 
 #: How long after the last poll the next one is made if the bus notifies of new events.
 UNANNOUNCED_SECONDS: Final = 0.05
@@ -46,7 +54,7 @@ def segment_is_due(age: float, responses: int, usual: float, most: int) -> bool:
     if responses >= most:
         return True
     seconds = usual if responses >= LITTLE * age else _SEGMENTS * usual
-    return age >= _BEGUN * min(seconds, _MOST_SEGMENT_SECONDS)
+    return age >= _WRITE_FROM * min(seconds, _MOST_SEGMENT_SECONDS)
 
 
 def poll_seconds(found: int, since: float) -> float:
@@ -57,11 +65,8 @@ def poll_seconds(found: int, since: float) -> float:
     if found >= _MANY:
         return 0.0
     if found >= _SOME:
-        return _SOME_LOOK_SECONDS
-    return _LOOK_SECONDS if since < _QUIET_SECONDS else _QUIET_LOOK_SECONDS
-
-
-Key = TypeVar("Key", bound=Hashable)
+        return _SOME_POLL_SECONDS
+    return _POLL_SECONDS if since < _QUIET_SECONDS else _QUIET_POLL_SECONDS
 
 
 class QueuedTarget(NamedTuple):

@@ -47,8 +47,15 @@ _AT_ONCE: Final = 4_000
 #: The maximum of distinct failure texts per target; all others are counted together.
 _TEXTS: Final = 20
 _MINUTE: Final = 60_000_000
-
 Numbers = npt.NDArray[np.int64]
+
+#: Operations that never fail.
+_SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
+#: Kinds of parts that must be rendered to detect half of a surrogate pair.
+_UNSURE: Final = (ESCAPED, OBJECT, ARRAY)
+_BACKSLASH, _U, _D, _LOWER = ord("\\"), ord("u"), ord("d"), 0x20
+#: Paths that are searched at a time: an event's parts are bytes in a row each.
+_MOST_PATHS: Final = 256
 
 
 def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: BacktestSlice) -> SliceResult:
@@ -296,15 +303,6 @@ class _Pair:
                 if each.count
             },
         )
-
-
-#: Operations that never fail.
-_SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
-#: Kinds of parts that must be rendered to detect half of a surrogate pair.
-_UNSURE: Final = (ESCAPED, OBJECT, ARRAY)
-_BACKSLASH, _U, _D, _LOWER = ord("\\"), ord("u"), ord("d"), 0x20
-#: Paths that are looked for at a time: an event's parts are bytes in a row each.
-_MOST_PATHS: Final = 256
 
 
 def is_decided_by_parts(program: RouteProgram, route: int) -> bool:

@@ -187,8 +187,8 @@ class _Deliveries:
         self, place: EventRow, row: dict[str, Any], event: Event, text: str, reason: str = ""
     ) -> list[dict[str, Any]]:
         """Return the delivery rows of an event that fails for all targets; without a `reason`, as TransformFailed."""
-        said = {"failure": text, _REASON: reason}
-        return [self._row(place, row, event, target) | said for target in sorted(self.rule.targets)]
+        failure = {"failure": text, _REASON: reason}
+        return [self._row(place, row, event, target) | failure for target in sorted(self.rule.targets)]
 
     def take(self, rows: Iterable[dict[str, Any]]) -> None:
         """Add the rows of a finished event."""

@@ -94,8 +94,8 @@ class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
 
     The job's rule set is candidate A, `other` the frozen one of B, "": there is none. `pairs` are rules of A and of B
     that are compared. Of rules in `apart` only the candidate events of their patterns are noted, A's and B's: they are
-    costly, or compared with one that is. `samples` of each kind are kept at most, of targets in `sampled` none, A's and
-    B's.
+    budgeted, or compared with one that is. At most `samples` of each kind are kept, none of targets in `sampled`, A's
+    and B's.
     """
 
     slice_id: str

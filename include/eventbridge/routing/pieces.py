@@ -25,12 +25,13 @@ from eventbridge.transform import find_order_key
 if TYPE_CHECKING:
     from eventbridge.routing.events import SliceEvents  # with the kernel, which audits do not need
 
-
 #: The head of a piece: pool, weight, rule, target.
 Head = tuple[str, int, str, str]
-
 #: The waiting time of a row that need not wait.
 AT_ONCE: Final = 0
+
+#: Shard of a delivery that has none: its target is not ordered.
+UNORDERED = -1
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,6 @@ def _cut(
 def _row_set(rows: npt.NDArray[np.int64]) -> str:
     first, last = int(rows.min()), int(rows.max())
     return rowset.run(first, last) if last - first + 1 == len(rows) else rowset.encode(sorted(rows.tolist()))
-
-
-#: Shard of a delivery that has none: its target is not ordered.
-UNORDERED = -1
 
 
 def order_key(target: Target, document: JsonValue, row: dict[str, Any]) -> str | None:

@@ -31,6 +31,12 @@ from eventbridge.transform.kernel.render import Renderers
 #: A worker serves one runner, of which two batches may be routed in turn: what comes in, and a replay by a rule set of
 #: its own. A third (of the rules before a change, or a canary's) is not asked for again soon.
 KEPT_PROGRAMS: Final = 2
+_programs: dict[tuple[str, str], RouteProgram] = {}
+_listeners: list[Callable[[str, RuleSet, str, float], None]] = []
+
+#: The maximum distance of a time in an event from now.
+_FURTHEST: Final = timedelta(days=366)
+_RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -129,10 +135,6 @@ class _ReusedParts:
         return route.program if same else None
 
 
-_programs: dict[tuple[str, str], RouteProgram] = {}
-_listeners: list[Callable[[str, RuleSet, str, float], None]] = []
-
-
 def on_compiled(listener: Callable[[str, RuleSet, str, float], None]) -> None:
     """Call `listener` with hash, rule set, bus and CPU-seconds whenever this process, or a fork of it, compiles one."""
     _listeners.append(listener)
@@ -161,11 +163,6 @@ def _compiled(rule_set_hash: str, rule_set: RuleSet, bus: str, previous: RoutePr
 
 def _program(rule: Rule, target: Target, bus: str) -> Program:
     return compile_program(target.transform, target.content_mode, rule.name, bus, target.name)
-
-
-#: The maximum distance of a time in an event from now.
-_FURTHEST: Final = timedelta(days=366)
-_RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,9 @@ from eventbridge.transform.kernel.render import Deliveries, Events
 #: Rows per row group of a delivery file, the minimum that a push reads.
 ROW_GROUP_ROWS: Final = 4_000
 
+#: Deliveries whose ids and parts are computed at a time, unless a single target has more.
+_RUN: Final = 100_000
+
 
 def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:
     """Match and transform the valid events of a slice and write one delivery file; safe to run any number of times.
@@ -81,10 +84,6 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
 def _candidate_events(rules: Mapping[str, int], events: SliceEvents, matched: MatchedRows) -> dict[str, str]:
     found = {name: events.rows[matched.of(rule)].tolist() for name, rule in rules.items()}
     return {name: rowset.encode(rows) for name, rows in found.items() if rows}
-
-
-#: Deliveries whose ids and parts are computed at a time, unless a single target has more.
-_RUN: Final = 100_000
 
 
 @dataclass

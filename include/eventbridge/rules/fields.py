@@ -12,7 +12,7 @@ from eventbridge.errors import RuleError
 from eventbridge.event.json_document import Number
 from eventbridge.rules.node import Node
 from eventbridge.rules.types import fields_of
-from eventbridge.rules.vocabulary import FIELDS, FIELDS_LATER
+from eventbridge.rules.vocabulary import FIELDS
 from eventbridge.similar_names import nearest, similar
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
@@ -249,21 +249,19 @@ class Fields:
                 self._errors.append(self._nodes[name].error_at_key(message.format(name), remedy))
 
     def close(self, own: Collection[str] = (), passed: Collection[str] = ()) -> None:
-        """Record an error for every unknown field, and those of later versions; `own` and `passed` are known."""
+        """Record an error for every unknown field; `own` and `passed` are known."""
         for name, node in self._nodes.items():
             if name not in FIELDS[self.what] and name not in own and name not in passed:
                 self._errors.append(node.error_at_key(*self._unknown(name, own)))
 
     def _unknown(self, name: str, own: Collection[str]) -> tuple[str, str]:
-        if name in FIELDS_LATER[self.what]:
-            return f"{name} is not in this version", "Remove it"
         if is_secret_name(name):
             remedy = "Put it into a connection and name that: connection: <id>"
             return f"{name!r} looks like a secret, and none may stand in a rule file", remedy
         known = [*FIELDS[self.what], *own]
         if slip := similar(name.lower(), known, cutoff=0.9):
             return f"unknown field {name!r} of {self.what}", f"Did you mean {slip[0]}?"
-        owners = [what for what in FIELDS if name in fields_of(what) or name in FIELDS_LATER[what]]
+        owners = [what for what in FIELDS if name in fields_of(what)]
         if owners:
             return f"unknown field {name!r} of {self.what}", f"It belongs to {_either(owners)}"
         return f"unknown field {name!r} of {self.what}", nearest(name, known) or f"Its fields are {', '.join(known)}"

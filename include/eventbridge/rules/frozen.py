@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from eventbridge.event.json_document import Number
 
+_FRACTION = re.compile("[.eE]")
+_NOT_PLAIN = frozenset((dict, list, Number))
+
 
 class FrozenModel(BaseModel):
     """An immutable value.
@@ -22,10 +25,6 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     LATER: ClassVar[tuple[str, ...]] = ()
-
-
-_FRACTION = re.compile("[.eE]")
-_NOT_PLAIN = frozenset((dict, list, Number))
 
 
 def content_of(value: Any) -> Any:

@@ -160,7 +160,7 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
     rule_set = _together(read.model_copy(update={"buses": {**checks.buses, **read.buses}}))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # a file that is not YAML may define this bus
-        errors.extend(at(nodes[rule], field).error(*said) for rule, field, *said in _conflicts(rule_set))
+        errors.extend(at(nodes[rule], field).error(*texts) for rule, field, *texts in _conflicts(rule_set))
         buses_at = {name: found[0] for name, found in definitions.buses.items()}
         errors.extend(
             at(at(buses_at[bus], "webhooks"), name).error_at_key(

@@ -162,7 +162,7 @@ class EventMapping(FrozenModel):
     @property
     def attributes(self) -> dict[str, str]:
         """Return the mapping by attribute."""
-        return {name: said for name in type(self).model_fields if (said := getattr(self, name)) is not None}
+        return {name: text for name in type(self).model_fields if (text := getattr(self, name)) is not None}
 
 
 class Source(FrozenModel):

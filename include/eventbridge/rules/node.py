@@ -11,6 +11,9 @@ from eventbridge.event.json_document import Number
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_$-]+", re.ASCII)
 
+# .name, [0], ["any text"] or ['any text']
+_STEP = re.compile(r"""\.([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['((?:[^'\\]|\\.)*)'\]""", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -100,10 +103,6 @@ def path_of(parent: str, step: str | int) -> str:
         return f"{parent}.{step}"
     escaped = re.sub(r"([\\'])", r"\\\1", step)
     return f"{parent}['{escaped}']"
-
-
-# .name, [0], ["any text"] or ['any text']
-_STEP = re.compile(r"""\.([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['((?:[^'\\]|\\.)*)'\]""", re.DOTALL)
 
 
 def located(error: PatternError | TransformError, top: Node) -> RuleError | None:

@@ -37,9 +37,11 @@ from eventbridge.transform.sql.parser import expression_problem
 
 #: The range of a weight.
 _WEIGHTS = frozenset(map(str, range(1, 101)))
-
 #: The prefix of pools that EventBridge itself creates.
 _OUR_POOLS = ("eventbridge.",)
+_MOST_EVENTS = 1_000_000_000
+_LARGEST_VALUE = 1e15
+_MOST_FIELDS = 100
 
 
 def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
@@ -215,11 +217,6 @@ def _mapping(fields: Fields) -> dict[str, str]:
     texts = {name: own.text(name) for name in FIELDS["a webhook's mapping"]}
     own.close()
     return {name: text for name, text in texts.items() if text}
-
-
-_MOST_EVENTS = 1_000_000_000
-_LARGEST_VALUE = 1e15
-_MOST_FIELDS = 100
 
 
 def read_expect(fields: Fields, errors: list[RuleError]) -> Expect | None:

@@ -44,6 +44,12 @@ from eventbridge.similar_names import nearest
 from eventbridge.transform import order_path_problem, transform_errors
 from eventbridge.transform.jsonpath import parse_path
 
+Type = TypeVar("Type", TargetType, SourceType)
+Model = TypeVar("Model", bound=BaseModel)
+_HOURS = re.compile(r"(([01]\d|2[0-3]):[0-5]\d) ?- ?(([01]\d|2[0-3]):[0-5]\d|24:00)", re.ASCII)
+_LONGEST_SECONDS = 30 * DAY_SECONDS
+_MOST_DATES = 400
+
 
 def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
     """Return the target that a mapping describes; errors are added to `errors` and replaced by defaults."""
@@ -142,10 +148,6 @@ def _retry(node: Node | None, errors: list[RuleError]) -> RetryPolicy:
     return custom
 
 
-Type = TypeVar("Type", TargetType, SourceType)
-Model = TypeVar("Model", bound=BaseModel)
-
-
 def read_type(fields: Fields, types: Registry[Type], later: tuple[str, ...]) -> Type | None:
     """Return the type that the field `type` names; types in `later` are errors: not in this version."""
     node = fields.get("type")
@@ -208,14 +210,14 @@ def _note(
     if kind == "missing" and len(steps) == 1:
         fields.get(name, required=not fields.has(name))  # a field without a value is recorded already
         return
-    said = message.removeprefix("Value error, ")
-    said = said[:1].lower() + said[1:].removesuffix(".")
+    text = message.removeprefix("Value error, ")
+    text = text[:1].lower() + text[1:].removesuffix(".")
     described = model.model_fields[name].description if name in model.model_fields else None
     remedy = f"It is {described}" if described else "Correct it"
     if name in nodes:
-        fields.add(_deepest(nodes[name], steps[1:]), f"{name}: {said}", remedy)
+        fields.add(_deepest(nodes[name], steps[1:]), f"{name}: {text}", remedy)
     else:
-        fields.add(fields.node, said, remedy)
+        fields.add(fields.node, text, remedy)
 
 
 def _deepest(node: Node, steps: list[str]) -> Node:
@@ -231,11 +233,6 @@ def _deepest(node: Node, steps: list[str]) -> Node:
 def _article(word: str) -> str:
     """Return the indefinite article before a word; `http` is spelled out."""
     return "an" if word[:1].lower() in "aeio" or word.startswith("http") else "a"
-
-
-_HOURS = re.compile(r"(([01]\d|2[0-3]):[0-5]\d) ?- ?(([01]\d|2[0-3]):[0-5]\d|24:00)", re.ASCII)
-_LONGEST_SECONDS = 30 * DAY_SECONDS
-_MOST_DATES = 400
 
 
 def read_waiting(fields: Fields, errors: list[RuleError]) -> dict[str, Any]:

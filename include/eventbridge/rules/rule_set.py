@@ -22,6 +22,10 @@ from eventbridge.rules.model import Bus, Owner, Rule, Runner
 #: Decodes the value at the beginning of a text: the rule's name in its line.
 _read_first = JSONDecoder().raw_decode
 
+#: The newest format of frozen rule sets that this version reads, and the one it writes; without a format it is 1.
+_FORMAT = 1
+_TAIL = "\n}}"
+
 
 class RuleLines(Mapping[str, Rule]):
     """Rules by name, in the order of their lines, with the line of each; equal to any mapping of the same rules."""
@@ -114,11 +118,8 @@ def as_rules(rules: Any, validate: Any) -> Any:
     return rules if isinstance(rules, RuleLines) else validate(rules)
 
 
-#: The newest format of frozen rule sets that this version reads, and the one it writes; without a format it is 1.
-_FORMAT = 1
 #: The frozen form is JSON with one rule a line: the texts before, between and after the rules.
 _HEAD = ',"rules":{'
-_TAIL = "\n}}"
 
 
 class RuleSet(FrozenModel):
@@ -211,8 +212,8 @@ class RuleSet(FrozenModel):
 
     def streaming_task_seconds(self) -> dict[str, float]:
         """Return the runners in streaming mode that have rules, and the seconds of their streaming tasks."""
-        said = {name: each for name, each in self.modes.items() if each.mode == "streaming"}
-        return {name: said[name].streaming.task_duration for name in self.runners() if name in said} if said else {}
+        found = {name: each for name, each in self.modes.items() if each.mode == "streaming"}
+        return {name: found[name].streaming.task_duration for name in self.runners() if name in found} if found else {}
 
     def runners(self) -> dict[str, str]:
         """Return each runner's bus, by runner name."""

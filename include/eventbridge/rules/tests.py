@@ -25,6 +25,11 @@ from eventbridge.transform import Rendered, Scope, compile_transform
 #: Default attributes of a test's event.
 _FILLED_IN: dict[str, JsonValue] = {"specversion": "1.0", "id": "test", "source": "/test"}
 
+#: The values of `${eb.delivery_id}` and `${eb.ingested_at}` of a template in a test.
+DELIVERY_ID = "00000000-0000-0000-0000-000000000000"
+ARRIVED_AT = datetime(2000, 1, 1, tzinfo=UTC)
+_SHOWN = 200
+
 
 @dataclass(frozen=True)
 class RuleTest:
@@ -84,13 +89,6 @@ def _event(fields: Fields) -> dict[str, Any] | None:
     for error in errors:
         fields.add(node, f"this is not a CloudEvent: {error}", "Correct it")
     return None if errors else event
-
-
-#: The values of `${eb.delivery_id}` and `${eb.ingested_at}` of a template in a test.
-DELIVERY_ID = "00000000-0000-0000-0000-000000000000"
-ARRIVED_AT = datetime(2000, 1, 1, tzinfo=UTC)
-
-_SHOWN = 200
 
 
 def failures(rule: Rule, test: RuleTest) -> Iterator[RuleError]:

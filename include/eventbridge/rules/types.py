@@ -22,6 +22,135 @@ if TYPE_CHECKING:
     from eventbridge.rules.model import Source, Target, Transform
 
 
+#: The unit that a target takes: one delivery, several in one request (a batch request), the payloads of a block, or a
+#: span, which is always sent as a whole.
+Takes = Literal["deliveries", "batch_requests", "blocks", "spans"]
+
+_MIB = 1 << 20
+
+
+class ChunkSize(NamedTuple):
+    """The maximum size of a push task: deliveries, and payload bytes."""
+
+    deliveries: int
+    size: int
+
+
+#: For one request per delivery: at 250 a second it fills a push budget (20 s). Also for pending deliveries, and for
+#: targets of unknown capacity.
+SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
+
+#: For many deliveries per request: a push holds each as an object of about 1.3 KiB plus its payload.
+BATCHED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
+
+#: For blocks of payloads, a second's work; they are in memory once, as in the file.
+BULK_CHUNK: Final = ChunkSize(100_000, 128 * _MIB)
+
+#: The default by unit.
+CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
+    "deliveries": SMALL_CHUNK,
+    "batch_requests": BATCHED_CHUNK,
+    "blocks": BULK_CHUNK,
+    "spans": BULK_CHUNK,
+}
+
+
+@dataclass(frozen=True)
+class ChunkSizes:
+    """The chunk sizes of one installation; `deliveries` and `size` come from settings, None: the type's."""
+
+    deliveries: int | None = None
+    size: int | None = None
+
+    def of(self, target: Target | None) -> ChunkSize:
+        """Return the chunk size of a target; None: a target that no rule names any more."""
+        return self._set(SMALL_CHUNK if target is None else TARGET_TYPES.get(target.type).chunk_size_of(target))
+
+    @property
+    def small(self) -> ChunkSize:
+        """Return the chunk size of pending deliveries and of degraded targets, which any target can take."""
+        given = self._set(SMALL_CHUNK)
+        return ChunkSize(min(given.deliveries, SMALL_CHUNK.deliveries), min(given.size, SMALL_CHUNK.size))
+
+    def _set(self, size: ChunkSize) -> ChunkSize:
+        return ChunkSize(self.deliveries or size.deliveries, self.size or size.size)
+
+
+class Obstacle(NamedTuple):
+    """An obstacle of a target on this machine: the field, the message, the remedy."""
+
+    field: str
+    message: str
+    remedy: str
+
+
+def _takes_deliveries(_: Any) -> Takes:
+    return "deliveries"
+
+
+def _no_obstacle(_: Any, __: Sequence[Path]) -> Obstacle | None:
+    return None
+
+
+@dataclass(frozen=True)
+class TargetType:
+    """A type of target: its fields, their reader, its opener, and its unit.
+
+    `fields` is a model derived from `Target` that adds the fields of this type alone.
+    `opener` is `module:function` of a function that takes a `targets.open.Opening` and returns a target; it is
+    imported when the first target is opened. `read` returns the values of the type's fields from a rule file (with
+    `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there, if
+    different from the model's. `chunk_size` None: the default of its unit. `obstacle` takes a target and the folders
+    that file targets may write below.
+    """
+
+    name: str
+    fields: type[Target]
+    opener: str
+    takes: Callable[[Any], Takes] = _takes_deliveries
+    chunk_size: Callable[[Any], ChunkSize] | None = None
+    read: Callable[[Fields, Transform | None], dict[str, Any]] | None = None
+    words: tuple[str, ...] | None = None
+    obstacle: Callable[[Any, Sequence[Path]], Obstacle | None] = _no_obstacle
+
+    @property
+    def own_words(self) -> tuple[str, ...]:
+        """Return the names that the type's fields have in a rule file."""
+        return self.words if self.words is not None else own_fields(self.fields)
+
+    def chunk_size_of(self, target: Target) -> ChunkSize:
+        """Return the chunk size of a target of this type."""
+        return CHUNK_SIZES[self.takes(target)] if self.chunk_size is None else self.chunk_size(target)
+
+
+@dataclass(frozen=True)
+class SourceType:
+    """A type of source: its fields, their reader, and its opener.
+
+    `fields` is a model derived from `Source`. `opener` is `module:function` of a function that takes a
+    `sources.open.Opening` and returns a `LogSource` or a `QueueSource`; if it is also a `Publisher`, events can be
+    published to it. `read` and `words` as in `TargetType`; `words` includes those of `topics` and `start_at` that apply
+    to the type (default: both).
+    """
+
+    name: str
+    fields: type[Source]
+    opener: str
+    read: Callable[[Fields], dict[str, Any]] | None = None
+    words: tuple[str, ...] | None = None
+
+    @property
+    def own_words(self) -> tuple[str, ...]:
+        """Return the names that the type's fields have in a rule file."""
+        return self.words if self.words is not None else ("topics", *own_fields(self.fields), "start_at")
+
+
+def own_fields(model: Any) -> tuple[str, ...]:
+    """Return the names of the fields that a model adds to its base class."""
+    inherited = {name for parent in model.__mro__[1:] for name in getattr(parent, "model_fields", {})}
+    return tuple(name for name in model.model_fields if name not in inherited)
+
+
 Entry = TypeVar("Entry")
 
 
@@ -110,114 +239,6 @@ def _package(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.value
 
 
-#: The unit that a target takes: one delivery, several in one request (a batch request), the payloads of a block, or a
-#: span, which is always sent as a whole.
-Takes = Literal["deliveries", "batch_requests", "blocks", "spans"]
-
-_MIB = 1 << 20
-
-
-class ChunkSize(NamedTuple):
-    """The maximum size of a push task: deliveries, and payload bytes."""
-
-    deliveries: int
-    size: int
-
-
-#: For one request per delivery: at 250 a second it fills a push budget (20 s). Also for pending deliveries, and for
-#: targets of unknown capacity.
-SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
-
-#: For many deliveries per request: a push holds each as an object of about 1.3 KiB plus its payload.
-BATCHED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
-
-#: For blocks of payloads, a second's work; they are in memory once, as in the file.
-BULK_CHUNK: Final = ChunkSize(100_000, 128 * _MIB)
-
-#: The default by unit.
-CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
-    "deliveries": SMALL_CHUNK,
-    "batch_requests": BATCHED_CHUNK,
-    "blocks": BULK_CHUNK,
-    "spans": BULK_CHUNK,
-}
-
-
-class Obstacle(NamedTuple):
-    """An obstacle of a target on this machine: the field, the message, the remedy."""
-
-    field: str
-    message: str
-    remedy: str
-
-
-def _takes_deliveries(_: Any) -> Takes:
-    return "deliveries"
-
-
-def _no_obstacle(_: Any, __: Sequence[Path]) -> Obstacle | None:
-    return None
-
-
-@dataclass(frozen=True)
-class TargetType:
-    """A type of target: its fields, their reader, its opener, and its unit.
-
-    `fields` is a model derived from `Target` that adds the fields of this type alone.
-    `opener` is `module:function` of a function that takes a `targets.open.Opening` and returns a target; it is
-    imported when the first target is opened. `read` returns the values of the type's fields from a rule file (with
-    `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there, if
-    different from the model's. `chunk_size` None: the default of its unit. `obstacle` takes a target and the folders
-    that file targets may write below.
-    """
-
-    name: str
-    fields: type[Target]
-    opener: str
-    takes: Callable[[Any], Takes] = _takes_deliveries
-    chunk_size: Callable[[Any], ChunkSize] | None = None
-    read: Callable[[Fields, Transform | None], dict[str, Any]] | None = None
-    words: tuple[str, ...] | None = None
-    obstacle: Callable[[Any, Sequence[Path]], Obstacle | None] = _no_obstacle
-
-    @property
-    def own_words(self) -> tuple[str, ...]:
-        """Return the names that the type's fields have in a rule file."""
-        return self.words if self.words is not None else own_fields(self.fields)
-
-    def chunk_size_of(self, target: Target) -> ChunkSize:
-        """Return the chunk size of a target of this type."""
-        return CHUNK_SIZES[self.takes(target)] if self.chunk_size is None else self.chunk_size(target)
-
-
-@dataclass(frozen=True)
-class SourceType:
-    """A type of source: its fields, their reader, and its opener.
-
-    `fields` is a model derived from `Source`. `opener` is `module:function` of a function that takes a
-    `sources.open.Opening` and returns a `LogSource` or a `QueueSource`; if it is also a `Publisher`, events can be
-    published to it. `read` and `words` as in `TargetType`; `words` includes those of `topics` and `start_at` that apply
-    to the type (default: both).
-    """
-
-    name: str
-    fields: type[Source]
-    opener: str
-    read: Callable[[Fields], dict[str, Any]] | None = None
-    words: tuple[str, ...] | None = None
-
-    @property
-    def own_words(self) -> tuple[str, ...]:
-        """Return the names that the type's fields have in a rule file."""
-        return self.words if self.words is not None else ("topics", *own_fields(self.fields), "start_at")
-
-
-def own_fields(model: Any) -> tuple[str, ...]:
-    """Return the names of the fields that a model adds to its base class."""
-    inherited = {name for parent in model.__mro__[1:] for name in getattr(parent, "model_fields", {})}
-    return tuple(name for name in model.model_fields if name not in inherited)
-
-
 TARGET_TYPES: Final = Registry(
     "eventbridge.targets",
     TargetType,
@@ -252,24 +273,3 @@ def fields_of(what: str) -> list[str]:
         own = [word for name in TARGET_TYPES.built_in for word in TARGET_TYPES.get(name).own_words]
     words = dict.fromkeys([*FIELDS[what], *own])
     return [word for word in words if what != "a dead letter queue" or word not in NOT_FOR_QUEUES]
-
-
-@dataclass(frozen=True)
-class ChunkSizes:
-    """The chunk sizes of one installation; `deliveries` and `size` come from settings, None: the type's."""
-
-    deliveries: int | None = None
-    size: int | None = None
-
-    def of(self, target: Target | None) -> ChunkSize:
-        """Return the chunk size of a target; None: a target that no rule names any more."""
-        return self._set(SMALL_CHUNK if target is None else TARGET_TYPES.get(target.type).chunk_size_of(target))
-
-    @property
-    def small(self) -> ChunkSize:
-        """Return the chunk size of pending deliveries and of degraded targets, which any target can take."""
-        given = self._set(SMALL_CHUNK)
-        return ChunkSize(min(given.deliveries, SMALL_CHUNK.deliveries), min(given.size, SMALL_CHUNK.size))
-
-    def _set(self, size: ChunkSize) -> ChunkSize:
-        return ChunkSize(self.deliveries or size.deliveries, self.size or size.size)

@@ -65,31 +65,6 @@ FIELDS: Final = {
     ),
 }
 
-FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
-    "a rule file": (),
-    "an owner": (),
-    "a runner": (),
-    "streaming mode": (),
-    "a bus": (),
-    "a source": (),
-    "a mapping": (),
-    "a webhook": (),
-    "a webhook's mapping": (),
-    "a rule": (),
-    "pending deliveries": (),
-    "an expectation": (),
-    "a field expectation": (),
-    "bounds": (),
-    "a test": (),
-    "a target": (),
-    "a dead letter queue": (),
-    "a timeout": (),
-    "a delivery window": (),
-    "a batch": (),
-    "a transform": (),
-    "a retry policy": (),
-}
-
 SOURCE_TYPES_LATER: Final = ("files",)
 TARGET_TYPES_LATER: Final = ("sqs",)
 ERRORS_TOLERANCE: Final = ("all", "none")

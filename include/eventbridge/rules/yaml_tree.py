@@ -39,14 +39,35 @@ from eventbridge.rules.bounds import (
 )
 from eventbridge.rules.node import Location, Node, path_of
 
+MAXIMUM_DEPTH: Final = 100
+#: Line breaks of YAML 1.1, which libyaml reads, but not of 1.2.
+_DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
+_SYNTAX_REMEDIES = (
+    ("'\\t'", "YAML is indented with spaces: replace the tab"),
+    ("mapping values are not allowed", "Put a value that holds ': ' in quotes, and look at the indentation"),
+    ("<block end>", "Give fields of one mapping the same indentation"),
+    ("could not find expected ':'", "Put ': ' between a key and its value"),
+    ("end of stream", "Close the quotes that were opened"),
+    ("<stream end>", "Close the bracket that was opened"),
+    ("cannot start any token", "Put the value in quotes"),
+    ("escape", "Use single quotes, in which a backslash is a backslash, or double it"),
+)
+_AMBIGUOUS = frozenset(["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"])
+_TRUE, _FALSE = frozenset(("true", "True", "TRUE")), frozenset(("false", "False", "FALSE"))
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NULL = frozenset(("", "~", "null", "Null", "NULL"))
+# Texts that some reader of YAML 1.1 or 1.2 takes for a number, although JSON may not.
+_NUMBER_LIKE = re.compile(
+    r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9_]+([eE][-+]?[0-9]+)?)"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    re.ASCII,
+)
+
+
 try:
     from yaml.cyaml import CParser
 except ImportError:  # PyYAML was built without libyaml
     CParser = SafeLoader
-
-MAXIMUM_DEPTH: Final = 100
-#: Line breaks of YAML 1.1, which libyaml reads, but not of 1.2.
-_DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
 
 
 def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
@@ -263,18 +284,6 @@ class _Tree:
         self.errors.append(place.error(path, message, remedy))
 
 
-_SYNTAX_REMEDIES = (
-    ("'\\t'", "YAML is indented with spaces: replace the tab"),
-    ("mapping values are not allowed", "Put a value that holds ': ' in quotes, and look at the indentation"),
-    ("<block end>", "Give fields of one mapping the same indentation"),
-    ("could not find expected ':'", "Put ': ' between a key and its value"),
-    ("end of stream", "Close the quotes that were opened"),
-    ("<stream end>", "Close the bracket that was opened"),
-    ("cannot start any token", "Put the value in quotes"),
-    ("escape", "Use single quotes, in which a backslash is a backslash, or double it"),
-)
-
-
 def _syntax_error(error: MarkedYAMLError, file: str, text: str) -> RuleError:
     mark = error.problem_mark or error.context_mark
     place = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
@@ -310,18 +319,6 @@ def _place_in(file: str, before: str) -> Location:
     """Return the location right after the text `before`."""
     lines = re.split("\r\n|[\r\n]", before)
     return Location(file, len(lines), len(lines[-1]) + 1)
-
-
-_AMBIGUOUS = frozenset(["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"])
-_TRUE, _FALSE = frozenset(("true", "True", "TRUE")), frozenset(("false", "False", "FALSE"))
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_NULL = frozenset(("", "~", "null", "Null", "NULL"))
-# Texts that some reader of YAML 1.1 or 1.2 takes for a number, although JSON may not.
-_NUMBER_LIKE = re.compile(
-    r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9_]+([eE][-+]?[0-9]+)?)"
-    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-    re.ASCII,
-)
 
 
 def read_scalar(text: str, *, quoted: bool) -> tuple[str | bool | Number | None, tuple[str, str] | None]:

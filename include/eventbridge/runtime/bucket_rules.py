@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eventbridge.config.connection import Connection
-from eventbridge.config.settings import in_bucket
+from eventbridge.config.setting_types import in_bucket
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.rules import RuleSet, load_rules
 from eventbridge.rules.files import SUFFIXES
