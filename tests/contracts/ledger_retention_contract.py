@@ -24,7 +24,7 @@ from contracts.ledger_samples import (
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
-from eventbridge.model.storage import BatchGroup, BatchPlace, BatchSize, Kept
+from eventbridge.model.storage import BatchGroup, BatchPosition, BatchSize, Kept
 
 GROUP = BatchGroup("flights", "flights-bus")
 
@@ -77,12 +77,12 @@ class RetentionContract:
         assert ledger.retention.groups("all") == [BatchGroup("flights", ""), GROUP, BatchGroup("night", "flights-bus")]
         found = ledger.retention.expired("all", GROUP, after(3))
         assert found == [rest[0], first]
-        place = BatchPlace(rest[0].planned_at, rest[0].batch_id)
+        place = BatchPosition(rest[0].planned_at, rest[0].batch_id)
         assert ledger.retention.expired("all", GROUP, after(3), place, limit=1) == [first]
         assert ledger.retention.expired("all", BatchGroup("night", "flights-bus"), after(3)) == []
         marks = [marked(ledger, each, "archive") for each in (rest[0], first)]
         assert ledger.retention.expired("archive", GROUP, after(9)) == list(reversed(marks))
-        place = BatchPlace(first.planned_at, first.batch_id)
+        place = BatchPosition(first.planned_at, first.batch_id)
         assert ledger.retention.expired("archive", GROUP, after(9), place) == [marks[0]]
         assert [each.batch_id for each in ledger.retention.uncleared()] == ["batch-1", "batch-2"]
 

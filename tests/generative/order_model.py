@@ -18,8 +18,8 @@ from eventbridge.policy.ordering import (
     RELEASED,
     SINGLE_KEY,
     SKIPPED,
+    DeliveriesByKey,
     Open,
-    Turns,
     delivery_on_hold_at,
     is_due_for_renewal,
     is_marked,
@@ -98,7 +98,7 @@ class Push:
     lease: datetime | None = None
     open: Open = field(default_factory=Open)
     tried: list[Row] = field(default_factory=list)  # of others, tried before, that were pending when it read
-    turns: Turns[Delivery] = field(default_factory=lambda: Turns([]))
+    turns: DeliveriesByKey[Delivery] = field(default_factory=lambda: DeliveriesByKey([]))
     due: dict[Delivery, datetime] = field(default_factory=dict)
     tries: dict[Delivery, int] = field(default_factory=dict)
     heard: dict[Delivery, tuple[Outcome | Unknown, int]] = field(default_factory=dict)
@@ -278,7 +278,7 @@ class OrderModel:
                     push.open.add(each.key, each.place, head=row.is_head)
         for each in failed:
             push.open.add(each.key, each.place, head=True)
-        push.turns = Turns((each.key, each.place, each) for each in hand)
+        push.turns = DeliveriesByKey((each.key, each.place, each) for each in hand)
 
     def _ready(self, push: Push) -> list[Delivery]:
         ready = []

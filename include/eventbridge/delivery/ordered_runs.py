@@ -32,8 +32,8 @@ from eventbridge.policy.ordering import (
     PLACE_COLUMNS,
     RELEASED,
     SKIPPED,
+    DeliveriesByKey,
     Open,
-    Turns,
     is_due_for_renewal,
     is_marked,
     last_start,
@@ -183,7 +183,7 @@ class OrderedRounds:
         )
         for item in failed:
             self._open.add(item.key, item.place, head=True)
-        turns = Turns((item.key, item.place, item) for item in items)
+        turns = DeliveriesByKey((item.key, item.place, item) for item in items)
         while turns and not run.is_stopping and not self._closed() and self._clock() < run.starts_until:
             ready = self._sendable(turns)
             if not turns:
@@ -192,7 +192,7 @@ class OrderedRounds:
                 break
         yield from self._end(turns)
 
-    def _sendable(self, turns: Turns[OrderedItem]) -> list[OrderedItem]:
+    def _sendable(self, turns: DeliveriesByKey[OrderedItem]) -> list[OrderedItem]:
         """Return the deliveries that may be sent now, at most one of a key; report those decided without sending."""
         now = self._clock()
         ready: list[OrderedItem] = []
@@ -230,7 +230,7 @@ class OrderedRounds:
         """Return the end of a delivery, or a hold of its rule where nothing may be dead-lettered."""
         return RetryAt(now, end.reason) if self._holds_failures else end
 
-    def _send_some(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:
+    def _send_some(self, turns: DeliveriesByKey[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:
         """Send what the in-flight limit and the rate allow now; return False if this push can send nothing more."""
         if not self._shard.round_slots.acquire(blocking=False):
             yield Sleep(_ROUND_SLOT_SECONDS, self._run.settings.stop)
@@ -246,7 +246,7 @@ class OrderedRounds:
         finally:
             self._shard.round_slots.release()
 
-    def _send(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[None]:
+    def _send(self, turns: DeliveriesByKey[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[None]:
         target, run = self._send_by.target, self._run
         until = min(self._until, last_start(self._lease, self._timeout))
         feed = RequestFeed(
@@ -280,7 +280,7 @@ class OrderedRounds:
                 if item.delivery_id not in responded:
                     self._take(turns, item, run.interrupted(sent_at))
 
-    def _take(self, turns: Turns[OrderedItem], item: OrderedItem, response: Response) -> None:
+    def _take(self, turns: DeliveriesByKey[OrderedItem], item: OrderedItem, response: Response) -> None:
         run = self._run
         now, draw = run.retry_jitter.sample(response)
         tried = replace(item, attempts=item.attempts + 1, note="")
@@ -309,7 +309,7 @@ class OrderedRounds:
         else:
             turns.next(item.key)
 
-    def _block(self, turns: Turns[OrderedItem], key: str, due_at: datetime) -> None:
+    def _block(self, turns: DeliveriesByKey[OrderedItem], key: str, due_at: datetime) -> None:
         """Report the rest of a key as waiting for its first delivery, until that is due again."""
         blocked = turns.close(key)
         now = self._clock()
@@ -318,7 +318,7 @@ class OrderedRounds:
             outcome = RetryAt(max(due_at, now), BLOCKED)
             self._run.settings.rows.put_all(unsent_row(item, outcome, now) for item in blocked)
 
-    def _sleep_until_due(self, turns: Turns[OrderedItem]) -> Steps[bool]:
+    def _sleep_until_due(self, turns: DeliveriesByKey[OrderedItem]) -> Steps[bool]:
         """Wait a little for the next retry; return False if none is due soon enough."""
         now = self._clock()
         due = min(item.due_at or now for _, item in turns.heads())
@@ -349,7 +349,7 @@ class OrderedRounds:
             return False
         return (yield from self._run.progress.sleep(min((token_at - now).total_seconds(), _SLEEP_SECONDS)))
 
-    def _end(self, turns: Turns[OrderedItem]) -> Steps[None]:
+    def _end(self, turns: DeliveriesByKey[OrderedItem]) -> Steps[None]:
         run = self._run
         left = False
         for key, item in turns.heads():

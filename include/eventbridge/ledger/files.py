@@ -29,7 +29,7 @@ from eventbridge.errors import SettledAgainError
 from eventbridge.ledger.batches import OLDER, batch, in_state
 from eventbridge.ledger.database import Aggregate, Database
 from eventbridge.ledger.definitions import FileDetailText, insert_or_skip, metadata, one_of, word
-from eventbridge.model.batch import BatchFile, BatchKind, BatchState, FileKind, FilePlace
+from eventbridge.model.batch import BatchFile, BatchKind, BatchState, FileKind, FilePosition
 from eventbridge.model.file_detail import decode_detail
 from eventbridge.model.storage import STEPS, Kept
 
@@ -149,8 +149,8 @@ class Files(Aggregate):
         *,
         bus: str | None = None,
         batch_kind: BatchKind | None = None,
-        behind: FilePlace | None = None,
-    ) -> list[FilePlace]:
+        behind: FilePosition | None = None,
+    ) -> list[FilePosition]:
         """Return a bounded number of files of a kind from batches that still have `what`, newest batch first.
 
         `bus`, `batch_kind`: only from batches of these; None: from all. `behind`: only files that follow that one.
@@ -161,7 +161,7 @@ class Files(Aggregate):
         if behind is not None:
             values = {"before_at": behind.planned_at, "before_batch": behind.batch_id, "before_key": behind.key}
         with self._reading() as connection:
-            return [FilePlace(**row._mapping) for row in connection.execute(query, values)]
+            return [FilePosition(**row._mapping) for row in connection.execute(query, values)]
 
     def paths(self, batch_id: str) -> list[tuple[FileKind, str]]:
         """Return the recorded files of a batch, with their kinds."""

@@ -41,7 +41,7 @@ from eventbridge.ledger.routing import deferred_match, route_try
 from eventbridge.ledger.rules import rule_change, rules_in_force
 from eventbridge.ledger.store import take_size
 from eventbridge.model.batch import Batch
-from eventbridge.model.storage import STEPS, BatchGroup, BatchPlace, Kept, Need, SweepName, is_kept
+from eventbridge.model.storage import STEPS, BatchGroup, BatchPosition, Kept, Need, SweepName, is_kept
 
 #: Files of batches planned before `through` were swept.
 sweep = Table(
@@ -282,7 +282,7 @@ class Retention(Aggregate):
             return [BatchGroup(row.runner, row.bus) for row in connection.execute(select_groups(kept))]
 
     def expired(
-        self, kept: Kept, group: BatchGroup, before: datetime, behind: BatchPlace | None = None, *, limit: int = 100
+        self, kept: Kept, group: BatchGroup, before: datetime, behind: BatchPosition | None = None, *, limit: int = 100
     ) -> list[Batch]:
         """Return committed batches of a group planned before a time, from an index of exactly these.
 

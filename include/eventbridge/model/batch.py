@@ -74,7 +74,7 @@ class BatchFile:
 
 
 @dataclass(frozen=True)
-class FilePlace:
+class FilePosition:
     """A file of a batch, and its place among the files of all batches."""
 
     planned_at: datetime

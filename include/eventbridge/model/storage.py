@@ -51,7 +51,7 @@ class BatchGroup:
 
 
 @dataclass(frozen=True)
-class BatchPlace:
+class BatchPosition:
     """The place of a batch among others in order of planning."""
 
     planned_at: datetime

@@ -26,7 +26,7 @@ StepName = Literal[
 
 
 @dataclass(frozen=True)
-class EventPlace:
+class EventPosition:
     """The place of an event on its bus."""
 
     bus: str
@@ -46,7 +46,7 @@ class EventName:
     `rule`: only deliveries of this rule are meant.
     """
 
-    place: EventPlace
+    place: EventPosition
     source: str
     event_id: str
     rule: str | None = None
@@ -146,7 +146,7 @@ class Step:
 class EventResult:
     """The history of one message with the id; `duplicate_of`: the message that its batch kept instead."""
 
-    place: EventPlace
+    place: EventPosition
     status: EventStatus | None
     reason: str | None
     source: str | None
@@ -185,7 +185,7 @@ class RunnerStart:
 class BeforeStart:
     """A message on its bus that no runner took, because each runner of the bus begins after it."""
 
-    place: EventPlace
+    place: EventPosition
     runners: tuple[RunnerStart, ...]
 
     def __str__(self) -> str:
@@ -204,7 +204,7 @@ class Why:
 
     event_id: str
     events: tuple[EventResult, ...]
-    not_landed: tuple[EventPlace, ...]
+    not_landed: tuple[EventPosition, ...]
     before_start: tuple[BeforeStart, ...]
     looked: Looked
     notes: tuple[str, ...]

@@ -186,26 +186,26 @@ def _unit(numbered: tuple[int, PlannedPiece]) -> tuple[int, str, str, int]:
 
 def _pack(units: Iterable[list[PlannedPiece]], limits: ChunkLimits) -> list[ChunkPlan]:
     chunks: list[list[PlannedPiece]] = []
-    room = _Room()
+    fill = _ChunkFill()
     for unit in units:
         most = unit[0].chunk or limits.small
         count, size = sum(piece.count for piece in unit), sum(piece.size for piece in unit)
-        if not chunks or not room.take(most, count, size):
+        if not chunks or not fill.take(most, count, size):
             chunks.append([])
-            room = _Room()
-            room.take(most, count, size)
+            fill = _ChunkFill()
+            fill.take(most, count, size)
         chunks[-1] += unit
     return [ChunkPlan(chunk[0].pool, chunk[0].weight, tuple(chunk)) for chunk in chunks]
 
 
-class _Room:
-    """The used room of a chunk: deliveries and bytes, by the chunk limit of their target."""
+class _ChunkFill:
+    """The deliveries and bytes in a chunk, by the chunk limit of their target."""
 
     def __init__(self) -> None:
         self._taken: dict[ChunkSize, tuple[int, int]] = {}
 
     def take(self, most: ChunkSize, count: int, size: int) -> bool:
-        """Take rows of a target if the used shares, each relative to its chunk limit, leave room; return whether."""
+        """Add rows of a target if the used shares of all chunk limits stay at or below one; return whether."""
         deliveries, taken_bytes = self._taken.get(most, (0, 0))
         taken = self._taken | {most: (deliveries + count, taken_bytes + size)}
         by_count = sum(count / of.deliveries for of, (count, _) in taken.items())
@@ -243,13 +243,13 @@ def _is_beside(before: PlannedPiece, piece: PlannedPiece) -> bool:
 
 def _hand_out(chunks: Sequence[ChunkPlan], limits: ChunkLimits) -> list[ChunkPlan]:
     """Mark chunks in excess of the limits; pools alternate, so that a large one cannot use up the batch's limit."""
-    room = {name: chunks_for(pool, len(chunks)) for name, pool in (limits.pools or {}).items()}
+    slots = {name: chunks_for(pool, len(chunks)) for name, pool in (limits.pools or {}).items()}
     turns: dict[str, int] = defaultdict(int)
     fitting: list[tuple[int, int]] = []
     for index, chunk in enumerate(chunks):
         turn = turns[chunk.pool]
         turns[chunk.pool] += 1
-        if turn < room.get(chunk.pool, len(chunks)):
+        if turn < slots.get(chunk.pool, len(chunks)):
             fitting.append((turn, index))
     chosen = {index for _, index in sorted(fitting)[: limits.max_handed_out]}
     kept = [chunk for index, chunk in enumerate(chunks) if index in chosen]

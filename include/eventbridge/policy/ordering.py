@@ -107,7 +107,7 @@ class Open:
 Each = TypeVar("Each", bound=Hashable)
 
 
-class Turns(Generic[Each]):
+class DeliveriesByKey(Generic[Each]):
     """The deliveries of a push: those of one key go one after the other in bus order; other keys do not wait."""
 
     def __init__(self, deliveries: Iterable[tuple[str, Position, Each]]) -> None:

@@ -19,7 +19,7 @@ from eventbridge.errors import (
     StoreFileUnreadable,
 )
 from eventbridge.event.ids import Fingerprint
-from eventbridge.model.batch import Batch, BatchKind, FileKind, FilePlace
+from eventbridge.model.batch import Batch, BatchKind, FileKind, FilePosition
 from eventbridge.model.cursor import PagePosition
 from eventbridge.model.storage import Kept
 from eventbridge.runtime.runtime import Runtime
@@ -35,7 +35,7 @@ _MICROSECOND = timedelta(microseconds=1)
 Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable]
 
 
-def newest_files(runtime: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePlace]:
+def newest_files(runtime: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePosition]:
     """Yield the recorded files of a kind of all batches that have `what`, those of the newest batch first."""
     yield from _behind(runtime, kind, what, None, None, None)
 
@@ -48,26 +48,26 @@ def files_from(
     *,
     bus: str | None = None,
     batch_kind: BatchKind | None = None,
-) -> Iterator[FilePlace]:
+) -> Iterator[FilePosition]:
     """Yield what `newest_files` yields, from the file of a place on, which comes first if it is still there.
 
     `bus`, `batch_kind`: only of batches of these; None: of all.
     """
     behind = None
     if place is not None:
-        behind = FilePlace(_EPOCH + place.planned_at * _MICROSECOND, place.batch_id, place.key, "")
+        behind = FilePosition(_EPOCH + place.planned_at * _MICROSECOND, place.batch_id, place.key, "")
         for each in runtime.ledger.files.of_batch(place.batch_id, kind):
             if each.key == place.key and each.path is not None:
-                yield FilePlace(behind.planned_at, each.batch_id, each.key, each.path)
+                yield FilePosition(behind.planned_at, each.batch_id, each.key, each.path)
     yield from _behind(runtime, kind, what, bus, batch_kind, behind)
 
 
-def place_of(file: FilePlace, row: int = -1) -> PagePosition:
+def place_of(file: FilePosition, row: int = -1) -> PagePosition:
     """Return the place of a row of a file; -1: before its first row."""
     return PagePosition((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
 
 
-def rows_after(place: PagePosition | None, file: FilePlace) -> int:
+def rows_after(place: PagePosition | None, file: FilePosition) -> int:
     """Return the last row of a file that a place is behind; -1: none."""
     return place.row if place is not None and (place.batch_id, place.key) == (file.batch_id, file.key) else -1
 
@@ -78,8 +78,8 @@ def _behind(
     what: Kept,
     bus: str | None,
     batch_kind: BatchKind | None,
-    behind: FilePlace | None,
-) -> Iterator[FilePlace]:
+    behind: FilePosition | None,
+) -> Iterator[FilePosition]:
     while True:
         found = runtime.ledger.files.newest(kind, what, _AT_ONCE, bus=bus, batch_kind=batch_kind, behind=behind)
         yield from found

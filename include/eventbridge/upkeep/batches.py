@@ -17,7 +17,7 @@ from functools import lru_cache
 from eventbridge.errors import NotFoundError
 from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.redelivery import Replay
-from eventbridge.model.storage import STEPS, BatchGroup, BatchPlace, Kept, SweepName
+from eventbridge.model.storage import STEPS, BatchGroup, BatchPosition, Kept, SweepName
 from eventbridge.policy.retention import LEAST_AGE, Retention, keeping, needs_of_requests
 from eventbridge.runtime.time_range import day_of
 from eventbridge.store import layout
@@ -85,13 +85,13 @@ class _Pruning:
 
     def _expired(self, kept: Kept, group: BatchGroup, retention: Retention) -> Iterator[Batch]:
         before = self._run.now - (retention.deliveries if kept == "all" else retention.ends(kept, "normal"))
-        place: BatchPlace | None = None
+        place: BatchPosition | None = None
         while True:
             page = self._ledger.retention.expired(kept, group, before, place, limit=_PAGE)
             yield from page
             if len(page) < _PAGE:
                 return
-            place = BatchPlace(page[-1].planned_at, page[-1].batch_id)
+            place = BatchPosition(page[-1].planned_at, page[-1].batch_id)
 
     def _clear(self, batch: Batch) -> None:
         """Remove the pruned files of a batch, then its rows, by which a later run finds the files if this one dies."""

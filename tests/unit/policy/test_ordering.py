@@ -15,8 +15,8 @@ from eventbridge.policy.ordering import (
     DEFERRED_MATCH_FIRST,
     SHARDS,
     SINGLE_KEY,
+    DeliveriesByKey,
     Open,
-    Turns,
     is_due_for_renewal,
     last_start,
     lease_until,
@@ -48,7 +48,7 @@ def test_keys_are_spread_over_all_shards() -> None:
 @given(keyed)
 def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Position]]) -> None:
     """A key's deliveries come in the order of offsets within each partition, none twice, none lost."""
-    turns = Turns((key, place, (key, place)) for key, place in deliveries)
+    turns = DeliveriesByKey((key, place, (key, place)) for key, place in deliveries)
     seen = []
     while turns:
         for key, each in turns.heads():

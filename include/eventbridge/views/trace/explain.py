@@ -19,7 +19,7 @@ from eventbridge.model.why import (
     BeforeStart,
     ComparedToday,
     EventName,
-    EventPlace,
+    EventPosition,
     EventResult,
     Landing,
     RuleResult,
@@ -195,22 +195,22 @@ def _check_bus(runtime: Runtime, bus: str | None, today: RuleSet | None) -> None
         raise NotFoundError(f"there is no bus {bus!r}. {suggest('Buses', bus, known)}")
 
 
-def _by_place(found: Iterable[FoundMessage]) -> dict[EventPlace, list[FoundMessage]]:
+def _by_place(found: Iterable[FoundMessage]) -> dict[EventPosition, list[FoundMessage]]:
     """Return the messages by place: those of one place were landed by several runners."""
-    messages: dict[EventPlace, list[FoundMessage]] = {}
+    messages: dict[EventPosition, list[FoundMessage]] = {}
     for each in found:
         place = _place(each)
         messages.setdefault(place, []).append(each)
     return messages
 
 
-def _place(found: FoundMessage) -> EventPlace:
+def _place(found: FoundMessage) -> EventPosition:
     record = found.record
-    return EventPlace(found.batch.bus, record["topic"], record["broker"], record["partition_id"], record["offset"])
+    return EventPosition(found.batch.bus, record["topic"], record["broker"], record["partition_id"], record["offset"])
 
 
 def _result(
-    runtime: Runtime, place: EventPlace, found: Sequence[FoundMessage], asked: _RuleChoice, unreadable: list[str]
+    runtime: Runtime, place: EventPosition, found: Sequence[FoundMessage], asked: _RuleChoice, unreadable: list[str]
 ) -> EventResult:
     record = next((each.record for each in found if each.record["status"] == "valid"), found[0].record)
     landings = tuple(map(_landing, found))

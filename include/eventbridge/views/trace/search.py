@@ -26,7 +26,7 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.model.storage import IndexedFile, is_kept
-from eventbridge.model.why import BeforeStart, EventPlace, Looked, RunnerStart
+from eventbridge.model.why import BeforeStart, EventPosition, Looked, RunnerStart
 from eventbridge.rules import Bus
 from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
@@ -176,7 +176,7 @@ def _in_time(batch: Batch) -> tuple[datetime, str]:
     return batch.planned_at, batch.batch_id
 
 
-def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPlace]:
+def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPosition]:
     """Yield the places of messages with an id that no group has committed; adds to `notes` what was not searched."""
     for bus in buses:
         try:
@@ -203,7 +203,7 @@ def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: 
             notes.append(f"bus {bus.name} was not searched: {error}")
 
 
-def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPlace]:
+def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPosition]:
     committed: dict[Partition, int] = {}
     for each in runtime.ledger.offsets.find():
         if each.bus == bus.name:
@@ -215,7 +215,7 @@ def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes:
 
 def _in_partition(
     event_id: str, bus: Bus, source: LogSource, partition: Partition, first: int, end: int, notes: list[str]
-) -> Iterator[EventPlace]:
+) -> Iterator[EventPosition]:
     """Yield the places of messages with an id among the newest ones in a range of a partition."""
     written = write_document(event_id).encode("utf-8", "surrogatepass")
     start = max(first, end - _MOST)
@@ -228,7 +228,7 @@ def _in_partition(
         for offset, body in zip(block["offset"].to_pylist(), block["body"].to_pylist(), strict=True):
             # most bodies can be excluded by their bytes, except those with escapes
             if body and (written in body or b"\\" in body) and claimed_id(body) == event_id:
-                yield EventPlace(bus.name, partition.topic, partition.broker, partition.partition_id, offset)
+                yield EventPosition(bus.name, partition.topic, partition.broker, partition.partition_id, offset)
 
 
 @dataclass(frozen=True)
