@@ -7,11 +7,10 @@ installation, a second or two per process. The synthetic event and rules that it
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -21,12 +20,12 @@ from eventbridge.matching.scan.recognised import recognise_texts
 from eventbridge.matching.scan.texts import padded_texts, side_by_side
 from eventbridge.model.file_detail import RoutedSlice
 from eventbridge.routing.job import RouteJob, Slice
+from eventbridge.routing.own_event import own_event, own_rules
 from eventbridge.routing.slice import route_slice
-from eventbridge.rules import Bus, Rule, RuleSet, Transform
+from eventbridge.rules import Transform
 from eventbridge.store.file import FileStore
 from eventbridge.store.parquet import write_table
 from eventbridge.store.schemas import BUFFER
-from eventbridge.targets.file.fields import FileFields
 from eventbridge.transform.kernel.ids import identities_of
 
 _NAME: Final = "compile"
@@ -89,32 +88,3 @@ def _recognises() -> bool:
     found = recognise_texts(texts, len(_EVENT))
     names = side_by_side(texts.buffer, found.begin[:, TYPE], found.length[:, TYPE])
     return bool(found.sure.all()) and names.to_pylist() == [_NAME] and len(identities_of(texts.buffer, found)) == 1
-
-
-def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
-    """Return an event on the bus `name` of the type and source `name` as buffer lands it, a row of schema BUFFER."""
-    row = {
-        "topic": name,
-        "broker": "",
-        "partition_id": 0,
-        "offset": 0,
-        "message_id": name,
-        "published_at": _THEN,
-        "arrived_at": _THEN,
-        "status": "valid",
-        "event_id": event_id,
-        "source": f"/{name}",
-        "type": name,
-        "body": body,
-    }
-    return pa.Table.from_pylist([row], schema=BUFFER)
-
-
-def own_rules(name: str, pattern: dict[str, Any], transforms: Mapping[str, Transform]) -> RuleSet:
-    """Return one rule on the bus `name`, with a file target, to which nothing is ever sent, for each transform."""
-    targets = {
-        target: FileFields(name=target, path=f"{name}.jsonl", transform=transform)
-        for target, transform in transforms.items()
-    }
-    rule = Rule(name=name, bus=name, runner=name, pattern=pattern, targets=targets)
-    return RuleSet(buses={name: Bus(name=name)}, rules={name: rule})

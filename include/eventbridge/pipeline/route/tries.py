@@ -18,6 +18,7 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.file_detail import RoutedShare, RoutedSlice, SplitSlice, UnroutableEvent
 from eventbridge.routing.job import BatchTask, RouteJob, Router, Slice, SliceResult
+from eventbridge.routing.own_event import own_event, own_rules
 from eventbridge.rules import Transform
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
@@ -245,9 +246,6 @@ class Canary:
     @cached_property
     def _job(self) -> RouteJob:
         """The canary's job; puts the event and the rule into the store."""
-        # It imports compiled code, which commands that only read batches do without.
-        from eventbridge.routing.warm_up import own_event, own_rules
-
         constant = Transform(form="CONSTANT", value="sings")
         rule_set = freeze_rules(self._store, own_rules(_NAME, {"type": [_NAME]}, {_NAME: constant}))
         if not self._store.exists(layout.canary()):
