@@ -25,47 +25,31 @@ from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 Action = Literal[
-    "pause rule",
-    "resume rule",
-    "disable rule",
-    "enable rule",
-    "set priority",
-    "clear priority",
-    "pause target",
-    "resume target",
-    "set rate",
-    "clear rate",
-]
-_WORDS: dict[str, OverrideKind] = {
-    "pause rule": "paused",
-    "resume rule": "paused",
-    "disable rule": "disabled",
-    "enable rule": "disabled",
-    "set priority": "priority",
-    "clear priority": "priority",
-    "pause target": "paused",
-    "resume target": "paused",
-    "set rate": "rate",
-    "clear rate": "rate",
-}
+    "pause rule", "resume rule", "disable rule", "enable rule", "set priority", "clear priority", "pause target",
+    "resume target", "set rate", "clear rate",
+]  # fmt: skip
 _CLEARS = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
 _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
 
 #: Deliveries on hold that become due at once when an override is cleared.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
-#: For each action the sentence for a change, and the one for an override that was so already.
-_SENTENCES: dict[str, tuple[str, str]] = {
-    "pause rule": ("Rule {name} paused", "Rule {name} is already paused"),
-    "resume rule": ("Rule {name} resumed", "Rule {name} is not paused"),
-    "disable rule": ("Rule {name} disabled", "Rule {name} is already disabled"),
-    "enable rule": ("Rule {name} enabled", "No override disables rule {name}"),
-    "set priority": ("Priority of rule {name} set to {value}", "The priority of rule {name} is already {value}"),
-    "clear priority": ("Priority of rule {name} cleared", "Rule {name} has no priority override"),
-    "pause target": ("Target {name} paused", "Target {name} is already paused"),
-    "resume target": ("Target {name} resumed", "Target {name} is not paused"),
-    "set rate": ("Rate of target {name} set to {value}", "The rate of target {name} is already {value}"),
-    "clear rate": ("Rate of target {name} cleared", "Target {name} has no rate override"),
+#: For each action the kind of override, the sentence for a change, and the one for an override that was so already.
+_ACTIONS: dict[str, tuple[OverrideKind, str, str]] = {
+    "pause rule": ("paused", "Rule {name} paused", "Rule {name} is already paused"),
+    "resume rule": ("paused", "Rule {name} resumed", "Rule {name} is not paused"),
+    "disable rule": ("disabled", "Rule {name} disabled", "Rule {name} is already disabled"),
+    "enable rule": ("disabled", "Rule {name} enabled", "No override disables rule {name}"),
+    "set priority": (
+        "priority",
+        "Priority of rule {name} set to {value}",
+        "The priority of rule {name} is already {value}",
+    ),
+    "clear priority": ("priority", "Priority of rule {name} cleared", "Rule {name} has no priority override"),
+    "pause target": ("paused", "Target {name} paused", "Target {name} is already paused"),
+    "resume target": ("paused", "Target {name} resumed", "Target {name} is not paused"),
+    "set rate": ("rate", "Rate of target {name} set to {value}", "The rate of target {name} is already {value}"),
+    "clear rate": ("rate", "Rate of target {name} cleared", "Target {name} has no rate override"),
 }
 
 
@@ -86,7 +70,7 @@ class OverrideResult:
     def __str__(self) -> str:
         """Return what was done, in sentences for people."""
         name = f"{self.rule}/{self.target}" if self.target else self.rule
-        done, already = (text.format(name=name, value=self.value) for text in _SENTENCES[self.action])
+        done, already = (text.format(name=name, value=self.value) for text in _ACTIONS[self.action][1:])
         if not self.changed and not self.released:
             return f"{already}."
         waited = "delivery that waited is" if self.released == 1 else "deliveries that waited are"
@@ -103,12 +87,12 @@ def operate(
     Raises UserError for an invalid action, value or target, NotFoundError for a rule or target that today's files do
     not name; an override of a removed one can still be cleared.
     """
-    if action not in get_args(Action):
-        raise UserError(f"there is no action {action!r}. Actions: {', '.join(get_args(Action))}")
+    if action not in _ACTIONS:
+        raise UserError(f"there is no action {action!r}. Actions: {', '.join(_ACTIONS)}")
     if (action in _OF_TARGET) != bool(target):
         wanted = "name a target of the rule" if action in _OF_TARGET else "it is about the whole rule: name no target"
         raise UserError(f"{action}: {wanted}")
-    kind = _WORDS[action]
+    kind = _ACTIONS[action][0]
     there = {(each.rule, each.target, each.kind) for each in runtime.ledger.overrides.all()}
     if action not in _CLEARS or (rule, target, kind) not in there:
         _find(runtime.rule_set(), rule, target)
