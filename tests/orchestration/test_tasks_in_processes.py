@@ -111,7 +111,7 @@ def test_a_connection_that_airflow_does_not_know_is_the_users_error() -> None:
 
 def test_give_way_lowers_the_priority_further() -> None:
     """Its process has a lower priority than its parent."""
-    code = "import os; from eventbridge.airflow import slow_lane; slow_lane.give_way({}); print(os.nice(0))"
+    code = "import os; from eventbridge.airflow import tasks; tasks.give_way({}); print(os.nice(0))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
     assert int(done.stdout) == min(19, os.nice(0) + NICENESS)

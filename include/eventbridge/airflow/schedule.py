@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import Asset, AssetWatcher, CronTriggerTimetable, get_parsing_context
 
@@ -44,6 +44,16 @@ EACH_MINUTE = "* * * * *"
 EVERY_TEN_MINUTES = "*/10 * * * *"
 #: How long the ledger may take to return the watcher's last poll.
 _ASK_SECONDS = 1.0
+
+
+def dag_options(**task_options: Any) -> dict[str, Any]:
+    """Return the options that every DAG has but the one for backfills; `task_options` are those of its tasks."""
+    return {
+        "start_date": BEGINNING,
+        "catchup": False,
+        "allowed_run_types": RUN_TYPES,
+        "default_args": {"owner": OWNER, **task_options},
+    }
 
 
 def asset_of(subject: str) -> Asset:

@@ -29,7 +29,7 @@ _MOST_FILES = 3
 
 @dataclass(frozen=True)
 class TaskReport:
-    """One sentence about what a task did; `is_warning` if somebody should look at it."""
+    """One sentence about what a task did; `is_warning` if a person should look at it."""
 
     text: str
     is_warning: bool = False

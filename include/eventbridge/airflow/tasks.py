@@ -39,12 +39,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 
 class PlainFailure(SystemExit):
-    """Ends a task that has already logged its error."""
+    """Ends a task that has already logged its error, without a traceback or a retry: a person must act.
+
+    Airflow logs the stack of every exception that a task raises, including AirflowFailException, but for SystemExit
+    only the exit code. It retries a task that exits, unless the task's retry policy forbids it.
+    """
 
 
 #: The retry policy of all tasks but push: no retry after PlainFailure, after other errors as the DAG says.
@@ -63,11 +67,11 @@ def plain_failures() -> Iterator[None]:
         raise PlainFailure(1) from None
 
 
-def without_traceback(function: Callable[Given, Result]) -> Callable[Given, Result]:
+def without_traceback(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """Wrap the function of a task in `plain_failures`."""
 
     @functools.wraps(function)
-    def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def run(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
         with plain_failures():
             return function(*args, **kwargs)
 
@@ -159,7 +163,7 @@ def route(batch_id: str) -> list[int]:
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
 @without_traceback
 def write_dead_letters(batch_id: str) -> None:
-    """Settle the batch, with one verdict per delivery, and write dead letters, even if pushes failed."""
+    """Settle the batch, with one status per delivery, and write dead letters, even if pushes failed."""
     from eventbridge.pipeline.settle.dead_letters import write_dead_letters as run
 
     if _has_batch(batch_id):
@@ -206,7 +210,7 @@ def _has_batch(batch_id: str) -> bool:
 
 
 def log_report(found: TaskReport) -> None:
-    """Log what a task did, as a warning if somebody should look at it."""
+    """Log what a task did, as a warning if a person should look at it."""
     log.log(logging.WARNING if found.is_warning else logging.INFO, "%s", found.text)
 
 

@@ -146,7 +146,7 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
 
 @router.get("/actions", summary="List the actions of operators")
 def actions(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -> Response:
-    """Return every change that somebody requested by API, page or command line, and by whom, the newest first."""
+    """Return every change that was requested by API, page or command line, and by whom, the newest first."""
     return document_response(request, lambda runtime: visible_actions(request, action_page(runtime, limit, cursor)))
 
 

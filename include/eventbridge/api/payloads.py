@@ -72,29 +72,29 @@ def visible_response_head(request: Request, head: str) -> str:
     return head if can_see_payloads(request) or not head else HIDDEN
 
 
-def visible_dead_letter(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
+def visible_dead_letter(request: Request, dead_letter: dict[str, Any]) -> dict[str, Any]:
     """Return a dead letter, whole or not, as the caller may see it.
 
     Without the right to see payloads, event, request, responses, and details that may quote the event are hidden.
     """
     if can_see_payloads(request):
-        return letter
-    hidden = {name: HIDDEN for name in _DEAD_LETTER_PAYLOADS if letter.get(name) is not None}
-    quotes = letter["reason"] in QUOTING_REASONS
-    if quotes and letter["detail"]:
+        return dead_letter
+    hidden = {name: HIDDEN for name in _DEAD_LETTER_PAYLOADS if dead_letter.get(name) is not None}
+    quotes = dead_letter["reason"] in QUOTING_REASONS
+    if quotes and dead_letter["detail"]:
         hidden["detail"] = HIDDEN
-    if "attempts" not in letter:
-        return letter | hidden
+    if "attempts" not in dead_letter:
+        return dead_letter | hidden
     attempts = [
         each | {"response_head": each["response_head"] and HIDDEN, "error": HIDDEN if quotes else each["error"]}
-        for each in letter["attempts"]
+        for each in dead_letter["attempts"]
     ]
-    return letter | hidden | {"attempts": attempts}
+    return dead_letter | hidden | {"attempts": attempts}
 
 
-def visible_groups(letters: Iterable[Mapping[str, Any]]) -> list[DeadLetterGroup]:
+def visible_groups(dead_letters: Iterable[Mapping[str, Any]]) -> list[DeadLetterGroup]:
     """Return the groups of dead letters that `visible_dead_letter` returned; hidden text does not separate groups."""
-    return dead_letter_groups(each if each["detail"] != HIDDEN else {**each, "detail": None} for each in letters)
+    return dead_letter_groups(each if each["detail"] != HIDDEN else {**each, "detail": None} for each in dead_letters)
 
 
 def visible_error(request: Request, reason: str | None, error: str | None) -> str:

@@ -115,7 +115,7 @@ def _suggestion(rules: RuleSet, name: str) -> str:
 
 
 def _check_rule(rule: str) -> None:
-    """Raise NotFoundError for a rule that no rule file names, before anybody confirms anything about it."""
+    """Raise NotFoundError for a rule that no rule file names, before the user is asked to confirm anything."""
     from eventbridge.rules.find import find_rule
 
     with open_runtime(expects_ledger=True) as runtime:

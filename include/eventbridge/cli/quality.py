@@ -79,10 +79,10 @@ def _show(found: QualityRecord, *, as_json: bool) -> None:
         return
     from eventbridge.policy.quality import number_text
 
-    verdict = counted(len(found.failures), "failure", "failures") if found.failures else "passed"
+    result = counted(len(found.failures), "failure", "failures") if found.failures else "passed"
     batches = counted(found.batches, "batch", "batches")
     print_line(
-        f"{cell_text(found.hour)} UTC: {verdict}; {batches}, {counted(len(found.measures), 'measure', 'measures')}"
+        f"{cell_text(found.hour)} UTC: {result}; {batches}, {counted(len(found.measures), 'measure', 'measures')}"
     )
     if found.open_batches:
         note(f"{counted(found.open_batches, 'batch', 'batches')} of the hour were not committed and are not included")

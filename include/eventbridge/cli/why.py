@@ -132,7 +132,7 @@ def _show_rules(rules: tuple[RuleResult, ...]) -> None:
         return
     print_line("Rules, as they were when its batch was planned")
     for rule in rules:
-        print_line(visible(f"  {_verdict(rule)}  {rule.rule} {rule.version}{_compared(rule)}"))
+        print_line(visible(f"  {_match_text(rule)}  {rule.rule} {rule.version}{_compared(rule)}"))
         for each in rule.conditions:
             print_line(visible(f"      {'met' if each.met else 'NOT MET'}  {each.path}: {each.message}"))
         if rule.where is not None and rule.matched:
@@ -140,7 +140,7 @@ def _show_rules(rules: tuple[RuleResult, ...]) -> None:
             print_line(visible(f"      {result}  where: {rule.where}"))
 
 
-def _verdict(rule: RuleResult) -> str:
+def _match_text(rule: RuleResult) -> str:
     if not rule.enabled:
         return "disabled"
     return "matched " if rule.matched and rule.where_met is not False else "no match"

@@ -13,7 +13,7 @@ from airflow.sdk import DAG, Param, get_current_context, task
 
 from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, proposing
 from eventbridge.airflow.names import BACKTEST_DAG
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.tasks import TASK, give_way_as_old, stage, without_traceback
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from eventbridge.control.backtest import BacktestRequest
     from eventbridge.runtime.runtime import Runtime
 
+
+log = logging.getLogger(__name__)
 
 GUIDE = """
 Runs a rule over archived events: trigger the DAG, name the rule or paste a rule file, and choose the time range.
@@ -39,20 +41,15 @@ def backtest_rules() -> DAG:
         description="Runs candidate rules over the archive and writes a report",
         doc_md=GUIDE,
         schedule=None,
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=2,
         dagrun_timeout=BACKTEST_LIMIT,
-        default_args={"owner": OWNER, "pre_execute": give_way_as_old},
         params=backtest_params(choices()),
         tags=["eventbridge", "operate"],
+        **dag_options(pre_execute=give_way_as_old),
     ) as dag:
         backtest()
     return dag
 
-
-log = logging.getLogger(__name__)
 
 #: Airflow ends a run that takes longer. A year of archive takes many runs.
 BACKTEST_LIMIT = timedelta(hours=6)

@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, CronTriggerTimetable, Param, get_current_context, task
 
 from eventbridge.airflow.names import QUALITY_DAG
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import TASK, give_way_as_old, stage, without_traceback
+
+log = logging.getLogger(__name__)
 
 GUIDE = """
 Checks each hour ten minutes after its end: volumes compared with the same hour of other days, shares of malformed and
@@ -31,20 +33,15 @@ def check_quality() -> DAG:
         description="Checks each hour of events and deliveries",
         doc_md=GUIDE,
         schedule=CronTriggerTimetable(HOURLY, timezone="UTC"),
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         dagrun_timeout=run_limit(airflow_settings()),
-        default_args={"owner": OWNER, "pre_execute": give_way_as_old},
         params=quality_params(),
         tags=["eventbridge", "quality"],
+        **dag_options(pre_execute=give_way_as_old),
     ) as dag:
         check_hour()
     return dag
 
-
-log = logging.getLogger(__name__)
 
 #: Ten minutes past each hour: the last batches of the hour before are committed by then.
 HOURLY = "10 * * * *"

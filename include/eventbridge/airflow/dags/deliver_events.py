@@ -13,7 +13,7 @@ from airflow.sdk import DAG, BaseOperator, Context
 
 from eventbridge.airflow.names import LISTEN, STREAMING, deliver_dag_id, runner_subject
 from eventbridge.airflow.push import pushes, task_stop
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES, asset_of
+from eventbridge.airflow.schedule import asset_of, dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import (
     STAGE,
@@ -42,7 +42,7 @@ the next one finishes its batch. So clearing a run or marking it failed loses no
 | buffer | lands the events as Parquet, the archive |
 | route | on Spark: matches all rules, transforms events into deliveries, cuts chunks |
 | push | one task per chunk, in the pool of its rule; if it fails, its undelivered deliveries become pending |
-| write_dead_letters | settles the batch: one verdict per delivery; writes dead letters |
+| write_dead_letters | settles the batch: one status per delivery; writes dead letters |
 | schedule_retries | makes failed deliveries pending; `eventbridge_retry_deliveries` retries them when they are due |
 | commit | reconciles the batch, then commits the offsets; fails if there is a difference |
 
@@ -68,15 +68,12 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
         description=f"Delivers the events of runner {runner}",
         doc_md=guide,
         schedule=[asset_of(runner_subject(runner))],
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         # Streaming: a running task, its standby, and one that has died unnoticed.
         max_active_runs=1 if task_seconds is None else 3,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=task_seconds or 0.0),
-        default_args={"owner": OWNER},
         tags=["eventbridge", "deliver"],
+        **dag_options(),
     ) as dag:
         batch_id = batch_of(LISTEN, STREAMING)
         chunk_ids = route(batch_id)

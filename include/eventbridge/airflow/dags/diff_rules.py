@@ -10,7 +10,7 @@ from airflow.sdk import DAG
 from eventbridge.airflow.dags.backtest_rules import BACKTEST_LIMIT, diff, diff_params
 from eventbridge.airflow.forms import choices
 from eventbridge.airflow.names import DIFF_DAG
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.tasks import give_way_as_old
 
@@ -31,14 +31,11 @@ def diff_rules() -> DAG:
         description="Compares two candidates over the archive and writes a report",
         doc_md=GUIDE,
         schedule=None,
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=2,
         dagrun_timeout=BACKTEST_LIMIT,
-        default_args={"owner": OWNER, "pre_execute": give_way_as_old},
         params=diff_params(choices()),
         tags=["eventbridge", "operate"],
+        **dag_options(pre_execute=give_way_as_old),
     ) as dag:
         diff()
     return dag

@@ -9,9 +9,11 @@ from airflow.sdk import DAG, Param, get_current_context, task
 
 from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, proposing
 from eventbridge.airflow.names import EXPLAIN_DAG
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import TASK, stage, without_traceback
+
+log = logging.getLogger(__name__)
 
 GUIDE = """
 Explains what happened to an event: trigger the DAG with the event's id. The task logs the result as JSON: the event's
@@ -29,20 +31,14 @@ def explain_event() -> DAG:
         description="Explains what happened to one event",
         doc_md=GUIDE,
         schedule=None,
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=4,
         dagrun_timeout=run_limit(airflow_settings()),
-        default_args={"owner": OWNER},
         params=explain_params(choices()),
         tags=["eventbridge", "operate"],
+        **dag_options(),
     ) as dag:
         explain()
     return dag
-
-
-log = logging.getLogger(__name__)
 
 
 @task(**TASK, do_xcom_push=False)

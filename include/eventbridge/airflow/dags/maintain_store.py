@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, CronTriggerTimetable, task
 
 from eventbridge.airflow.names import MAINTAIN_DAG
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.tasks import TASK, give_way, stage, without_traceback
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
 
+
+log = logging.getLogger(__name__)
 
 GUIDE = """
 Removes what is past its retention from the store, the ledger and the embedded buses: deliveries, archive, dead letters
@@ -35,19 +37,14 @@ def maintain_store() -> DAG:
         description="Removes what is past its retention",
         doc_md=GUIDE,
         schedule=CronTriggerTimetable("17 * * * *", timezone="UTC"),
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         dagrun_timeout=maintain_limit(airflow_settings()),
-        default_args={"owner": OWNER, "pre_execute": give_way},
         tags=["eventbridge", "maintain"],
+        **dag_options(pre_execute=give_way),
     ) as dag:
         maintain()
     return dag
 
-
-log = logging.getLogger(__name__)
 
 #: Below every push of every lane: it waits for a slot until no other task does.
 _LAST: dict[str, Any] = TASK | {"priority_weight": -1_000}

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Param, get_current_context, task
 
 from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, form_values, proposing, recorded_form
 from eventbridge.airflow.names import OPERATE_DAG
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import TASK, stage, without_traceback
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from eventbridge.control.release import Released
     from eventbridge.runtime.runtime import Runtime
 
+
+log = logging.getLogger(__name__)
 
 GUIDE = """
 Sets or clears an override of a rule or a target: trigger the DAG and fill in the form. An override takes effect with
@@ -45,20 +47,14 @@ def operate_rules() -> DAG:
         description="Pauses, disables, reprioritises or slows a rule or a target",
         doc_md=GUIDE,
         schedule=None,
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         dagrun_timeout=run_limit(airflow_settings()),
-        default_args={"owner": OWNER},
         params=operate_params(choices()),
         tags=["eventbridge", "operate"],
+        **dag_options(),
     ) as dag:
         operate()
     return dag
-
-
-log = logging.getLogger(__name__)
 
 
 @task(**TASK, do_xcom_push=False)

@@ -7,7 +7,7 @@ from airflow.sdk import DAG, Param
 from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, proposing
 from eventbridge.airflow.names import PUBLISH_DAG
 from eventbridge.airflow.publish import publish
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
 
 GUIDE = """
@@ -27,13 +27,10 @@ def publish_events() -> DAG:
         description="Publishes the events in a form",
         doc_md=GUIDE,
         schedule=None,
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         dagrun_timeout=run_limit(airflow_settings()),
-        default_args={"owner": OWNER},
         params=publish_params(choices()),
         tags=["eventbridge", "operate"],
+        **dag_options(),
     ) as dag:
         publish()
     return dag

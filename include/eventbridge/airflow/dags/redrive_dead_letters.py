@@ -14,7 +14,7 @@ from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, form_values,
 from eventbridge.airflow.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID, TRIGGER_NEXT_RUN
 from eventbridge.airflow.next_run import next_run, planned_in_time
 from eventbridge.airflow.push import slow_lane_pushes
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import (
     TASK,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
 
 
+log = logging.getLogger(__name__)
+
 GUIDE = """
 Delivers dead letters again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off, logs
 what would be taken, and what would be skipped and why.
@@ -51,15 +53,12 @@ def redrive_dead_letters() -> DAG:
         description="Delivers dead letters again",
         doc_md=GUIDE,
         schedule=None,
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
-        default_args={"owner": OWNER, "pre_execute": give_way},
         params=redrive_params(choices()),
         tags=["eventbridge", "redrive"],
+        **dag_options(pre_execute=give_way),
     ) as dag:
         batch_id = batch_of(PLAN_REDRIVE)
         chunk_ids = route(batch_id)
@@ -70,9 +69,6 @@ def redrive_dead_letters() -> DAG:
         plan_redrive() >> chunk_ids >> pushed >> dead >> pending
         [chunk_ids, dead, pending] >> commit(batch_id) >> trigger_next_run()
     return dag
-
-
-log = logging.getLogger(__name__)
 
 
 @task(task_id=PLAN_REDRIVE, **TASK, do_xcom_push=False)

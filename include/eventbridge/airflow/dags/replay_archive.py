@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
 
 
+log = logging.getLogger(__name__)
+
 GUIDE = """
 Delivers hours of archive again: choose *Trigger*, then *Backfill*, the hours, and how existing runs are reprocessed.
 Fill in *Bus* and *Rules* (`*` for all rules), and tick *Override parameters on existing runs*: without it Airflow
@@ -57,9 +59,6 @@ def replay_archive() -> DAG:
         # A retry of `begin_replay` is skipped if it has already triggered its run.
         begin_replay() >> WaitForReplay(task_id="wait_for_replay", trigger_rule="none_failed", **STAGE)
     return dag
-
-
-log = logging.getLogger(__name__)
 
 
 @task(task_id=BEGIN_REPLAY, **TASK, do_xcom_push=False)

@@ -24,7 +24,7 @@ from eventbridge.airflow.forms import (
 from eventbridge.airflow.names import ARCHIVE_DAG, BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID, TRIGGER_NEXT_RUN
 from eventbridge.airflow.next_run import next_run, planned_in_time
 from eventbridge.airflow.push import pushes
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import (
     TASK,
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
 
 
+log = logging.getLogger(__name__)
+
 GUIDE = """
 Delivers archived events again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off,
 logs how many events would be taken, their targets, and samples. To deliver to all rules of the bus choose `*` under
@@ -65,15 +67,12 @@ def replay_events() -> DAG:
         description="Delivers archived events again",
         doc_md=GUIDE,
         schedule=None,
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=4,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
-        default_args={"owner": OWNER, "pre_execute": give_way_as_old},
         params=replay_params(choices()),
         tags=["eventbridge", "replay"],
+        **dag_options(pre_execute=give_way_as_old),
     ) as dag:
         batch_id = batch_of(PLAN_REPLAY)
         chunk_ids = route(batch_id)
@@ -85,8 +84,6 @@ def replay_events() -> DAG:
         [chunk_ids, dead, pending] >> commit(batch_id) >> trigger_next_run()
     return dag
 
-
-log = logging.getLogger(__name__)
 
 #: The field Rules is required: delivering to all rules needs an explicit value.
 RULES_REQUIRED = {"rules": f"their names, or {ALL} for all rules of the bus"}

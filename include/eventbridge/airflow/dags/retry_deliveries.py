@@ -19,7 +19,7 @@ from eventbridge.airflow.names import (
 )
 from eventbridge.airflow.next_run import next_run
 from eventbridge.airflow.push import slow_lane_pushes
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES, asset_of
+from eventbridge.airflow.schedule import asset_of, dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import (
     TASK,
@@ -34,6 +34,8 @@ from eventbridge.airflow.tasks import (
     without_traceback,
     write_dead_letters,
 )
+
+log = logging.getLogger(__name__)
 
 GUIDE = """
 Delivers pending deliveries again when they are due, at most one chunk per target, or routes the deferred matches of
@@ -55,14 +57,11 @@ def retry_deliveries() -> DAG:
         description="Delivers pending deliveries again when they are due",
         doc_md=GUIDE,
         schedule=[asset_of(RETRIES)],
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=4,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
-        default_args={"owner": OWNER, "pre_execute": give_way},
         tags=["eventbridge", "retry"],
+        **dag_options(pre_execute=give_way),
     ) as dag:
         batch_id = batch_of(PLAN_RETRIES)
         chunk_ids = route(batch_id)
@@ -75,9 +74,6 @@ def retry_deliveries() -> DAG:
         planned >> chunk_ids >> pushed >> dead >> pending
         [chunk_ids, dead, pending] >> commit(batch_id)
     return dag
-
-
-log = logging.getLogger(__name__)
 
 
 @task(task_id=PLAN_RETRIES, **TASK, do_xcom_push=False)

@@ -8,9 +8,11 @@ from datetime import timedelta
 from airflow.sdk import DAG, CronTriggerTimetable, task
 
 from eventbridge.airflow.names import HEARTBEAT_DAG
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.tasks import TASK, stage, without_traceback
+
+log = logging.getLogger(__name__)
 
 GUIDE = """
 Sends one event each minute to the URL of the connection that `EVENTBRIDGE_HEARTBEAT_CONNECTION` names. Without that
@@ -30,19 +32,13 @@ def send_heartbeat() -> DAG:
         description="Sends the health of the installation each minute",
         doc_md=GUIDE,
         schedule=CronTriggerTimetable("* * * * *", timezone="UTC") if is_set else None,
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         dagrun_timeout=timedelta(seconds=120),
-        default_args={"owner": OWNER},
         tags=["eventbridge", "monitoring"],
+        **dag_options(),
     ) as dag:
         send()
     return dag
-
-
-log = logging.getLogger(__name__)
 
 
 @task(task_id="send_heartbeat", **TASK, do_xcom_push=False)

@@ -8,8 +8,10 @@ from datetime import timedelta
 from airflow.sdk import DAG, AssetAlias, get_current_context, task
 
 from eventbridge.airflow.names import FALLBACK_DAG, WAITING_ALIAS
-from eventbridge.airflow.schedule import BEGINNING, OWNER, RUN_TYPES, asset_of, fallback_schedule
+from eventbridge.airflow.schedule import asset_of, dag_options, fallback_schedule
 from eventbridge.airflow.tasks import STAGE, stage
+
+log = logging.getLogger(__name__)
 
 GUIDE = """
 Starts a run of each `eventbridge_deliver_<runner>` whose bus has waiting events, or whose batch is not finished, and a
@@ -28,19 +30,13 @@ def start_waiting_runs() -> DAG:
         description="Starts runs that the watcher did not start",
         doc_md=GUIDE,
         schedule=fallback_schedule(),
-        start_date=BEGINNING,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         dagrun_timeout=timedelta(seconds=120),
-        default_args={"owner": OWNER},
         tags=["eventbridge", "deliver"],
+        **dag_options(),
     ) as dag:
         start_runs()
     return dag
-
-
-log = logging.getLogger(__name__)
 
 
 @task(task_id="start_runs", **STAGE, do_xcom_push=False, outlets=[AssetAlias(WAITING_ALIAS)])
