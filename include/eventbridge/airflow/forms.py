@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from eventbridge.rules import RuleSet
     from eventbridge.runtime.runtime import Runtime
 
-
 #: The value for all rules in the field Rules; no rule can have this name.
 ALL = "*"
 

@@ -24,8 +24,6 @@ from eventbridge.runtime.stop import Stop
 
 if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk
-    from eventbridge.runtime.stop import Stop
-
 
 #: For opening the ledger, reading the chunk, and the last responses.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0

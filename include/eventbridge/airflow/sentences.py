@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
     from eventbridge.streaming.task import StreamingSummary
 
-
 #: How many files of dead letters are read for the reasons and events that a sentence names.
 _MOST_FILES = 3
 

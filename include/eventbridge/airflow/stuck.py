@@ -26,8 +26,6 @@ from eventbridge.runtime.runtime import Runtime
 if TYPE_CHECKING:
     from eventbridge.model.batch import Batch
     from eventbridge.model.redelivery import Redrive, Replay
-    from eventbridge.runtime.runtime import Runtime
-
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from eventbridge.policy.chunking import PoolSlots
     from eventbridge.runtime.runtime import Runtime
 
-
 log = logging.getLogger(__name__)
 
 _Given = ParamSpec("_Given")

@@ -25,6 +25,8 @@ from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import Publisher, SizeLimitedPublisher
 
+log = logging.getLogger(__name__)
+
 #: How long rule files and tokens are cached.
 CACHED_SECONDS = 2.0
 
@@ -190,8 +192,6 @@ class PublishRates:
             known.events -= events
             return 0.0
 
-
-log = logging.getLogger(__name__)
 
 #: No more calls are joined once they have this many events: later calls would wait longer.
 MOST_JOINED = 5_000

@@ -30,6 +30,8 @@ from eventbridge.views.metrics import metrics as metrics_of
 if TYPE_CHECKING:
     from eventbridge.telemetry.open_telemetry import MetricsSender
 
+log = logging.getLogger(__name__)
+
 
 router = APIRouter(route_class=TokenFirst)
 
@@ -96,8 +98,6 @@ def _metric(family: Family) -> Metric:
         metric.add_metric(sample.labels, sample.value)
     return metric
 
-
-log = logging.getLogger(__name__)
 
 _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 

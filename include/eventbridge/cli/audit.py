@@ -13,7 +13,6 @@ from eventbridge.cli.suggestion import Group
 if TYPE_CHECKING:
     from eventbridge.repair.audit import Audit
 
-
 _EVENTS = {
     "range_total": "offsets taken",
     "from_archive": "from the archive",

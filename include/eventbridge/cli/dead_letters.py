@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from eventbridge.dead_letters.redrives import Mark
     from eventbridge.runtime.batch_files import Damaged
 
-
 app = typer.Typer(cls=Group, help="List, show, export and redrive dead letters.", no_args_is_help=True)
 
 app.command("redrive")(takes_records(redrive.redrive))

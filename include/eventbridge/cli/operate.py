@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from eventbridge.rules import RuleSet
     from eventbridge.runtime.runtime import Runtime
 
-
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The rule's name and the target's.")]
 TargetName = Annotated[

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from eventbridge.matching.reference import UnmetCondition
     from eventbridge.rules import RuleSet
 
-
 app = typer.Typer(cls=Group, help="Check, show and test rules; release, pause, disable a rule.", no_args_is_help=True)
 app.command("backtest")(takes_records(backtest.backtest))
 app.command("diff")(takes_records(backtest.diff))

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
     from eventbridge.runtime.runtime import Runtime
 
-
 _SQLITE = "sqlite:///"
 _FILE = "file://"
 

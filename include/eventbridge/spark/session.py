@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.session import SparkSession
 
-
 _NAMESPACE = uuid.UUID("7c2f5f0e-8f0b-5e0a-9a3c-6b1f0a4f2d11")
 
 #: After this many closed sessions of one runner a random id is used, which only loses the warm workers.

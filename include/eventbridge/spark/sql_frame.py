@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-
 #: CloudEvents attributes, each a text column.
 ATTRIBUTES: Final = tuple(name for name in COLUMNS if name not in ("extensions", "data", "data_base64"))
 

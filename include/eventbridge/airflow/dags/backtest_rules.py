@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from eventbridge.control.backtest import BacktestRequest
     from eventbridge.runtime.runtime import Runtime
 
-
 log = logging.getLogger(__name__)
 
 GUIDE = """

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
     from eventbridge.streaming.task import StreamingSummary
 
-
 GUIDE = """
 Delivers the events of runner **{runner}**, one batch per run. The ledger owns the batch, not the run: if a run dies,
 the next one finishes its batch. So clearing a run or marking it failed loses nothing.

@@ -16,7 +16,6 @@ from eventbridge.airflow.tasks import TASK, give_way, stage, without_traceback
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
 
-
 log = logging.getLogger(__name__)
 
 GUIDE = """

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from eventbridge.control.release import Released
     from eventbridge.runtime.runtime import Runtime
 
-
 log = logging.getLogger(__name__)
 
 GUIDE = """

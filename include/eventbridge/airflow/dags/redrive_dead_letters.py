@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from eventbridge.dead_letters.redrive_plan import RedrivePlan
     from eventbridge.runtime.runtime import Runtime
 
-
 log = logging.getLogger(__name__)
 
 GUIDE = """

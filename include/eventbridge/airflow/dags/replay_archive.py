@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from eventbridge.model.redelivery import Replay
     from eventbridge.runtime.runtime import Runtime
 
-
 log = logging.getLogger(__name__)
 
 GUIDE = """

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from eventbridge.replay.request import ReplayRequest
     from eventbridge.runtime.runtime import Runtime
 
-
 log = logging.getLogger(__name__)
 
 GUIDE = """
