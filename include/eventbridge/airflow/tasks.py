@@ -186,7 +186,7 @@ def schedule_retries(batch_id: str) -> None:
 @task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
 @without_traceback
 def commit(batch_id: str) -> None:
-    """Reconcile the batch and commit the offsets. It is not downstream of push, as a push may fail."""
+    """Reconcile the batch and commit the offsets."""
     from eventbridge.pipeline.commit.stage import commit as run
 
     if not _has_batch(batch_id):
@@ -199,6 +199,19 @@ def commit(batch_id: str) -> None:
     log_report(found)
     if found.is_warning:
         note_run(get_current_context(), found.text)
+
+
+def process_batch(first: Any, batch_id: str, pushes: Any) -> Any:
+    """Add the tasks behind `first` that route, push, settle and commit a batch; return the last one.
+
+    `pushes` is the partial mapped push.
+    """
+    chunk_ids = route(batch_id)
+    dead, pending, committed = write_dead_letters(batch_id), schedule_retries(batch_id), commit(batch_id)
+    first >> chunk_ids >> pushes.expand(chunk_id=chunk_ids) >> dead >> pending
+    # Not downstream of push: a failed push must not keep its batch from being committed.
+    [chunk_ids, dead, pending] >> committed
+    return committed
 
 
 def _has_batch(batch_id: str) -> bool:

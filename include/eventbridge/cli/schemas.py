@@ -15,11 +15,6 @@ app = typer.Typer(cls=Group, help="Show the fields of the events of each type.",
 _Bus = Annotated[str | None, typer.Option("--bus", metavar="BUS", help="Only on this bus.")]
 
 
-@app.callback()
-def _group() -> None:
-    """Show the fields of the events of each type."""
-
-
 @app.command("list")
 def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
     """Show the types of each bus: the numbers of sampled events, of fields, and of lost fields."""

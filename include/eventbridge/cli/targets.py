@@ -31,11 +31,6 @@ app.command("resume")(operate.resume_target)
 app.command("rate")(operate.set_rate)
 
 
-@app.callback()
-def _group() -> None:
-    """Show the state of targets; check, pause, resume and enable them."""
-
-
 @app.command("list")
 def list_targets(as_json: JsonOption = False) -> None:
     """Show the state of every target of today's rule files, since when and why; changes nothing.

@@ -13,11 +13,6 @@ from eventbridge.cli.suggestion import Group
 app = typer.Typer(cls=Group, help="Create, list and revoke API tokens.", no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    """Create, list and revoke API tokens."""
-
-
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, such as its program's.")],

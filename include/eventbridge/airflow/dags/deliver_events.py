@@ -15,17 +15,7 @@ from eventbridge.airflow.names import LISTEN, STREAMING, deliver_dag_id, runner_
 from eventbridge.airflow.push import pushes, task_stop
 from eventbridge.airflow.schedule import asset_of, dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
-from eventbridge.airflow.tasks import (
-    STAGE,
-    batch_of,
-    buffer,
-    commit,
-    listen,
-    plain_failures,
-    route,
-    schedule_retries,
-    write_dead_letters,
-)
+from eventbridge.airflow.tasks import STAGE, batch_of, buffer, listen, plain_failures, process_batch
 
 if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
@@ -75,15 +65,10 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
         **dag_options(),
     ) as dag:
         batch_id = batch_of(LISTEN, STREAMING)
-        chunk_ids = route(batch_id)
-        pushed = pushes(batch_id).expand(chunk_id=chunk_ids)
-        dead = write_dead_letters(batch_id)
-        pending = schedule_retries(batch_id)
-
         first = listen(runner) if task_seconds is None else streaming(runner, **STAGE)
-        first >> buffer(batch_id) >> chunk_ids >> pushed >> dead >> pending
-        # Not downstream of push: a failed push must not keep its batch from being committed.
-        [chunk_ids, dead, pending] >> commit(batch_id)
+        landed = buffer(batch_id)
+        first >> landed
+        process_batch(landed, batch_id, pushes(batch_id))
     return dag
 
 

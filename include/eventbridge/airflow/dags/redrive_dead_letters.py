@@ -19,15 +19,12 @@ from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import (
     TASK,
     batch_of,
-    commit,
     confirmed_pools,
     end_run,
     give_way,
-    route,
-    schedule_retries,
+    process_batch,
     stage,
     without_traceback,
-    write_dead_letters,
 )
 
 if TYPE_CHECKING:
@@ -60,13 +57,7 @@ def redrive_dead_letters() -> DAG:
         **dag_options(pre_execute=give_way),
     ) as dag:
         batch_id = batch_of(PLAN_REDRIVE)
-        chunk_ids = route(batch_id)
-        pushed = slow_lane_pushes(batch_id).expand(chunk_id=chunk_ids)
-        dead = write_dead_letters(batch_id)
-        pending = schedule_retries(batch_id)
-
-        plan_redrive() >> chunk_ids >> pushed >> dead >> pending
-        [chunk_ids, dead, pending] >> commit(batch_id) >> trigger_next_run()
+        process_batch(plan_redrive(), batch_id, slow_lane_pushes(batch_id)) >> trigger_next_run()
     return dag
 
 

@@ -29,15 +29,12 @@ from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import (
     TASK,
     batch_of,
-    commit,
     confirmed_pools,
     end_run,
     give_way_as_old,
-    route,
-    schedule_retries,
+    process_batch,
     stage,
     without_traceback,
-    write_dead_letters,
 )
 from eventbridge.model.chunk import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
 
@@ -74,13 +71,7 @@ def replay_events() -> DAG:
         **dag_options(pre_execute=give_way_as_old),
     ) as dag:
         batch_id = batch_of(PLAN_REPLAY)
-        chunk_ids = route(batch_id)
-        pushed = replay_pushes(batch_id).expand(chunk_id=chunk_ids)
-        dead = write_dead_letters(batch_id)
-        pending = schedule_retries(batch_id)
-
-        plan_replay() >> chunk_ids >> pushed >> dead >> pending
-        [chunk_ids, dead, pending] >> commit(batch_id) >> trigger_next_run()
+        process_batch(plan_replay(), batch_id, replay_pushes(batch_id)) >> trigger_next_run()
     return dag
 
 

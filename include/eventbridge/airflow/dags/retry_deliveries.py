@@ -24,15 +24,12 @@ from eventbridge.airflow.settings import airflow_settings, run_limit
 from eventbridge.airflow.tasks import (
     TASK,
     batch_of,
-    commit,
     confirmed_pools,
     give_way,
-    route,
-    schedule_retries,
+    process_batch,
     share_batch_id,
     stage,
     without_traceback,
-    write_dead_letters,
 )
 
 log = logging.getLogger(__name__)
@@ -64,15 +61,9 @@ def retry_deliveries() -> DAG:
         **dag_options(pre_execute=give_way),
     ) as dag:
         batch_id = batch_of(PLAN_RETRIES)
-        chunk_ids = route(batch_id)
-        pushed = slow_lane_pushes(batch_id).expand(chunk_id=chunk_ids)
-        dead = write_dead_letters(batch_id)
-        pending = schedule_retries(batch_id)
-
         planned = plan_retries()
         planned >> [settle_stale(), resume_replay(), begin_redrive()]
-        planned >> chunk_ids >> pushed >> dead >> pending
-        [chunk_ids, dead, pending] >> commit(batch_id)
+        process_batch(planned, batch_id, slow_lane_pushes(batch_id))
     return dag
 
 
