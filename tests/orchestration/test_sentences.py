@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.airflow.run_note import noted
+from eventbridge.airflow.airflow_api import noted
 from eventbridge.airflow.sentences import Failures, TargetLine, sentence_about, short
 
 

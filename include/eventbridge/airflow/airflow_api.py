@@ -1,18 +1,19 @@
-"""A client of Airflow's REST API, for what a task cannot do itself: list and create pools, and write the note of its
-run.
-
-It logs in with the connection `eventbridge_airflow`: host, port, login and password.
-"""
+"""A client of Airflow's REST API, for what a task cannot do itself: list and create pools, and write a run's note."""
 
 from __future__ import annotations
 
+import logging
 from types import TracebackType
 from typing import Any, ClassVar, Self
+from urllib.parse import quote
 
 import httpx
 
+from eventbridge.airflow.connections import airflow_connection
 from eventbridge.config.connection import Connection
-from eventbridge.errors import InfrastructureError
+from eventbridge.errors import ConnectionUnusable, InfrastructureError
+
+log = logging.getLogger(__name__)
 
 CONNECTION_ID = "eventbridge_airflow"
 
@@ -70,3 +71,44 @@ class AirflowApi:
                 f"The account of the connection {CONNECTION_ID!r} must be able to {self.needs}"
             )
         return response.json()
+
+
+#: The prefix of EventBridge's line: a person's own note stays as it is.
+_OURS = "EventBridge: "
+#: Airflow's limit for a note, in characters.
+_LONGEST = 1_000
+
+
+class AirflowNotes(AirflowApi):
+    """A client of Airflow's REST API for the notes of runs, which its opener closes.
+
+    A task of Airflow 3.3 cannot write a note itself (apache/airflow 64890).
+    """
+
+    needs = "read and edit runs of EventBridge's DAGs"
+
+    def write(self, dag_id: str, run_id: str, text: str) -> None:
+        """Write a line into the note of a run, replacing the earlier one; raises AirflowError."""
+        path = f"/api/v2/dags/{quote(dag_id, safe='')}/dagRuns/{quote(run_id, safe='')}"
+        note = noted(self.call("GET", path)["note"] or "", text)
+        self.call("PATCH", path, params={"update_mask": ["note"]}, json={"note": note})
+
+
+def noted(note: str, text: str) -> str:
+    """Return a note with EventBridge's line as its last line."""
+    theirs = [line for line in note.splitlines() if not line.startswith(_OURS)]
+    available = _LONGEST - len(_OURS) - sum(len(line) + 1 for line in theirs)
+    if available < 4:  # a person's note fills it
+        return note
+    ours = text if len(text) <= available else f"{text[: available - 3]}..."
+    return "\n".join([*theirs, f"{_OURS}{ours}"])
+
+
+def note_run(context: Any, text: str) -> None:
+    """Write the text into the run's note. A refusal is logged, and the task still succeeds."""
+    dag_run = context["dag_run"]
+    try:
+        with AirflowNotes(airflow_connection(CONNECTION_ID)) as notes:
+            notes.write(dag_run.dag_id, dag_run.run_id, text)
+    except (AirflowError, ConnectionUnusable) as error:
+        log.warning("cannot write the note of the run: %s", error)

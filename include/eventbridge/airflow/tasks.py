@@ -21,8 +21,8 @@ from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule, get_curren
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from eventbridge.airflow import sentences
+from eventbridge.airflow.airflow_api import note_run
 from eventbridge.airflow.names import BATCH_ID, LISTEN
-from eventbridge.airflow.run_note import note_run
 from eventbridge.airflow.sentences import TaskReport
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, UserError

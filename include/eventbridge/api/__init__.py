@@ -1,1 +1,1 @@
-"""The HTTP API: FastAPI in front of what the stages do, for programs that know nothing of Airflow and Spark."""
+"""The HTTP API: publish, read and operate over HTTP, for programs without Airflow and Spark; and the page."""

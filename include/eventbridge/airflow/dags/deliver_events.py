@@ -158,7 +158,7 @@ class StreamingOperator(BaseOperator):
     def _run_streaming_task(
         self, context: Context, runtime: Runtime, has_other_run: Callable[[], bool], *, is_standby: bool
     ) -> StreamingSummary:
-        from eventbridge.airflow.run_note import note_run
+        from eventbridge.airflow.airflow_api import note_run
         from eventbridge.airflow.sentences import of_streaming_task
         from eventbridge.airflow.tasks import existing_pools, log_report
         from eventbridge.streaming.lease import Bounds
