@@ -1,4 +1,4 @@
-"""SQL over dead letter files: through the store, wherever it is."""
+"""SQL over dead letter files, and counts of values in events, through the store, wherever it is."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ import pyarrow as pa
 import pytest
 
 from eventbridge.errors import StoreError, UserError
+from eventbridge.policy.quality import FieldCounts
 from eventbridge.store import schemas
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_table, write_table
 from eventbridge.store.protocol import Store
-from eventbridge.store.queries import keys_where
+from eventbridge.store.queries import count_fields, keys_where
+from eventbridge.transform.jsonpath import parse_path
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -35,7 +37,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_store(f"s3://s3@tests/{tmp_path.name}")
 
 
-def letter(number: int, **changes: Any) -> dict[str, Any]:
+def dead_letter(number: int, **changes: Any) -> dict[str, Any]:
     """Return a dead letter."""
     return {
         "delivery_id": bytes([number] * 16), "rule": "orders", "rule_version": "1", "bus": "orders", "target": "crm",
@@ -61,8 +63,8 @@ def written(store: Store) -> Callable[..., str]:
 
 def test_a_condition_chooses_over_all_files(store: Store, written: Callable[..., str]) -> None:
     """Keys of all files come back, also by a condition on what is inside the event; only named files are seen."""
-    files = [written("a", letter(1), letter(7)), written("b", letter(9), letter(2))]
-    written("c", letter(8))
+    files = [written("a", dead_letter(1), dead_letter(7)), written("b", dead_letter(9), dead_letter(2))]
+    written("c", dead_letter(8))
 
     found = keys_where(partial(read_table, store), files, "(event->>'$.data.amount')::INT > 5")
 
@@ -72,7 +74,7 @@ def test_a_condition_chooses_over_all_files(store: Store, written: Callable[...,
 
 def test_an_event_that_is_no_text_is_null(store: Store, written: Callable[..., str]) -> None:
     """Bytes that are no UTF-8 do not fail the query; the dead letter is chosen by its other columns."""
-    file = written("a", letter(1, event=b"\xff\xfe", delivery_id=None))
+    file = written("a", dead_letter(1, event=b"\xff\xfe", delivery_id=None))
 
     assert keys_where(partial(read_table, store), [file], "event IS NULL") == {
         ("batch-1", "orders/placed/0/1@9fd3ef84", "placed", "", 0, 1)
@@ -84,7 +86,7 @@ def test_an_event_that_is_no_text_is_null(store: Store, written: Callable[..., s
 )
 def test_what_goes_on_behind_a_condition_is_refused(condition: str, store: Store, written: Callable[..., str]) -> None:
     """A redrive asks for each of its batches: of `LIMIT 1` it would take one after the other, until it had all."""
-    file = written("a", letter(1), letter(2))
+    file = written("a", dead_letter(1), dead_letter(2))
 
     with pytest.raises(UserError, match="is not a condition"):
         keys_where(partial(read_table, store), [file], condition)
@@ -92,8 +94,10 @@ def test_what_goes_on_behind_a_condition_is_refused(condition: str, store: Store
 
 @pytest.mark.parametrize("late", ["read", "asked"])
 def test_an_interrupt_ends_it_wherever_it_is(late: str, store: Store, written: Callable[..., str]) -> None:
-    """While letters are read into the table as while the condition is asked; no process goes on with it."""
-    path = written("a", *(letter(number % 200, event=b'{"text": "%s"}' % (b"x" * 2_000)) for number in range(1_000)))
+    """While dead letters are read into the table, as while the condition is evaluated; no process continues with it."""
+    path = written(
+        "a", *(dead_letter(number % 200, event=b'{"text": "%s"}' % (b"x" * 2_000)) for number in range(1_000))
+    )
     endless = "(SELECT sum(a.range * b.range % 7) FROM range(9000000) a, range(9000000) b) > 0"
 
     def interrupt() -> None:
@@ -132,3 +136,50 @@ def test_a_missing_file_is_the_stores_error(store: Store) -> None:
     """Not an error in the condition."""
     with pytest.raises(StoreError, match="no file"):
         keys_where(partial(read_table, store), ["dead_letters/date=2026-03-01/gone.parquet"], "true")
+
+
+def counted(path: str, *data: str) -> FieldCounts:
+    """Return the counts of events with these data at a path."""
+    bodies = [f'{{"id": "1", "data": {each}}}'.encode() for each in data]
+    return count_fields(pa.table({"body": pa.array(bodies, pa.binary())}), {path: parse_path(path).steps})[path]
+
+
+def test_null_and_missing_are_one() -> None:
+    """A member that is null, one that is not there, and one below what is no object are null; false and 0 are not."""
+    data = ['{"a": {"b": null}}', '{"a": {}}', "7", '{"a": {"b": false}}', '{"a": {"b": 0}}']
+
+    assert counted("$.data.a.b", *data) == FieldCounts(5, 3, 1, 0.0, 0.0)
+
+
+def test_only_numbers_have_a_range() -> None:
+    """A text of digits is not a number; whole and broken ones are compared; what no double holds is none."""
+    data = ['{"a": 2}', '{"a": -0.5}', '{"a": "9"}', '{"a": 18446744073709551616}', '{"a": 1e400}']
+
+    assert counted("$.data.a", *data) == FieldCounts(5, 0, 3, -0.5, 2.0**64)
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("$.data['a b']", '{"a b": 1}'),
+        ("$.data['it\\'s']", '{"it\'s": 1}'),
+        ("$.data['a/b']", '{"a/b": 1}'),
+        ("$.data['a~1']", '{"a~1": 1}'),
+        ("$.data['$.a']", '{"$.a": 1}'),
+        ("$.data.a[1].b", '{"a": [0, {"b": 1}]}'),
+        ("$.data.a[-1]", '{"a": [3, 2, 1]}'),
+        ("$.data['1']", '{"1": 1}'),
+    ],
+)
+def test_any_path_that_a_rule_may_write_leads_to_its_value(path: str, data: str) -> None:
+    """Names with spaces, quotes, slashes, tildes or dollars, and elements from either end."""
+    assert counted(path, data) == FieldCounts(1, 0, 1, 1.0, 1.0)
+
+
+def test_counts_add_up() -> None:
+    """Those of two files are the sums, and the range of both; no number has no range."""
+    both = FieldCounts(2, 1, 1, 5.0, 5.0)
+    both.add(FieldCounts(1, 0, 1, 3.0, 3.0))
+    both.add(FieldCounts(1, 1, 0))
+
+    assert both == FieldCounts(4, 2, 2, 3.0, 5.0)
