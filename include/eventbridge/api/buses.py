@@ -164,7 +164,10 @@ class _Allowance:
 
 
 class PublishRates:
-    """Counts events against the publishing quotas of owners. Use it from one event loop."""
+    """Counts events against the publishing quotas of owners. Use it from one event loop.
+
+    The ledger counts for all servers; each server takes a small allowance in advance.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -211,7 +214,10 @@ class _Call:
 
 
 class BusWriter:
-    """Publishes calls in order of arrival, and reopens a bus that failed for the next call. It is thread-safe."""
+    """Publishes calls in order of arrival, from one thread; calls that wait are published in one transaction.
+
+    It reopens a bus that failed for the next call. It is thread-safe.
+    """
 
     def __init__(self, name: str, open_publisher: Callable[[], Publisher]) -> None:
         self._open = open_publisher

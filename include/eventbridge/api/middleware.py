@@ -17,7 +17,10 @@ BODY_SECONDS = 40.0
 
 
 class BodyLimit:
-    """Refuses a body that is larger than 9 MiB or takes longer than 40 seconds, whatever its headers say."""
+    """Refuses a body that is larger than 9 MiB or takes longer than 40 seconds, whatever its headers say.
+
+    The framework reads the body of a call before it checks the token, so this limit also holds for unknown callers.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -17,7 +17,10 @@ from eventbridge.api.access import caller, credentials_of
 
 
 class TokenFirst(APIRoute):
-    """A route that refuses a call without a valid token before it reads the body."""
+    """A route that refuses a call without a valid token before it reads the body.
+
+    The framework would read and parse the body before it runs the dependencies of the route.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of a call."""
@@ -40,7 +43,10 @@ _SHOWN_CHARACTERS: Final = 50
 
 
 class JsonCall(TokenFirst):
-    """A route whose body is a small JSON object, read in a thread."""
+    """A route whose body is a small JSON object, read in a thread, with few unknown members.
+
+    The framework validates in the event loop, and creates an error for each member that the model does not have.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of a call."""

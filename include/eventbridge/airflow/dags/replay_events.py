@@ -231,7 +231,11 @@ def state_of_archive_run(run_id: str) -> str | None:
 
 
 def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
-    """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it was cancelled."""
+    """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it was cancelled.
+
+    Normally the trigger of that run cancels it. This is for a run whose trigger no triggerer has picked up: none runs,
+    or the run waited for less than a second or two.
+    """
     replay = runtime.ledger.replays.get(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
         return False
