@@ -51,7 +51,7 @@ def load_rules(
     obstacle on this machine is an error too. Both are for checks: for a runner an obstacle fails one target, which is
     retried, and must not stop every rule. `tried_by`: runs the tests of a rule and returns errors; called if there are
     no other errors. `instead`: a file below the folder, existing or not, and its replacement content, with the limits
-    of `rule.bounds`. `relative`: errors name files relative to the folder. `cache`: the folder of the rule cache; the
+    of `rules.bounds`. `relative`: errors name files relative to the folder. `cache`: the folder of the rule cache; the
     result is the same, only sooner.
     """
     as_they_are = cache is not None and not checked and file_folders is None and tried_by is None and instead is None
@@ -76,7 +76,7 @@ def load_rule_file(
 ) -> RuleSet:
     """Return the buses and rules of one file in any folder; its rules may use `buses` defined elsewhere.
 
-    `content`: the content of a file that does not exist, with the limits of `rule.bounds`. Raises RuleFileError
+    `content`: the content of a file that does not exist, with the limits of `rules.bounds`. Raises RuleFileError
     with all errors.
     """
     errors: list[RuleError] = [] if content is None else BoundedErrors()

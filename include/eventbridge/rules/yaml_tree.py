@@ -74,7 +74,7 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
     """Return the tree of one file's only document; None if it has none or cannot be parsed to its end.
 
     Errors are added to `errors`; `file` is the file's name in messages. `bounded`: it was sent through the API, and the
-    limits of `rule.bounds` apply.
+    limits of `rules.bounds` apply.
     """
     start = Location(file, 1, 1)
     if bounded and (long := too_long(content, file)):

@@ -140,7 +140,7 @@ DEAD_LETTER = pa.schema(
     ]
 )
 
-#: index/: one row per id and archive file that has a message with it, sorted by hash (`event.claimed_id.hash_of`).
+#: index/: one row per id and archive file that has a message with it, sorted by hash (`event.ids.event_id_hash`).
 EVENT_INDEX = pa.schema(
     [
         pa.field("hash", pa.int64(), nullable=False),

@@ -222,7 +222,7 @@ def _headers(request: Request) -> list[tuple[str, bytes]]:
     return headers
 
 
-#: The response's `error_class` by code; `decision.response_to_outcome` decides which of them are permanent.
+#: The response's `error_class` by code; `policy.response_to_outcome` decides which of them are permanent.
 _CLASSES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "MessageTooLarge",
     KafkaError.RECORD_LIST_TOO_LARGE: "MessageTooLarge",

@@ -264,7 +264,7 @@ def message_of(request: Request, tag: str) -> OutgoingMessage:
     return OutgoingMessage(request.payload, properties)
 
 
-#: The response's `error_class` by code; `decision.response_to_outcome` decides which of them are permanent.
+#: The response's `error_class` by code; `policy.response_to_outcome` decides which of them are permanent.
 _CLASSES: Final = {
     2: "Busy",
     13: "MessageTooLarge",
