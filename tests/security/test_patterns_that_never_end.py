@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
@@ -20,9 +21,10 @@ from eventbridge.api.expensive_calls import MOST_RUNNING
 from eventbridge.bounded_call import call_bounded
 from eventbridge.control.try_pattern import MOST_CHARACTERS
 from eventbridge.event.json_document import parse_document
+from eventbridge.matching import compile_rules
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.matching.reference import explain, matches
-from eventbridge.processes import TimeSpent
+from eventbridge.processes import Cancelled, TimeSpent, cancelled, time_limit
 from eventbridge.rules.bounds import MOST_BYTES, MOST_VALUES
 
 #: Long enough for a busy machine, and far less than the endless pattern takes.
@@ -137,6 +139,42 @@ def test_time_ends_the_search_of_a_pattern_through_arrays() -> None:
     pattern, event = endless()
     with pytest.raises(TimeSpent, match="more than 1 s of processor time"):
         call_bounded(matches, pattern, json.dumps(event), seconds=1.0, remedy="Send less")
+
+
+SLOW = {
+    "many values": (
+        {"data": {"a": [{"wildcard": f"*y{number}*z*"} for number in range(1_000)]}},
+        {"data": {"a": [f"x{number:05}" for number in range(4_000)]}},
+    ),
+    "one long value": (
+        {"data": {"a": [{"equals-ignore-case": f"x{number}"} for number in range(1_500)]}},
+        {"data": {"a": "\u0130" * 450_000}},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_the_reference_matcher_ends_at_the_time_limit_of_its_call(kind: str) -> None:
+    """It runs in the server itself for the preview of a replay, on the few events that are handed to it."""
+    pattern, document = parse_pattern(SLOW[kind][0]), parse_document(json.dumps(SLOW[kind][1]))
+    began = time.monotonic()
+    with pytest.raises(TimeSpent), time_limit(0.1):
+        matches(pattern, document)
+
+    assert time.monotonic() - began < 5
+
+
+def test_the_compiled_matcher_ends_with_its_call() -> None:
+    """A block of events is matched in milliseconds, an archive is not."""
+    matcher = compile_rules([parse_pattern({"type": ["a"]})])
+    stop = threading.Event()
+    stop.set()
+    before = cancelled.set(stop)
+    try:
+        with pytest.raises(Cancelled):
+            matcher.match(pa.array([json.dumps(order(1))]))
+    finally:
+        cancelled.reset(before)
 
 
 def test_a_pattern_that_takes_too_long_is_refused(reading: httpx.Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,10 +18,13 @@ import pyarrow as pa
 import pytest
 from api.server import Installation, Server, order
 
+from eventbridge.api import expensive_calls
 from eventbridge.api.expensive_calls import MOST_RUNNING, MOST_WAITING
 from eventbridge.errors import UserError
+from eventbridge.processes import TimeSpent
 from eventbridge.store import sql_sandbox
 from eventbridge.store.queries import COLUMNS, rows_where
+from eventbridge.store.sql_sandbox import SqlLimited
 
 ENDLESS = "(WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t WHERE x > 0) SELECT max(x) FROM t) > 0"
 LARGE = "length(repeat('x', 3000000000)) > 0"
@@ -181,6 +185,39 @@ def test_a_query_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="takes more than 1 s"):
         rows_where(COLUMNS.empty_table(), ENDLESS)
 
+    assert time.monotonic() - began < SOON
+
+
+class Staying:
+    """A request whose caller waits, however long it takes."""
+
+    async def receive(self) -> dict[str, str]:
+        """Wait for what never comes."""
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def test_all_queries_of_a_call_have_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay asks once for each file of the archive: the files do not multiply the time."""
+    monkeypatch.setattr(expensive_calls, "CLOCK_SECONDS", 4.0)
+    monkeypatch.setattr(sql_sandbox, "SECONDS", 1.0)
+    asked = 0
+
+    def ask_for_each_file() -> None:
+        nonlocal asked
+        for _ in range(100):
+            asked += 1
+            with suppress(SqlLimited), sql_sandbox.database() as database:
+                database.ask([f"SELECT {ENDLESS}"])
+
+    async def call() -> None:
+        await expensive_calls.ExpensiveCalls().run(Staying(), ask_for_each_file)  # type: ignore[arg-type]
+
+    began = time.monotonic()
+    with pytest.raises(TimeSpent, match="more than 4 s, the limit of one call"):
+        asyncio.run(call())
+
+    assert asked > 1
     assert time.monotonic() - began < SOON
 
 

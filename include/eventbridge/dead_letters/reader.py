@@ -13,6 +13,7 @@ from eventbridge.dead_letters.selection import SELECTED_BY, Selection, checked_n
 from eventbridge.errors import NotFoundError, RuleFileError
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
+from eventbridge.processes import check_cancelled
 from eventbridge.runtime.batch_files import (
     Damaged,
     dead_letter_files,
@@ -170,6 +171,7 @@ class ChosenRows:
 
     def records_of(self, file: str) -> list[tuple[int, dict[str, Any]]]:
         """Return the chosen rows of a file, in ascending order, each with the columns SELECTED_BY."""
+        check_cancelled()
         columns = [*SELECTED_BY, "batch_id"]
         if self._selection.error is not None:
             columns.append("attempts")  # with their responses: long

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from eventbridge.model.redelivery import Replay, ReplayPart, ReplayPosition
+from eventbridge.processes import check_cancelled
 from eventbridge.replay.archive import files_from
 from eventbridge.replay.choose import Chooser
 from eventbridge.replay.plan import made_of, rules_of_part
@@ -48,6 +49,7 @@ def survey(runtime: Runtime, request: ReplayRequest, most_files: int | None = No
     for number, part in enumerate(replay.parts):
         chooser = Chooser(runtime, replay, part)
         for each, first in files_from(runtime, replay, ReplayPosition(part=number)):
+            check_cancelled()
             if found.files == most_files:
                 found.more = True
                 return found

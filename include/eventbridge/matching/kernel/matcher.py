@@ -28,6 +28,7 @@ from eventbridge.matching.scan.leaves import MALFORMED, STRING, scan
 from eventbridge.matching.scan.memory import address_of
 from eventbridge.matching.scan.texts import Texts, texts_of
 from eventbridge.matching.scan.tree import path_tree, tree_tables
+from eventbridge.processes import check_cancelled
 
 
 class Matches(NamedTuple):
@@ -134,6 +135,7 @@ class Matcher:
         handed: list[npt.NDArray[np.int64]] = []
         last = 0
         while last < count:
+            check_cancelled()
             first = last
             # The first event whose end is beyond the block's bytes begins the next one.
             fitting = int(
