@@ -39,7 +39,7 @@ _HEAD: Final = struct.Struct(">cQ")
 #: of an unexpected one, out of memory.
 _CALL, _READY, _RESULT, _RAISED, _FAILED, _MEMORY = b"C", b"A", b"R", b"E", b"F", b"M"
 
-_children = Children("eventbridge.bounded_call", "checks what a caller sent")
+children: Final = Children("eventbridge.bounded_call", "checks what a caller sent")
 
 
 def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, remedy: str) -> _T:
@@ -82,7 +82,7 @@ def _response(message: bytes) -> tuple[bytes, bytes]:
     An idle process may have just ended, and any may be killed from outside: the call is repeated once.
     """
     for is_last in (False, True):
-        child = _children.idle() or _started()
+        child = children.idle() or _started()
         try:
             response = _asked(child, message)
         except ChildEnded:
@@ -93,13 +93,13 @@ def _response(message: bytes) -> tuple[bytes, bytes]:
             child.end()
             raise
         else:
-            _children.give_back(child)
+            children.give_back(child)
             return response
     raise AssertionError("the last turn returns or raises")
 
 
 def _started() -> Child:
-    child = _children.start()
+    child = children.start()
     try:
         child.read(_HEAD.size, time.monotonic() + _START_SECONDS)
     except (ChildEnded, ChildLate):

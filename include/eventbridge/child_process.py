@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from eventbridge.errors import InfrastructureError
 from eventbridge.processes import check_cancelled, child_environment
@@ -51,8 +51,8 @@ class Child:
         """Return whether the process has not ended."""
         return self._process.poll() is None
 
-    def send(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Write a message; raises ChildEnded."""
+    def send(self, parts: Sequence[Any]) -> None:
+        """Write a message, parts of bytes; raises ChildEnded."""
         pipe = self._process.stdin
         assert pipe is not None
         try:

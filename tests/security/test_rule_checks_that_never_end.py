@@ -181,7 +181,7 @@ def test_a_check_has_so_much_memory() -> None:
 
 def test_a_check_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process has no variable of the one that started it."""
-    bounded_call._children.end_idle()
+    bounded_call.children.end_idle()
     monkeypatch.setenv("EVENTBRIDGE_CONN_CRM", "hush")
 
     assert call_bounded(os.getenv, "EVENTBRIDGE_CONN_CRM", seconds=10.0, remedy="") is None

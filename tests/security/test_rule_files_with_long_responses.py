@@ -33,7 +33,7 @@ FILES = {
 def own_process() -> Iterator[None]:
     """A process whose limit of memory no other test has."""
     yield
-    bounded_call._children.end_idle()
+    bounded_call.children.end_idle()
 
 
 @pytest.mark.parametrize("name", FILES)

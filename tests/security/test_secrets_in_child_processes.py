@@ -39,12 +39,12 @@ def evaluating_jsonata(_: Path) -> Iterator[None]:
 @contextmanager
 def asking_duckdb(_: Path) -> Iterator[None]:
     """Have a process that has run SQL: a new one, as none waits for a question."""
-    sql_sandbox._end_all()
+    sql_sandbox.children.end_idle()
     with sql_sandbox.database() as database:
         database.fill("CREATE TABLE t AS SELECT * FROM part", pa.table({"x": [1]}))
         assert database.ask(["SELECT x FROM t"])
         yield
-    sql_sandbox._end_all()
+    sql_sandbox.children.end_idle()
 
 
 @contextmanager

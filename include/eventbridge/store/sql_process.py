@@ -7,16 +7,14 @@ strings of gigabytes), this process ends, and no other process slows down or run
 from __future__ import annotations
 
 import json
-import os
-import resource
 import select
 import signal
-import threading
 from typing import Any, BinaryIO, Final
 
 import duckdb
 import pyarrow as pa
 
+from eventbridge.child_process import open_pipes
 from eventbridge.store.sql_messages import (
     ADDRESS_BYTES,
     BEGIN,
@@ -39,14 +37,7 @@ _GRACE_SECONDS: Final = 5.0
 
 def main() -> None:
     """Respond until the pipe is closed or no query arrives for a minute."""
-    requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who then closes the pipe
-    for what, value in ((resource.RLIMIT_AS, ADDRESS_BYTES), (resource.RLIMIT_CORE, 0)):
-        hard = resource.getrlimit(what)[1]
-        lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(what, (lowest, lowest))
-    threading.Thread(target=_end_with_the_caller, daemon=True).start()
+    requests, responses = open_pipes(ADDRESS_BYTES)
     database: duckdb.DuckDBPyConnection | None = None
     while message := _message(requests):
         kind, body = message
@@ -69,14 +60,6 @@ def main() -> None:
             responses.write(content)
         responses.flush()
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _end_with_the_caller() -> None:
-    """End this process when the caller has gone: it may be in a query then and not read the pipe."""
-    poll = select.poll()
-    poll.register(0, 0)  # a closed other end is always reported
-    poll.poll()
-    os._exit(0)
 
 
 def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:

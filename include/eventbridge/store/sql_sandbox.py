@@ -6,13 +6,7 @@ the caller is interrupted, or its work is cancelled, the process is ended at onc
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import select
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from eventbridge.errors import InfrastructureError
-from eventbridge.processes import check_cancelled, child_environment
+from eventbridge.child_process import Child, ChildEnded, ChildLate, Children
 from eventbridge.store.sql_messages import (
     ASK,
     BEGIN,
@@ -35,16 +28,10 @@ from eventbridge.store.sql_messages import (
     TABLE_MEMORY,
 )
 
-#: The most processes that wait for the next query.
-_MOST_IDLE: Final = 2
 #: How long the process may take to start and import DuckDB, on a busy machine.
 _START_SECONDS: Final = 120.0
-#: How often a query checks whether it is cancelled.
-_LOOK_MILLISECONDS: Final = 100
-_PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.store.sql_process import main; main()"
 
-_idle: list[subprocess.Popen[bytes]] = []
-_lock = threading.Lock()
+children: Final = Children("eventbridge.store.sql_process", "asks DuckDB", "-S")
 
 
 class SqlRefused(Exception):
@@ -58,8 +45,8 @@ class SqlLimited(Exception):
 class Database:
     """An empty database in the process; fill its tables first, then query it."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def __init__(self, child: Child) -> None:
+        self._child = child
         self._send(BEGIN, [])
         self._response(_START_SECONDS)
 
@@ -85,44 +72,27 @@ class Database:
         return tables
 
     def _send(self, kind: bytes, parts: Sequence[bytes | pa.Buffer]) -> None:
-        pipe = self._process.stdin
-        assert pipe is not None
         try:
-            for part in (HEAD.pack(kind, sum(map(len, parts))), *parts):
-                rest = memoryview(part)
-                while rest:
-                    rest = rest[os.write(pipe.fileno(), rest) :]
-        except BrokenPipeError:
+            self._child.send((HEAD.pack(kind, sum(map(len, parts))), *parts))
+        except ChildEnded:
             raise SqlLimited(_DIED) from None
 
     def _response(self, seconds: float | None = None) -> bytes:
         """Return the process's response to the last message; `seconds`: wait this long instead of the usual time."""
         allowed = SECONDS if seconds is None else seconds
-        kind, length = HEAD.unpack(self._read(HEAD.size, allowed))
-        content = self._read(length, allowed)
+        ends_at = time.monotonic() + allowed
+        try:
+            kind, length = HEAD.unpack(self._child.read(HEAD.size, ends_at))
+            content = self._child.read(length, ends_at)
+        except ChildLate:
+            raise SqlLimited(f"takes more than {allowed:g} s") from None
+        except ChildEnded:
+            raise SqlLimited(_DIED) from None
         if kind == MEMORY:
             raise SqlLimited(f"takes more than {TABLE_MEMORY} of memory")
         if kind not in (DONE, TABLE):
             raise SqlRefused(content.decode())
         return content
-
-    def _read(self, length: int, seconds: float) -> bytes:
-        until = time.monotonic() + seconds
-        pipe = self._process.stdout
-        assert pipe is not None
-        poll = select.poll()
-        poll.register(pipe.fileno(), select.POLLIN)
-        found = bytearray()
-        while len(found) < length:
-            check_cancelled()
-            if not poll.poll(_LOOK_MILLISECONDS):
-                if time.monotonic() > until:
-                    raise SqlLimited(f"takes more than {seconds:g} s")
-                continue
-            if not (some := os.read(pipe.fileno(), min(length - len(found), 1 << 20))):
-                raise SqlLimited(_DIED)
-            found += some
-        return bytes(found)
 
 
 #: The kernel, or DuckDB itself, ended the process.
@@ -132,90 +102,30 @@ _DIED: Final = f"takes more than {TABLE_MEMORY} of memory, or ends DuckDB"
 @contextmanager
 def database() -> Iterator[Database]:
     """Yield an empty database; an interruption or failure ends its process. Raises InfrastructureError."""
-    process, opened = _opened()
+    child, opened = _opened()
     try:
         yield opened
     except SqlRefused:
-        _give_back(process)
+        children.give_back(child)
         raise
     except BaseException:
-        _end(process)
+        child.end()
         raise
-    _give_back(process)
+    children.give_back(child)
 
 
-def _opened() -> tuple[subprocess.Popen[bytes], Database]:
-    while process := _taken():
+def _opened() -> tuple[Child, Database]:
+    while child := children.idle():
         try:
-            return process, Database(process)
+            return child, Database(child)
         except SqlLimited:  # it has just ended, after idle time or because this machine lacks memory
-            _end(process)
+            child.end()
         except BaseException:
-            _end(process)
+            child.end()
             raise
-    process = _start()
+    child = children.start()
     try:
-        return process, Database(process)
+        return child, Database(child)
     except BaseException:
-        _end(process)
+        child.end()
         raise
-
-
-def _taken() -> subprocess.Popen[bytes] | None:
-    with _lock:
-        while _idle:
-            process = _idle.pop()
-            if process.poll() is None:
-                return process
-            _end(process)  # it was idle for long
-    return None
-
-
-def _give_back(process: subprocess.Popen[bytes]) -> None:
-    with _lock:
-        if len(_idle) < _MOST_IDLE:
-            _idle.append(process)
-            return
-    _end(process)
-
-
-def _start() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-S", "-W", "ignore", "-c", _PROGRAM, *sys.path]
-    try:
-        # bufsize 0: a fork must not inherit half a message
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=child_environment()
-        )
-    except OSError as error:
-        raise InfrastructureError(f"the process that asks DuckDB cannot be started: {error}") from error
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
-    process.wait()
-
-
-def _end_all() -> None:
-    """End the processes that wait for a query."""
-    with _lock:
-        while _idle:
-            _end(_idle.pop())
-
-
-def _forget() -> None:
-    """Leave the processes to the parent that started them; called in a fork, which must not use their pipes."""
-    global _lock
-    _lock = threading.Lock()
-    for process in _idle:
-        process.returncode = 0  # only the parent waits for it
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-    _idle.clear()
-
-
-atexit.register(_end_all)
-os.register_at_fork(after_in_child=_forget)
