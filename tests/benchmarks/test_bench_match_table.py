@@ -101,7 +101,7 @@ def test_the_rows_are_those_that_were_asked_for(work: Workload) -> None:
     assert wanted - rows == set()
 
 
-def test_what_misses_its_goal_is_named(work: Workload) -> None:
+def test_a_missed_goal_is_named(work: Workload) -> None:
     """One slow kernel, one large worker: each is MISSED in the table, and repeated with its figure."""
     results = _results(work)
     results.passes[Key("kernel", "mixed", 1, "519")] = [_pass(1.45e6)] * 3
@@ -167,7 +167,7 @@ def test_the_time_is_shown_by_part() -> None:
         (("java", "javac"), "mvn. Install: sudo apt-get install -y maven"),
     ],
 )
-def test_what_is_missing_is_named_with_its_command(
+def test_a_missing_tool_is_named_with_its_install_command(
     there: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a JDK or Maven one line says so and how to install both."""

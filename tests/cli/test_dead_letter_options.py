@@ -75,7 +75,7 @@ def test_a_name_chooses_by_the_beginning_of_an_id(delivered: Any, eventbridge: C
         (("--sql", "rule"), "fails on a dead letter"),
     ],
 )
-def test_what_chooses_nothing_is_said(
+def test_an_invalid_filter_is_an_error(
     options: tuple[str, ...], said: str, delivered: Any, eventbridge: Callable[..., Any]
 ) -> None:
     """A time, a name or a condition that is none is the user's error; SQL reaches no file and no variable."""
@@ -201,7 +201,7 @@ def test_a_file_that_the_disk_does_not_give_hides_no_other(
     assert "dead letters were skipped: Cannot read" in result.err
 
 
-def test_what_can_be_read_is_shown_exported_and_redriven(
+def test_readable_dead_letters_are_shown_exported_and_redriven(
     newest_readable: str, eventbridge: Callable[..., Any], shop: Any
 ) -> None:
     """By `show`, `export` and `redrive`, each of which says what it passed over; what is not found may lie there."""

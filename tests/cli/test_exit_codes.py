@@ -63,7 +63,7 @@ def test_a_difference_is_1(delivered: Any) -> None:
         (),
     ],
 )
-def test_what_a_person_wrote_wrong_is_2(arguments: tuple[str, ...], eventbridge: Callable[..., Any]) -> None:
+def test_a_usage_error_exits_with_2(arguments: tuple[str, ...], eventbridge: Callable[..., Any]) -> None:
     """A command, option, argument or name that is none: 2, a message and no traceback."""
     result = eventbridge(*arguments)
 
@@ -73,7 +73,7 @@ def test_what_a_person_wrote_wrong_is_2(arguments: tuple[str, ...], eventbridge:
     assert "Traceback" not in result.err
 
 
-def test_what_waits_for_room_is_3(shop: Any) -> None:
+def test_a_full_disk_exits_with_3(shop: Any) -> None:
     """`deliver` that takes nothing, as the disk is too full: 3, why, and not idle."""
     lines = dict.fromkeys(("EVENTBRIDGE_DISK_MIN_FREE_SIZE", "EVENTBRIDGE_DISK_RESUME_FREE_SIZE"), "100000GiB")
     assert shop.run_process("bus", "publish", "orders", shop.orders(2000)).code == 0
@@ -241,7 +241,7 @@ def test_a_reader_that_leaves_is_141(shop: Any) -> None:
         (["rules", "show", "no-such-rule"], "stderr"),
     ],
 )
-def test_an_output_that_nobody_reads_is_141(arguments: list[str], unread: str, shop: Any) -> None:
+def test_a_closed_output_pipe_exits_with_141(arguments: list[str], unread: str, shop: Any) -> None:
     """`eventbridge --help | true`: whatever is to be said, the command ends without a word, as other tools do."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -265,7 +265,7 @@ def test_an_output_that_is_full_is_4(arguments: list[str], unbuffered: str, shop
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("streams", [">&-", "2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>&1", ">&- 2>&-"])
-def test_the_code_is_told_whatever_became_of_the_streams(streams: str, unbuffered: str, shop: Any) -> None:
+def test_the_exit_code_is_right_with_closed_or_full_streams(streams: str, unbuffered: str, shop: Any) -> None:
     """A home that cannot be used is 4, also where standard output or error is closed or full: cron sees only that."""
     command = f"exec {sys.executable} -m eventbridge.cli rules pause all-orders {streams}"
     env = {**os.environ, **shop.environ, "EVENTBRIDGE_HOME": "/proc/nowhere", "PYTHONUNBUFFERED": unbuffered}
@@ -290,7 +290,7 @@ def test_version(shop: Any) -> None:
     assert shop.run_process("--version").out == f"eventbridge {__version__}\n"
 
 
-def test_a_terminal_that_cannot_show_a_letter(shop: Any) -> None:
+def test_a_character_that_the_terminal_lacks_is_escaped(shop: Any) -> None:
     """Where the terminal's encoding lacks a letter it is escaped."""
     event = '{"id": "Ж"}'
     environ = {"PYTHONIOENCODING": "latin-1"}

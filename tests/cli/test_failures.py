@@ -122,7 +122,7 @@ def test_text_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--since", ["--json"], "Words: --json"),
     ],
 )
-def test_what_may_be_meant(word: str, known: list[str], said: str) -> None:
+def test_a_misspelt_word_gets_a_suggestion(word: str, known: list[str], said: str) -> None:
     """A misspelt word, or another tool's word for the same, gets the one there is; else all are listed."""
     assert suggestion(word, known, "Words") == said
 

@@ -81,7 +81,7 @@ def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> 
         ),
     ],
 )
-def test_a_file_of_somebody_else_is_left_alone(
+def test_a_foreign_file_is_left_alone(
     tmp_path: Path, eventbridge: Callable[..., Any], name: str, text: str, said: str
 ) -> None:
     """Neither is it changed, nor is anything written that would clash with it."""

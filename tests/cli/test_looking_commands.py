@@ -106,7 +106,7 @@ def test_status_shows_what_waits_on_the_bus(shop: Any, eventbridge: Callable[...
     ]
 
 
-def test_status_forecasts_when_the_lag_is_gone(shop: Any, eventbridge: Callable[..., Any]) -> None:
+def test_status_forecasts_when_the_lag_is_zero(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """What full batches settled says what a runner can; what waits beside it says when all is settled."""
     eventbridge("bus", "publish", "orders", shop.orders(*range(8)))
     shop.deliver(EVENTBRIDGE_BATCH_MAX_EVENTS="4")
@@ -172,7 +172,7 @@ def test_audit_accounts_for_everything(delivered: Any, eventbridge: Callable[...
     assert re.search(r"malformed +2\n", result.out)
 
 
-def test_audit_finds_a_file_that_is_gone(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_audit_finds_a_missing_file(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """Each file of the reconciliation that is missing is a difference: exit code 1, as text and as JSON."""
     store = delivered.folder / "home" / "store"
     gone = [
@@ -319,7 +319,7 @@ def test_a_malformed_event_is_shown_by_where_it_lies(delivered: Any, eventbridge
         assert "malformed" in shown.out
 
 
-def test_a_file_of_dead_letters_that_is_gone_is_told(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_missing_file_of_dead_letters_is_reported(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """The warning names batch, store and file, and says what to do; the exit code is 1, as something is missing."""
     for path in (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet"):
         path.unlink()
@@ -391,7 +391,7 @@ def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[
     runtime.close()
 
 
-def test_enabling_a_target_tells_what_holds_it_still(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_enabling_a_target_reports_a_remaining_pause(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """A target that an operator paused gets nothing until it is resumed, whatever its breaker says."""
     assert eventbridge("targets", "pause", "all-orders/archive").code == 0
 
@@ -482,7 +482,7 @@ def test_a_look_without_a_ledger_says_which_one_is_missing(shop: Any, eventbridg
     assert (shop.folder / "home" / "ledger.sqlite").exists()
 
 
-def test_a_ledger_that_was_lost_is_not_made_again_by_a_look(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_lost_ledger_is_not_created_by_a_read_command(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """Beside a store and a bus with events, too: an empty one in its place would look like the one that was lost."""
     for file in (delivered.folder / "home").glob("ledger.sqlite*"):
         file.unlink()

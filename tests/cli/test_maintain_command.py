@@ -40,7 +40,7 @@ def later(shop: Any, eventbridge: Callable[..., Any], in_fifty_days: Callable[[]
     return shop
 
 
-def test_what_is_removed_is_told(later: Any, eventbridge: Callable[..., Any]) -> None:
+def test_removed_data_is_reported(later: Any, eventbridge: Callable[..., Any]) -> None:
     """First with --dry-run, which changes nothing, then for good; the audit goes by the manifest then."""
     told = eventbridge("maintain", "--dry-run")
     assert "1 batch: archive would be removed\n" in told.out
@@ -57,7 +57,7 @@ def test_what_is_removed_is_told(later: Any, eventbridge: Callable[..., Any]) ->
     assert eventbridge("status", "--json").json["batches"][0]["kept"] == "dead_letters"
 
 
-def test_what_is_gone_is_not_replayed_or_repaired(later: Any, eventbridge: Callable[..., Any]) -> None:
+def test_expired_data_is_not_replayed_or_repaired(later: Any, eventbridge: Callable[..., Any]) -> None:
     """Either command says that it is past its retention, and what to do."""
     batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
     eventbridge("maintain")
@@ -70,7 +70,7 @@ def test_what_is_gone_is_not_replayed_or_repaired(later: Any, eventbridge: Calla
     assert "is past its retention, and files of it were removed" in repaired.err
 
 
-def test_what_is_kept_although_it_is_old_is_told(
+def test_old_data_that_is_kept_is_reported(
     delivered: Any, eventbridge: Callable[..., Any], in_fifty_days: Callable[[], None]
 ) -> None:
     """Of a batch whose deliveries wait, or are on hold, nothing goes, and the reason is given."""

@@ -90,7 +90,9 @@ def test_it_warns_of_what_is_malformed(shop: Any, eventbridge: Callable[..., Any
     assert result.err.startswith("warning: 2 of them will be dead letters (malformed), first line 3: not JSON")
 
 
-def test_it_warns_while_nobody_would_see_the_events(shop: Any, eventbridge: Callable[..., Any]) -> None:
+def test_it_warns_before_the_first_run_of_a_bus_that_starts_at_latest(
+    shop: Any, eventbridge: Callable[..., Any]
+) -> None:
     """A bus that starts at latest, before its runner's first run: warned; after it: not."""
     shop.write_rules(start_at="latest")
     file = shop.orders(1)

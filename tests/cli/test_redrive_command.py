@@ -71,7 +71,7 @@ def test_dead_letters_are_redriven_and_marked(healed: Any, eventbridge: Callable
         (("--sql", "attempts[1].code = 400", "--since", "1d", "--rule", "all-orders"), 4),
     ],
 )
-def test_letters_to_redrive_are_chosen(
+def test_dead_letters_to_redrive_are_selected(
     options: tuple[str, ...], count: int, healed: Any, eventbridge: Callable[..., Any]
 ) -> None:
     """By error text, time and SQL, as `list` does; a dry run says as many, and exactly those are delivered."""
@@ -87,7 +87,7 @@ def test_letters_to_redrive_are_chosen(
     assert len(sent) == count
 
 
-def test_letters_to_redrive_are_chosen_by_names(healed: Any, eventbridge: Callable[..., Any]) -> None:
+def test_dead_letters_to_redrive_are_selected_by_name(healed: Any, eventbridge: Callable[..., Any]) -> None:
     """A delivery id, or its beginning; several may be named."""
     one, other, *_ = (each["name"] for each in eventbridge("dead-letters", "list", "--target", "bad", "--json").json)
 
@@ -129,7 +129,7 @@ def _until(look: Callable[[], str], what: str, seconds: float = 120.0) -> str:
     return found
 
 
-def test_what_fails_again_is_a_new_dead_letter_or_pending(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_redrive_that_fails_is_a_new_dead_letter_or_pending(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """A target that still refuses gives new dead letters; the old ones say so."""
     done = eventbridge("dead-letters", "redrive", "--target", "bad", "--rate", "1000")
 
@@ -194,7 +194,7 @@ def test_a_second_command_for_one_redrive_is_refused(healed: Any, eventbridge: C
     assert "is running on this machine" in result.err
 
 
-def test_what_a_redrive_left_is_said(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_redrive_reports_what_it_did_not_take(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """A redrive that takes nothing says why: the target is disabled."""
     disabled = eventbridge("dead-letters", "redrive", "--target", "gone")
 
@@ -241,9 +241,7 @@ def test_the_dead_letters_of_a_removed_rule_can_be_listed(delivered: Any, eventb
     assert eventbridge("dead-letters", "list", "--rule", "all-orderz").code == 2
 
 
-def test_each_letter_of_a_delivery_that_died_three_times_has_a_name(
-    delivered: Any, eventbridge: Callable[..., Any]
-) -> None:
+def test_each_dead_letter_of_one_delivery_has_its_own_name(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """`list` prints it, `show` and `--name` take it; the delivery id alone is the newest, and the others are named."""
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
     delivery = listed[0]["delivery_id"]

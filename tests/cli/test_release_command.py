@@ -77,7 +77,7 @@ def test_status_shows_what_is_held(held: Any, eventbridge: Callable[..., Any]) -
     assert {each["next_due_at"] for each in found["deferred_matches"]} == {None}
 
 
-def test_a_released_rule_goes_on(held: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_released_rule_continues(held: Any, eventbridge: Callable[..., Any]) -> None:
     """Its deferred matches are due, the next delivery routes them, nothing is held; again changes nothing."""
     released = eventbridge("rules", "release", "costly")
 
@@ -94,7 +94,7 @@ def test_a_released_rule_goes_on(held: Any, eventbridge: Callable[..., Any]) -> 
     assert eventbridge("rules", "release", "costly").out == "costly is not on hold, and nothing waits for a release\n"
 
 
-def test_a_release_is_told_as_json(held: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_release_is_reported_as_json(held: Any, eventbridge: Callable[..., Any]) -> None:
     """The hold that was lifted, and how much is due."""
     found = eventbridge("rules", "release", "costly", "--json").json
 
@@ -115,7 +115,7 @@ def test_a_disabled_rule_keeps_its_deferred_matches(held: Any, eventbridge: Call
     ]
 
 
-def test_what_is_held_for_a_disabled_target_is_not_a_rules_to_release(
+def test_a_release_of_a_rule_leaves_deliveries_of_a_disabled_target_on_hold(
     delivered: Any, eventbridge: Callable[..., Any]
 ) -> None:
     """The rule is not on hold: the command that lets those deliveries go is told."""
@@ -127,7 +127,7 @@ def test_what_is_held_for_a_disabled_target_is_not_a_rules_to_release(
     )
 
 
-def test_a_rule_that_nobody_knows_cannot_be_released(held: Any, eventbridge: Callable[..., Any]) -> None:
+def test_an_unknown_rule_cannot_be_released(held: Any, eventbridge: Callable[..., Any]) -> None:
     """It is the user's error, and the nearest name is told."""
     wrong = eventbridge("rules", "release", "costy")
 

@@ -20,7 +20,7 @@ def test_check_counts_what_it_read(eventbridge: Callable[..., Any]) -> None:
     assert (result.code, result.out, result.err) == (0, "2 rules on 1 bus: no errors\n", "")
 
 
-def test_check_tells_every_error_with_its_place(shop: Any, eventbridge: Callable[..., Any]) -> None:
+def test_check_reports_every_error_with_its_place(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """All errors of all files, each with file, line, column, path and remedy; exit code 2, no traceback."""
     shop.write("rules/second.yaml", "rules:", "  x:", "    bus: order", "    patern: {}")
 
@@ -170,7 +170,7 @@ def test_show_keeps_the_digits_of_a_pattern(shop: Any, eventbridge: Callable[...
     assert f'">", {number}' in eventbridge("rules", "show", "big-orders").out
 
 
-def test_an_unknown_rule_is_told_the_nearest(eventbridge: Callable[..., Any]) -> None:
+def test_an_unknown_rule_gets_the_nearest_name(eventbridge: Callable[..., Any]) -> None:
     """A typo in a rule's name gets with the name that was meant; exit code 2."""
     for command in (("show", "big-order"), ("test", "big-order")):
         result = eventbridge("rules", *command)
@@ -237,7 +237,7 @@ def test_test_says_what_no_bus_would_take(eventbridge: Callable[..., Any]) -> No
     assert result.out.startswith("1: true o1 (not a CloudEvent: $.source: ")
 
 
-def test_test_goes_on_after_a_line_that_is_no_object(eventbridge: Callable[..., Any]) -> None:
+def test_test_continues_after_a_line_that_is_no_object(eventbridge: Callable[..., Any]) -> None:
     """What is not one JSON object is an error of its line; the others get a response, and the exit code is 2."""
     result = eventbridge("rules", "test", "big-orders", stdin=b"nonsense\n[1]\n" + json.dumps(EVENT).encode())
 

@@ -245,7 +245,7 @@ def test_no_secret_is_written_anywhere(
     assert (shop.folder / "letters.jsonl").stat().st_size > 0
 
 
-def test_a_connection_that_cannot_be_used_is_told_without_what_it_holds(
+def test_an_unusable_connection_is_reported_without_its_secrets(
     shop: Any, eventbridge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The push fails with the connection's name; the chunk's error in the ledger, and the log, have no more."""

@@ -28,7 +28,7 @@ def test_an_event_of_several_lines_is_sent(shop: Any, eventbridge: Callable[...,
         assert "accepted it" in result.out
 
 
-def test_what_is_not_one_event_gets_advice_that_works(shop: Any, eventbridge: Callable[..., Any]) -> None:
+def test_the_advice_for_input_other_than_one_event_works(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """JSON lines are refused, so nothing advises them: neither of a missing file, nor of one with two events."""
     (shop.folder / "two.jsonl").write_text(f"{json.dumps(ORDER)}\n{json.dumps(ORDER)}\n")
 
@@ -51,7 +51,7 @@ def test_the_end_of_the_last_line_is_not_part_of_the_event(end: bytes, tmp_path:
     assert one_event(str(tmp_path / "event.json"), len(body)) == body
 
 
-def test_what_follows_an_event_of_the_largest_size_is_not_cut_off(tmp_path: Path) -> None:
+def test_a_second_event_after_one_of_the_largest_size_is_refused(tmp_path: Path) -> None:
     """More than one end of a line makes the content too large, so that no second event is left out in silence."""
     body = json.dumps(ORDER).encode()
     (tmp_path / "two.jsonl").write_bytes(body + b"\r\n\r\n" + body)

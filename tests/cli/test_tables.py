@@ -64,7 +64,7 @@ def test_a_narrow_terminal_shortens_ids_then_wraps_text(shown: Shown) -> None:
     ]
 
 
-def test_a_shortened_name_keeps_what_tells_it_from_others(shown: Shown) -> None:
+def test_a_shortened_name_stays_unique(shown: Shown) -> None:
     """The name of a dead letter is an id, `@` and eight digits: shortened, it is still one that `show` takes."""
     row = [f"{IDS[0]}@0e26fcb8", *ROWS[0][1:]]
 
@@ -109,7 +109,7 @@ def test_one_cell_without_measure_does_not_fill_the_table(shown: Shown, width: i
     assert max(map(len, lines)) <= 320
 
 
-def test_wide_letters_take_two_columns(shown: Shown) -> None:
+def test_wide_characters_take_two_columns(shown: Shown) -> None:
     """A column is as wide as a terminal shows it."""
     _, _, first, second = shown(None, ["a", "b"], [["東京", "x"], ["abcd", "y"]])
 
@@ -117,7 +117,7 @@ def test_wide_letters_take_two_columns(shown: Shown) -> None:
     assert second == "  abcd  y"
 
 
-def test_what_a_terminal_would_obey_is_shown() -> None:
+def test_control_sequences_of_a_terminal_are_escaped() -> None:
     """Escape sequences, line ends, marks that turn the direction of text: all escaped."""
     assert visible("a\x1b[2J\r\nb\u202ec\ud800") == "a\\x1b[2J\\r\\nb\\u202ec\\ud800"
     assert visible("naïve 東京 [bold]") == "naïve 東京 [bold]"

@@ -67,7 +67,7 @@ class ChunksContract:
         assert len(ledger.chunks.of_batch("batch-1")) == 500
         assert ledger.chunks.counts() == {"new": 500}
 
-    def test_what_is_handed_out_is_summed_by_pool(self, ledger: Ledger) -> None:
+    def test_chunks_handed_out_are_summed_by_pool(self, ledger: Ledger) -> None:
         """Chunks, deliveries and bytes of each pool; not what is withheld or on hold."""
         route(ledger, chunks=0, batch_id="batch-0", runner="others")
         assert ledger.batches.plan(a_batch("batch-1"), some_ranges())
@@ -142,7 +142,9 @@ class ChunksContract:
         assert rival.chunks.end("batch-1", 0, 2, ChunkEnd("completed", 10, 1))
         assert [file.key for file in rival.files.of_batch("batch-1", "outcome")] == ["0-1-0", "0-2-0"]
 
-    def test_nobody_takes_a_chunk_before_its_claim_runs_out(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+    def test_a_claimed_chunk_is_not_taken_before_its_claim_expires(
+        self, ledger: Ledger, rival: Ledger, clock: Clock
+    ) -> None:
         """A claim that is renewed lasts longer; a claim that has run out, or is released, gives the chunk away."""
         route(ledger)
         assert ledger.chunks.claim("batch-1", 0, "host:1", after(6)) is not None
@@ -178,7 +180,7 @@ class ChunksContract:
         assert not ledger.chunks.renew_claim("batch-1", 0, 1, after(9))
         assert rival.settlement.begin("batch-1")
 
-    def test_what_a_push_sent_is_recorded_after_its_claim_is_lost(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_deliveries_sent_under_a_lost_claim_are_recorded(self, ledger: Ledger, rival: Ledger) -> None:
         """Its segment counts until the batch is settled: a delivery that was sent does not stand as not sent."""
         route(ledger)
         ledger.chunks.claim("batch-1", 0, "host:1")

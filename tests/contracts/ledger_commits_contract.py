@@ -53,7 +53,7 @@ class CommitsContract:
         ]
         assert rival.batches.recent_moves("others", most=10) == rival.batches.recent_moves("flights", most=0) == []
 
-    def test_the_second_to_commit_is_told_so(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_a_second_commit_is_reported_as_such(self, ledger: Ledger, rival: Ledger) -> None:
         """Committing again changes nothing, the time of the commit included."""
         register(ledger)
         settle(ledger)

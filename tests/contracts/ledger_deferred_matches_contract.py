@@ -94,7 +94,7 @@ class DeferredMatchesContract:
         ledger.deferred_matches.hold("early")
         assert not rival.deferred_matches.has_due(after(5))
 
-    def test_what_is_deferred_is_due_later(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_a_deferred_match_is_due_later(self, ledger: Ledger, rival: Ledger) -> None:
         """Not what has reached its age, what is on hold, or another rule's."""
         publish(
             ledger,

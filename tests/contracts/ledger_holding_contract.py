@@ -45,7 +45,7 @@ class HoldingContract:
         assert due(ledger, 31) == [1, 2]
         assert ledger.pending.release("late", "crm") == 0
 
-    def test_a_row_held_for_a_410_goes_on_ageing(self, ledger: Ledger, clock: Clock) -> None:
+    def test_a_row_held_for_a_410_continues_to_age(self, ledger: Ledger, clock: Clock) -> None:
         """Released as aged, its time on hold is not counted; only what is on hold for the given reason is released."""
         settle(ledger)
         ledger.pending.add([a_pending(1, held="target disabled"), a_pending(1, held="pool closed")])
@@ -56,7 +56,7 @@ class HoldingContract:
         assert (row.pending_id, row.on_hold_seconds, row.expires_at, row.due_at) == (1, 0.0, after(3600), after(30))
         assert [row.pending_id for row in ledger.pending.find("on_hold")] == [2]
 
-    def test_what_is_held_for_one_reason_can_be_held_for_another(self, ledger: Ledger, clock: Clock) -> None:
+    def test_the_reason_of_a_hold_can_be_replaced(self, ledger: Ledger, clock: Clock) -> None:
         """In one step, so that nobody finds it due in between; the time it was on hold is counted all the same."""
         settle(ledger)
         ledger.pending.add([a_pending(1, held="rule disabled"), a_pending(1, held="pool closed")])
@@ -71,7 +71,7 @@ class HoldingContract:
         )
         assert (second.held, second.on_hold_seconds) == ("pool closed", 0.0)
 
-    def test_what_is_to_be_dead_lettered_is_due_and_stays_so(self, ledger: Ledger, clock: Clock) -> None:
+    def test_a_row_marked_for_dead_lettering_is_due_and_stays_due(self, ledger: Ledger, clock: Clock) -> None:
         """Its reason marks it: not on hold again, and due though its target is disabled; the others stay on hold."""
         settle(ledger)
         ledger.pending.add([a_pending(90, held="rule removed"), a_pending(90, held="pool closed")])
@@ -86,7 +86,7 @@ class HoldingContract:
         assert names(ledger.due.targets(after(5))) == [("late", "crm")]
         assert [row.pending_id for row in ledger.pending.find("on_hold")] == [2]
 
-    def test_what_was_to_be_dead_lettered_can_be_released_after_all(self, ledger: Ledger, clock: Clock) -> None:
+    def test_a_row_marked_for_dead_lettering_can_be_released(self, ledger: Ledger, clock: Clock) -> None:
         """Its rule came back: it is due as any other, and its age stood still until now."""
         settle(ledger)
         ledger.pending.add([a_pending(90, held="rule removed")])
@@ -98,7 +98,7 @@ class HoldingContract:
         (row,) = ledger.pending.find("scheduled")
         assert (row.held, row.on_hold_since, row.on_hold_seconds) == ("", None, pytest.approx(10))
 
-    def test_what_a_disabled_target_holds_can_end_at_its_age(self, ledger: Ledger, clock: Clock) -> None:
+    def test_a_row_on_hold_for_a_disabled_target_ends_at_its_maximum_age(self, ledger: Ledger, clock: Clock) -> None:
         """Past its age a row of a disabled target is due, so that it can be dead-lettered; the others stay on hold."""
         settle(ledger)
         ledger.pending.add(

@@ -61,7 +61,7 @@ class OrderContract:
         ledger.settlement.commit("retry-1", "flights", [], clock(), "000000")
         assert rival.pending.take(a_retry_batch("retry-4"), [], [2])
 
-    def test_what_is_open_of_a_shard_is_seen_taken_or_not(self, ledger: Ledger, clock: Clock) -> None:
+    def test_open_rows_of_a_shard_include_taken_ones(self, ledger: Ledger, clock: Clock) -> None:
         """Scheduled, on hold and taken rows are open, with the places they have; closed and unsharded ones are not."""
         settle(ledger)
         spans = (Span(PARTITIONS[0], 3, 2**40), Span(PARTITIONS[1], 5, 5))
@@ -111,7 +111,7 @@ class OrderContract:
         assert rows[1].expires_at == after(3600) + timedelta(seconds=100)
         assert [rows[number].state for number in (2, 3)] == ["on_hold", "on_hold"]
 
-    def test_what_a_person_said_stays_with_the_row(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+    def test_the_note_of_an_operator_stays_with_the_row(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """A row on hold at its delivery is due with the note at it, once; a row on hold for something else is not."""
         settle(ledger)
         ledger.pending.add([in_shard(0, held=on_hold_at("id-1")), in_shard(0, 6, held=BEHIND_ITS_KEY)])

@@ -98,7 +98,7 @@ class PendingContract:
         assert ledger.pending.take(a_retry_batch(), [], range(1, 5_001))
         assert len(ledger.pending.taken_by("retry-1")) == 5_000
 
-    def test_what_is_due_comes_oldest_first(self, ledger: Ledger) -> None:
+    def test_due_rows_come_oldest_first(self, ledger: Ledger) -> None:
         """Due: its time has come, it is neither on hold nor taken; up to a number of rows, of any or one runner."""
         settle(ledger)
         ledger.pending.add([a_pending(3), a_pending(1), a_pending(2), a_pending(2, runner="trains", chunk_id=1)])
@@ -167,7 +167,7 @@ class PendingContract:
         assert [row.pending_id for row in rival.pending.taken_by("retry-2")] == [2, 3]
         assert rival.pending.taken_targets() == {("late", "crm")}
 
-    def test_what_was_taken_up_last_is_known(self, ledger: Ledger) -> None:
+    def test_the_last_taken_rows_of_each_target_are_known(self, ledger: Ledger) -> None:
         """By which of the newest retry batches, as many as are asked for, each target's rows were taken last."""
         settle(ledger)
         ledger.pending.add([a_pending(1), a_pending(2), a_pending(3, target="mail"), a_pending(4, target="never")])
@@ -188,7 +188,7 @@ class PendingContract:
         assert not ledger.pending.take(a_retry_batch(), [], [1, pending_id])
         assert [row.taken_by for row in ledger.pending.find()] == [None, None]
 
-    def test_what_falls_due_within_a_time_can_be_due_now(self, ledger: Ledger, clock: Clock) -> None:
+    def test_rows_due_within_a_time_can_be_made_due_now(self, ledger: Ledger, clock: Clock) -> None:
         """Both ends included; not what is due before or after, on hold, to be ended, taken, or another target's."""
         settle(ledger)
         seconds = (99, 100, 101, 102)
@@ -219,7 +219,7 @@ class PendingContract:
         assert ids(ledger.pending.find(rule="early")) == [3]
         assert ids(ledger.pending.find("scheduled", rule="early")) == []
 
-    def test_what_waits_is_counted(self, ledger: Ledger) -> None:
+    def test_pending_rows_are_counted(self, ledger: Ledger) -> None:
         """By rule, target, state and reason, with the first due time; taken rows count until they are closed."""
         settle(ledger)
         ledger.pending.add(
@@ -236,7 +236,7 @@ class PendingContract:
         ledger.settlement.commit("retry-1", "flights", [], after(9), "000000")
         assert ledger.pending.counts("flights") == [held, replace(retry, rows=1, count=5), unknown]
 
-    def test_what_waits_is_counted_by_rule(self, ledger: Ledger) -> None:
+    def test_pending_deliveries_are_counted_by_rule(self, ledger: Ledger) -> None:
         """Deliveries, of all targets, scheduled and on hold, taken or not; closed ones do not wait."""
         settle(ledger)
         ledger.pending.add([a_pending(5), a_pending(4, target="mail"), a_pending(3, held="pool closed")])
@@ -286,7 +286,9 @@ class PendingContract:
 
         assert ledger.pending.find() == []
 
-    def test_what_a_batch_pending_is_set_aside_unless_another_has_it(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_pending_rows_of_a_batch_are_set_aside_unless_another_batch_has_them(
+        self, ledger: Ledger, rival: Ledger
+    ) -> None:
         """A batch that is settled again forgets its files and rows at once; not if one was taken, or it moved on."""
         settle(ledger)
         old = a_file(key="000000", kind="settlement")
@@ -305,7 +307,7 @@ class PendingContract:
         assert len(rival.pending.of_batch("batch-1")) == 2
         assert [file.key for file in rival.files.of_batch("batch-2", "settlement")] == ["000001"]
 
-    def test_what_follows_from_a_settlement_counts_while_the_batch_has_it(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_records_of_a_replaced_settlement_are_refused(self, ledger: Ledger, rival: Ledger) -> None:
         """A stage that works on a batch as it was before it was settled again records, adds, commits nothing."""
         settle(ledger)
         old, new = (a_file(key=key, kind="settlement") for key in ("000000", "000001"))

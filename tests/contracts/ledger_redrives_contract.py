@@ -45,7 +45,7 @@ class RedrivesContract:
         with pytest.raises(NotFoundError):
             ledger.redrives.get("redrive-2")
 
-    def test_what_a_server_recorded_is_told_until_it_ends(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_a_redrive_recorded_by_a_server_is_listed_until_it_ends(self, ledger: Ledger, rival: Ledger) -> None:
         """The oldest first; what anybody else began is not."""
         ledger.redrives.begin(a_redrive())
         for number, name in enumerate(("second", "first")):
@@ -57,7 +57,7 @@ class RedrivesContract:
         ledger.redrives.end("first", "done")
         assert [each.redrive_id for each in rival.redrives.recorded()] == ["second"]
 
-    def test_letters_are_taken_once(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_dead_letters_are_taken_once(self, ledger: Ledger, rival: Ledger) -> None:
         """Of two batches that take of a file at the same turn one gets it; the other one is not planned at all."""
         ledger.redrives.begin(a_redrive())
 

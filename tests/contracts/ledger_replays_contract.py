@@ -71,7 +71,7 @@ class ReplaysContract:
         assert not ledger.replays.end("replay-1", "done")
         assert not move(ledger, ledger.replays.get("replay-1"), "batch-2")
 
-    def test_who_keeps_delivery_ids_is_known(self, ledger: Ledger) -> None:
+    def test_replays_that_keep_delivery_ids_are_known(self, ledger: Ledger) -> None:
         """A replay with new ids does not, nor does what is not a replay."""
         ledger.replays.begin(a_replay())
         ledger.replays.begin(a_replay("replay-2", new_ids=False))
@@ -82,7 +82,7 @@ class ReplaysContract:
             False,
         ]
 
-    def test_a_paused_replay_goes_on_for_another_run(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_a_paused_replay_continues_in_another_run(self, ledger: Ledger, rival: Ledger) -> None:
         """It is that run's from then on; one that runs, or has ended, is handed over to nobody."""
         ledger.replays.begin(a_replay())
 
@@ -95,7 +95,7 @@ class ReplaysContract:
         assert found is not None
         assert (found.replay_id, found.state) == ("replay-1", "running")
 
-    def test_a_replay_that_nobody_minds_is_known(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_a_replay_without_a_process_is_known(self, ledger: Ledger, rival: Ledger) -> None:
         """While it runs, or has a batch that is not routed; to plan, to wait and to go on are to mind it."""
         begun = ledger.replays.begin(a_replay())
         ledger.replays.begin(a_replay("replay-2", state="paused", next_at=after(-10)))

@@ -65,7 +65,7 @@ def whys(ledger: Ledger, batch: Batch) -> set[str]:
 class RetentionContract:
     """What a ledger must do with what goes."""
 
-    def test_what_is_past_its_age_is_found_by_group(self, ledger: Ledger) -> None:
+    def test_expired_batches_are_found_by_group(self, ledger: Ledger) -> None:
         """Committed batches before a time, whole ones newest first, a page at a time; the others oldest first."""
         first = committed(ledger)
         rest = [committed(ledger, f"batch-{number}", number) for number in (2, 3)]
@@ -97,7 +97,7 @@ class RetentionContract:
         assert rival.retention.mark_kept(batch, "archive", {begun.replay_id})
         assert not ledger.retention.mark_kept(batch, "archive", {begun.replay_id})
 
-    def test_who_needs_a_batch_is_told(self, ledger: Ledger) -> None:
+    def test_the_dependents_of_a_batch_are_listed(self, ledger: Ledger) -> None:
         """What waits of it, who took something up and is whole, and, for its row, the newest, older and naming ones."""
         batch = committed(ledger, pending=(0,))
         assert {"something of it waits", "it is the newest of its runner"} == whys(ledger, batch)
@@ -150,7 +150,7 @@ class RetentionContract:
         assert ledger.retention.clear_rows(marked(ledger, ledger.batches.get("batch-1"), "archive")) >= 450
         assert ledger.pending.find() == []
 
-    def test_dead_letters_are_needed_by_who_took_them(self, ledger: Ledger) -> None:
+    def test_dead_letters_are_needed_by_the_batch_that_took_them(self, ledger: Ledger) -> None:
         """As long as that one is whole; with the dead letters goes what was noted of them, and then the redrive."""
         settle(ledger, "batch-1")
         letters = replace(a_file("batch-1"), kind="dead_letter", path="dead_letters/a.parquet", detail=None)
@@ -181,7 +181,7 @@ class RetentionContract:
         assert ledger.archive.pruned_at("flights-bus", *day, "archive") == batch.planned_at
         assert ledger.archive.pruned_at("other-bus", *day, "archive") is None
 
-    def test_what_a_rule_is_today_is_never_forgotten(self, ledger: Ledger) -> None:
+    def test_the_current_change_of_a_rule_is_never_removed(self, ledger: Ledger) -> None:
         """Older changes go, with their rule sets if nothing else names them."""
         assert ledger.rules.put_in_force("first", {}, None, {"late": "v1", "early": "v1"})
         assert ledger.rules.put_in_force("second", {}, "first", {"late": "v2"})
@@ -209,7 +209,7 @@ class RetentionContract:
         assert ledger.batches.plan(a_batch("batch-1"), [])
         assert (ledger.retention.first_batch_at(START), ledger.retention.first_batch_at(after(1))) == (START, None)
 
-    def test_what_a_batch_left_is_counted_once_and_subtracted_once(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_the_size_of_a_batch_is_added_once_and_subtracted_once(self, ledger: Ledger, rival: Ledger) -> None:
         """However many commits and runs of retention are at it; what is of no batch is as it was measured last."""
         batch = committed(ledger)
         assert ledger.store_sizes.add(batch, BatchSize(deliveries=100, archive=20, dead_letters=3))

@@ -63,7 +63,7 @@ class StatsContract:
             ("rule-3", "delivered"): 6
         }
 
-    def test_what_is_old_is_folded(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_old_stats_are_folded(self, ledger: Ledger, rival: Ledger) -> None:
         """A minute into its hour, the hour into its day, the day into what was ever; nothing younger."""
         settle(ledger)
         many = [replace(STAT, key=replace(STAT.key, rule=f"rule-{number:04d}")) for number in range(1_200)]

@@ -74,7 +74,7 @@ class StreamingLeasesContract:
         clock.pass_seconds(20)
         assert ledger.streaming.last_open_batch("flights") == "batch-1"
 
-    def test_who_acquires_a_streaming_lease_that_ran_out_has_no_standby(self, ledger: Ledger, clock: Clock) -> None:
+    def test_a_streaming_lease_acquired_after_expiry_has_no_standby(self, ledger: Ledger, clock: Clock) -> None:
         """The standby of the former one takes it, or is refused."""
         ledger.streaming.acquire_lease("flights", "one", after(6))
         ledger.streaming.request_standby("flights", "one")
@@ -111,7 +111,7 @@ class StreamingLeasesContract:
         assert not rival.batches.plan(a_batch("batch-2"), some_ranges())
         assert rival.batches.unfinished("flights") == a_batch(state="open")
 
-    def test_who_has_lost_an_open_batch_changes_nothing(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_a_streaming_task_that_lost_its_open_batch_changes_nothing(self, ledger: Ledger, rival: Ledger) -> None:
         """Found and moved to planned, it takes nothing of the streaming task that wakes; one of two moves it."""
         ledger.batches.plan(a_batch(state="open"), some_ranges())
         assert ledger.streaming.record("batch-1", {PARTITIONS[0]: 25}, a_segment(0))

@@ -104,7 +104,7 @@ class TargetsContract:
         ledger.targets.set_status("late", "crm", "ok", "enabled by hand")
         assert [row.pending_id for row in rival.due.rows(after(19), "late", "crm", 9)] == [1, 2]
 
-    def test_the_end_of_a_chunk_tells_of_its_targets(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_the_end_of_a_chunk_records_its_targets(self, ledger: Ledger, rival: Ledger) -> None:
         """In one transaction, and only under the claim: who lost it tells nothing."""
         chunk = claimed_chunk(ledger)
         told = [Tally("late", "crm", ended=Ended(settled=1, allowed=10, delivered=1, spent=True))]
@@ -175,7 +175,7 @@ class TargetsContract:
 
         assert ledger.operational_events.waiting(10) == [event]
 
-    def test_a_rule_that_is_held_is_told_once_a_version(self, ledger: Ledger) -> None:
+    def test_a_rule_on_hold_is_reported_once_per_version(self, ledger: Ledger) -> None:
         """Holding it again for the same version is no news."""
         ledger.rules.hold("late", "cafe", "it loops")
         (event,) = ledger.operational_events.waiting(10)
@@ -187,7 +187,7 @@ class TargetsContract:
         assert [each.data["on_hold_at"] for each in ledger.operational_events.waiting(10)] == ["beef"]
         assert (event.type, event.subject, event.data["reason"]) == ("rule.on_hold", "late", "it loops")
 
-    def test_a_rule_that_is_held_again_after_a_release_is_told_again(self, ledger: Ledger, clock: Clock) -> None:
+    def test_a_rule_put_on_hold_again_after_a_release_is_reported_again(self, ledger: Ledger, clock: Clock) -> None:
         """Under another id, or receivers would take it for a repetition; its time is that since which it is on hold."""
         told = []
         for _ in range(2):

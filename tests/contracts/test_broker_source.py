@@ -60,7 +60,7 @@ def wait_for(log: BrokerLog, partition: Partition, end: int) -> None:
         threading.Event().wait(0.003)
 
 
-def test_what_a_log_follows_is_what_its_ranges_hold(log: BrokerLog, partition: Partition) -> None:
+def test_a_followed_log_gives_the_messages_of_its_ranges(log: BrokerLog, partition: Partition) -> None:
     """From where it begins on, as it comes, and whether or not its reader stops within a block."""
     log.publish([(b"old", None)] * 3)
     log.follow({partition: 1})

@@ -185,7 +185,7 @@ def test_a_fork_must_open_the_bus_again(tmp_path: Path) -> None:
     assert list(contents(tmp_path).values()) == ["y"]
 
 
-def test_what_is_acknowledged_is_in_the_files(tmp_path: Path) -> None:
+def test_an_acknowledged_message_is_in_the_files(tmp_path: Path) -> None:
     """A copy of the files taken right after the acknowledge holds it: nothing waits in the process's memory."""
     with EmbeddedBus(tmp_path / "live", "shop", partitions=2, clock=now) as bus:
         for number in range(20):

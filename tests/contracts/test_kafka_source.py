@@ -99,7 +99,7 @@ def test_ranges_are_read_one_behind_the_other(log: KafkaLog) -> None:
     assert offsets(log, PARTITION, 3, 5) == [3, 4]
 
 
-def test_what_compaction_took_is_a_gap(kafka: Kafka) -> None:
+def test_a_compacted_message_is_a_gap(kafka: Kafka) -> None:
     """Of each key the last message is there; the others are left out without a word."""
     kept = Partition("kept", "", 0)
     settings = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}

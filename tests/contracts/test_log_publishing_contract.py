@@ -13,7 +13,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.testing.sources import messages_of
 
 
-def test_what_is_published_is_read(log: AnyLog, partition: Partition, clock: Clock) -> None:
+def test_a_published_message_is_read(log: AnyLog, partition: Partition, clock: Clock) -> None:
     """A message comes back with its bytes, its place and the time the bus took it, whatever the bytes are."""
     bodies = [b"", b"\x00\xff", b'{"a": 1}', "Zürich".encode()]
     clock.move(0.123456)

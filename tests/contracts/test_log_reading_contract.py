@@ -93,7 +93,7 @@ def test_a_clock_that_is_set_back_hides_nothing(log: AnyLog, partition: Partitio
     assert log.offset_at(partition, clock.at(0)) == 0
 
 
-def test_what_a_log_no_longer_holds_is_a_gap(log: AnyLog, partition: Partition, clock: Clock) -> None:
+def test_a_message_dropped_by_the_log_is_a_gap(log: AnyLog, partition: Partition, clock: Clock) -> None:
     """Dropped messages are left out, the others keep their offsets, and the start moves; the end does not."""
     for _ in range(3):
         publish(log, [b"x", b"x"])

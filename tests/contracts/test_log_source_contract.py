@@ -56,7 +56,7 @@ def test_a_log_says_where_it_lies(log: AnyLog) -> None:
     assert re.match(r"[a-z]+:", log.uri)
 
 
-def test_partitions_are_there_before_any_message(log: AnyLog) -> None:
+def test_partitions_exist_before_any_message(log: AnyLog) -> None:
     """An empty log has its partitions, each beginning and ending at 0."""
     partitions = [
         Partition(topic, broker_of(log), partition_id) for topic in TOPICS for partition_id in range(PARTITIONS)

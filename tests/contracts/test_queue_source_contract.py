@@ -70,7 +70,7 @@ def test_an_empty_queue_gives_nothing(queue: InMemoryQueue) -> None:
     assert received(queue) == []
 
 
-def test_what_is_sent_is_received(queue: InMemoryQueue, clock: Clock) -> None:
+def test_a_sent_message_is_received(queue: InMemoryQueue, clock: Clock) -> None:
     """A message comes with its bytes, its id and its time."""
     ids = queue.publish([b"1", b"\x00\xff"])
     rows = received(queue)
@@ -87,7 +87,7 @@ def test_no_more_than_asked_for(queue: InMemoryQueue) -> None:
     assert [bodies(queue, 2), bodies(queue, 2), bodies(queue, 2)] == [[b"1", b"2"], [b"3"], []]
 
 
-def test_an_acknowledged_message_is_gone(queue: InMemoryQueue, clock: Clock) -> None:
+def test_an_acknowledged_message_is_not_received_again(queue: InMemoryQueue, clock: Clock) -> None:
     """What is acknowledged never comes again; the rest comes again when its time has run out, and not before."""
     queue.publish([b"1", b"2"])
     first = received(queue)
@@ -143,7 +143,7 @@ def test_a_message_that_is_held_longer_is_extended(queue: InMemoryQueue, clock: 
     assert queue.waiting() == 0
 
 
-def test_what_waits_is_counted(queue: InMemoryQueue) -> None:
+def test_waiting_messages_are_counted(queue: InMemoryQueue) -> None:
     """Until it is acknowledged, be it with somebody or with nobody."""
     queue.publish([b"1", b"2"])
     row = received(queue, 1)[0]

@@ -229,7 +229,7 @@ def test_large_files_are_whole_too(store: Store, size: int) -> None:
     assert store.list("") == ["a/created", "a/put"]
 
 
-def test_a_deleted_file_is_gone(store: Store) -> None:
+def test_a_deleted_file_is_not_found(store: Store) -> None:
     """After delete nothing finds the file, and create may win again."""
     store.put("a/x", b"1")
     store.delete("a/x")

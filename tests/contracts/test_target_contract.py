@@ -374,7 +374,7 @@ def test_a_target_says_how_many_responses_may_wait(kit: Kit) -> None:
     assert every >= 1
 
 
-def test_what_is_held_back_is_not_sent(kit: Kit) -> None:
+def test_a_withheld_request_is_not_sent(kit: Kit) -> None:
     """A target asks for each request once, when it sends it, and for one more than it gets."""
     asked: list[int] = []
 

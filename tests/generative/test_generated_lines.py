@@ -9,7 +9,7 @@ from generative.strictness import REAL
 from eventbridge.targets.lines import _is_surely_json, is_json, json_line, json_lines
 
 
-def test_what_is_taken_for_json_at_first_visibility_is_json() -> None:
+def test_a_document_accepted_by_the_fast_parser_is_json() -> None:
     """The fast parser may refuse more than RFC 8259 does, and then is asked no further; it never takes more."""
     damage = Damage(2026, REAL)
     documents = [damage.document() for _ in range(20_000)]

@@ -96,7 +96,7 @@ def test_the_steps_that_are_drawn_come_to_each_outcome(outcome: str) -> None:
 
 
 @given(OBJECTS, VALUES)
-def test_what_no_step_touches_stays(data: dict[str, Any], value: Any) -> None:
+def test_members_that_no_step_touches_stay(data: dict[str, Any], value: Any) -> None:
     """Members keep place and digits around one that is changed, renamed, added or removed."""
     data = {name: inner for name, inner in data.items() if name not in ("a", "zz")}
     first, rest = dict(list(data.items())[:2]), dict(list(data.items())[2:])

@@ -165,7 +165,7 @@ def test_a_pair_is_made_small() -> None:
 
 
 @pytest.mark.parametrize(("programs", "told"), [((), "Java's compiler"), (("javac",), "Maven is missing")])
-def test_a_missing_tool_is_told_with_its_remedy(
+def test_a_missing_tool_is_reported_with_its_remedy(
     programs: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without javac or Maven the user reads one line that says what to install."""
@@ -176,7 +176,7 @@ def test_a_missing_tool_is_told_with_its_remedy(
     assert "\n" not in str(raised.value)
 
 
-def test_without_a_network_the_user_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_network_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Maven says is passed on with the remedy, in one line."""
     put_programs(("javac", "mvn"), tmp_path, monkeypatch)
 

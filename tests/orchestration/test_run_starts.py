@@ -276,7 +276,7 @@ def test_a_dead_streaming_task_gets_a_run_when_its_lease_expires(watch: Watch, c
     assert "events_orders" in watch.look()
 
 
-def test_a_streaming_task_whose_process_is_gone_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
+def test_a_streaming_task_whose_process_has_ended_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
     """This applies to processes of the same host; for other hosts the lease must expire."""
     ledger = watch.runtime.ledger
     with subprocess.Popen(["true"]) as gone:

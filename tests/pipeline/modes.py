@@ -41,7 +41,7 @@ _LEFT_OUT = {
     """,
     "a streaming task as short as a test's makes one attempt and leaves the rest to the retries": """
         sending/test_retries.py::test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals
-        sending/test_batch_requests.py::test_what_one_request_brought_back_travels_together_again
+        sending/test_batch_requests.py::test_items_refused_in_one_request_are_retried_together
         sending/test_batch_requests.py::test_a_target_that_is_probed_gets_one_item
     """,
     "about a target with slow responses: a streaming task waits for none, and calls none slow": """
@@ -50,7 +50,7 @@ _LEFT_OUT = {
         sending/test_open_breaker.py::test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way
     """,
     "about the budget of a push: a streaming task waits for each time-out": """
-        sending/test_push.py::test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id
+        sending/test_push.py::test_a_delivery_in_flight_at_the_end_of_the_budget_is_sent_again_under_its_id
     """,
     "about the number of events in a batch: a streaming task takes what comes": """
         sending/test_pace.py sending/test_fan_out.py
@@ -61,7 +61,7 @@ _LEFT_OUT = {
         sending/test_why.py::test_an_event_is_reported_from_publishing_to_delivery
     """,
     "a streaming task dead-letters at once what may not be sent before its deadline": """
-        sending/test_deadlines.py::test_what_is_late_is_found_by_the_planner_of_retries
+        sending/test_deadlines.py::test_the_planner_of_retries_finds_late_rows
     """,
     "its bus is the broker that dies, and a streaming task keeps reading": """
         sending/test_rocketmq_order.py::test_a_broker_that_dies_during_a_push_loses_nothing

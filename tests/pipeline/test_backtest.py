@@ -148,7 +148,7 @@ def test_only_the_first_job_renders_samples_of_what_matches_often(
     assert sampled[-1] == ("everything/archive",)
 
 
-def test_only_the_time_asked_for_is_looked_at(archive: Any) -> None:
+def test_only_the_requested_time_is_read(archive: Any) -> None:
     """The range applies to the times at which batches were planned; its end is excluded."""
     report = backtest(archive, "everything", "2026-03-01T12:01:00", until="2026-03-01T13:01:00")
 
@@ -239,7 +239,7 @@ def test_two_rules_are_compared(archive: Any) -> None:
         assert [each.payload for each in change["1"]] == ['{"order": "1"}', '{"number": "1"}']
 
 
-def test_what_fails_by_a_and_not_by_b_is_a_change(archive: Any) -> None:
+def test_a_failure_in_only_one_version_is_a_change(archive: Any) -> None:
     """A failure and an output differ."""
     report = diff(archive, "big", written(archive, LOWER), samples=100)
 
@@ -301,7 +301,7 @@ def test_a_budgeted_rule_is_run_within_its_budget(costly_place: budgeted.Place) 
     assert runtime.store.list("deliveries/") == []
 
 
-def test_what_a_budget_does_not_reach_is_left_out(costly_place: budgeted.Place) -> None:
+def test_events_beyond_the_budget_are_left_out(costly_place: budgeted.Place) -> None:
     """A looping event uses the whole budget; it and later events are in no other number, and the report says why."""
     costly_place.program("loop")
     runtime = costly_place.runtime()

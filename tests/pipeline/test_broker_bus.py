@@ -62,7 +62,7 @@ def test_a_stage_that_dies_reading_is_finished_by_the_next(
 
 
 @pytest.mark.parametrize(("policy", "taken"), [("earliest", ["3", "4", "5", "new"]), ("latest", ["new"])])
-def test_what_was_dropped_before_it_was_taken_is_a_gap(
+def test_messages_dropped_before_they_were_read_are_a_gap(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, policy: str, taken: list[str]
 ) -> None:
     """The runner continues as `offset_reset` says, and the reconciliation includes the missing offsets."""
@@ -90,7 +90,7 @@ def test_what_was_dropped_before_it_was_taken_is_a_gap(
 
 
 @pytest.mark.parametrize("has_open_batch", [False, True], ids=["before its streaming task", "when a batch is open"])
-def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
+def test_events_after_a_gap_take_a_batch_of_their_own(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_open_batch: bool
 ) -> None:
     """Later events are sent and reconciled in another batch; events that were passed over are not sent."""

@@ -67,7 +67,7 @@ def test_errors_name_the_files_in_the_bucket(prefix: Prefix) -> None:
     assert "there is no bus 'trains'" in error.message
 
 
-def test_what_cannot_be_read_removes_no_rule(prefix: Prefix, s3_server: S3Server) -> None:
+def test_an_unreadable_bucket_removes_no_rule(prefix: Prefix, s3_server: S3Server) -> None:
     """No files, or a server that refuses: an error, no empty set."""
     with pytest.raises(UserError, match="There is no rule file below"):
         load_rule_files(prefix.uri, prefix.connections)

@@ -147,7 +147,7 @@ def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order:
     assert audit(runtime).differences == ()
 
 
-def test_what_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock: Any) -> None:
+def test_a_deferred_match_that_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock: Any) -> None:
     """Deferred matches past the longest maximum age of the rule's targets are dead-lettered untried, each by name."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])

@@ -76,7 +76,7 @@ def retry(shop: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_what_a_batch_has_taken_is_in_its_reconciliation(
+def test_messages_taken_by_a_batch_are_in_its_reconciliation(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     """Refused deliveries are retried, and none is a gap: messages are kept in memory until they are landed."""
@@ -138,7 +138,7 @@ def test_a_reconciliation_that_failed_is_done_from_memory_as_well(
     assert (failures, found.events["gaps"], found.events["read"], found.differences) == ([], 0, 31, ())
 
 
-def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
+def test_messages_left_on_the_bus_by_a_crash_are_taken_as_far_as_they_exist(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with `offset_reset: latest`: messages with a response are not passed over. The rest is lost."""

@@ -46,7 +46,7 @@ def bodies(inbox: Inbox) -> list[bytes]:
     ]
 
 
-def test_what_is_taken_in_is_read_by_offsets(inbox: Callable[[], Inbox], queue: InMemoryQueue) -> None:
+def test_ingested_messages_are_read_by_offset(inbox: Callable[[], Inbox], queue: InMemoryQueue) -> None:
     """In order of arrival, from any offset to any other, repeatedly."""
     queue.publish([b"1", b"2"])
     assert inbox().ends() == {TOPIC: 2}
@@ -99,7 +99,7 @@ def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
     assert sorted(bodies(inbox())) == sorted(sent)
 
 
-def test_what_comes_again_is_counted_and_not_landed_twice(
+def test_repeated_messages_are_counted_and_not_landed_twice(
     runtime: Any, inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
     """After a refused acknowledgement the messages come again, are recognised by their ids, and are acknowledged."""
@@ -121,7 +121,9 @@ def test_what_comes_again_is_counted_and_not_landed_twice(
     ]
 
 
-def test_who_stood_still_records_nothing_twice(inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any) -> None:
+def test_a_process_that_stood_still_records_nothing_twice(
+    inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
+) -> None:
     """Another process received and recorded its messages meanwhile: only those that it lacks are new."""
     queue.publish([b"1", b"2"])
 
@@ -163,7 +165,7 @@ def test_a_slow_store_does_not_let_messages_come_again(
     assert len(set(extended)) == len(extended) >= 2
 
 
-def test_what_every_runner_has_taken_is_removed(
+def test_messages_taken_by_every_runner_are_removed(
     runtime: Any, inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
     """Old files below the lowest offset are removed from ledger and store; offsets stay as they were."""

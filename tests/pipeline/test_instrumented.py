@@ -122,7 +122,7 @@ def test_a_look_of_the_watcher_is_reported(runtime: Runtime, telemetry: Recordin
     assert telemetry.closed
 
 
-def test_without_telemetry_nobody_is_asked_for_the_time(site: Any) -> None:
+def test_without_telemetry_the_clock_is_not_read(site: Any) -> None:
     """The default is one constant, which a runtime has unless it is given another; with it, nothing is reported."""
     assert site.runtime.telemetry is NO_TELEMETRY
 

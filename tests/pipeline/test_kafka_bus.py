@@ -60,7 +60,7 @@ def test_events_come_in_every_form(on_kafka: Any, kafka: Kafka, order: Order, tm
     assert found.differences == ()
 
 
-def test_a_topic_that_was_made_again_stops_the_runner(on_kafka: Any, kafka: Kafka, order: Order) -> None:
+def test_a_recreated_topic_stops_the_runner(on_kafka: Any, kafka: Kafka, order: Order) -> None:
     """It holds as much as the old one: only its identity tells."""
     publish(on_kafka, order("1"), order("2"))
     deliver(on_kafka)

@@ -316,7 +316,7 @@ def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) 
     assert len(site.runtime.ledger.batches.find()) == 1
 
 
-def test_what_was_committed_meanwhile_is_not_planned_again(
+def test_events_committed_meanwhile_are_not_planned_again(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
     """A process that read the bus and stood still until another one committed those events plans no batch of them."""

@@ -52,7 +52,7 @@ def ranges(runtime: Runtime, batch_id: str | None) -> list[tuple[Partition, int,
     return [(taken.partition, taken.start, taken.end) for taken in runtime.ledger.batches.ranges(batch_id)]
 
 
-def test_a_bus_made_again_stops_the_runner_though_it_holds_more(
+def test_a_recreated_bus_stops_the_runner_though_it_holds_more(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
     """What was published below the committed offset is not passed over: the error names both and what to do."""

@@ -30,7 +30,7 @@ def elsewhere(site: Any, runtime: Any, tmp_path: Path) -> Any:
     return site.reopen(rules_from="published", rules_folder=tmp_path / "nothing")
 
 
-def test_what_is_published_is_what_every_host_has(runtime: Any, elsewhere: Any) -> None:
+def test_every_host_has_the_published_rules(runtime: Any, elsewhere: Any) -> None:
     """Before that the error says what to run; afterwards a host without rule files plans by them."""
     with pytest.raises(NotFoundError, match="Run `eventbridge rules publish`"):
         elsewhere.rule_set()

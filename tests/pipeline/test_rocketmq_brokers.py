@@ -44,7 +44,7 @@ def send(server: RocketMQ, broker: str, body: bytes) -> None:
         client.send(partition, OutgoingMessage(body))
 
 
-def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Order, tmp_path: Path) -> None:
+def test_messages_of_two_brokers_are_delivered(two: RocketMQ, site: Any, order: Order, tmp_path: Path) -> None:
     """Published to both, read from both; while one is dead the other continues, and what the dead one had
     comes later.
     """

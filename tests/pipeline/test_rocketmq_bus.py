@@ -51,9 +51,7 @@ def test_events_come_in_every_form(on_rocketmq: Any, rocketmq: RocketMQ, order: 
     assert audit(on_rocketmq.runtime).differences == ()
 
 
-def test_a_topic_that_was_made_again_stops_the_runner(
-    on_rocketmq: Any, rocketmq: RocketMQ, order: Order, tmp_path: Path
-) -> None:
+def test_a_recreated_topic_stops_the_runner(on_rocketmq: Any, rocketmq: RocketMQ, order: Order, tmp_path: Path) -> None:
     """Also once it holds as much, though RocketMQ gives topics no identity; a runner of a new name takes all of it."""
     publish(on_rocketmq, *(order(f"old{number}", 2000) for number in range(9)))
     deliver(on_rocketmq)

@@ -78,7 +78,7 @@ def test_messages_are_held_extended_and_acknowledged(queue: RocketmqQueue) -> No
         pass
 
 
-def test_what_nobody_acknowledges_comes_again(queue: RocketmqQueue) -> None:
+def test_an_unacknowledged_message_comes_again(queue: RocketmqQueue) -> None:
     """Under the same id, with a receipt that counts, from the topic in which brokers keep what comes again."""
     queue.publish([(b"1", "a")])
     (first,) = queue.receive(1).to_pylist()

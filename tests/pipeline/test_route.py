@@ -127,7 +127,7 @@ def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) ->
     assert sorted(in_chunks) == [row for row in range(6) if row not in set(rowset.decode(file.detail.failed_rows))]
 
 
-def test_what_is_routed_in_memory_is_what_a_delivery_file_says(site: Any, order: Order) -> None:
+def test_deliveries_routed_in_memory_equal_those_of_a_delivery_file(site: Any, order: Order) -> None:
     """Ids, payloads, failures, headers and times to wait, whether events come from a file or from their bus."""
     traced = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
     later = RULES.replace("/tmp/never-written/archive.jsonl", "/tmp/x.jsonl, not_before: $.data.at", 1)

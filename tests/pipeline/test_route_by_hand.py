@@ -141,7 +141,7 @@ def slices_routed(runtime: Runtime, batch_id: str) -> list[RoutedSlice]:
     return [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
 
 
-def test_what_was_handed_back_is_counted(site: Any, order: Order) -> None:
+def test_events_handed_back_by_compiled_code_are_counted(site: Any, order: Order) -> None:
     """Binary mode, a key twice and half a surrogate pair in text come from the renderers; nothing was matched so."""
     site.write_rules(RULES)
     publish_all_sorts(site, order)

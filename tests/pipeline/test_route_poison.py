@@ -133,7 +133,7 @@ def test_slices_that_fail_are_tried_alone_and_others_once(
 
 
 @pytest.mark.parametrize("jobs", range(1, 20))
-def test_a_canary_that_fails_blames_nobody(site: Any, order: Order, jobs: int) -> None:
+def test_a_canary_that_fails_blames_no_event(site: Any, order: Order, jobs: int) -> None:
     """Whenever Spark goes, the stage fails, no event is dead-lettered for it, and the next try ends the same."""
     runtime, batch_id = landed(site, *poisoned(order, 30, 7))
     with pytest.raises(SparkError):
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) 
     assert runtime.ledger.files.of_batch(batch_id, "delivery") == []
 
 
-def test_tries_that_were_never_heard_of_again_count(site: Any, order: Order) -> None:
+def test_tries_without_a_result_count(site: Any, order: Order) -> None:
     """A slice whose tries took the counting process with them is split unheard, and its event dead-lettered at last."""
     runtime, batch_id = landed(site, *poisoned(order, 3, 1))
     piece = runtime.ledger.files.of_batch(batch_id, "buffer")[0].key + "/000000"

@@ -94,7 +94,7 @@ def test_a_process_keeps_as_many_programs_as_it_needs() -> None:
     assert KEPT_PROGRAMS == 2
 
 
-def test_what_a_changed_set_takes_over_is_of_its_own_bus() -> None:
+def test_a_changed_rule_set_reuses_only_programs_of_its_own_bus() -> None:
     """A canary that sang in between does not make the next change of the rules cost as much as the first set."""
     before, after = rule("one", {"a": [1]}), rule("one", {"a": [1]}, value=2)
     first = route_program("changed-1", rule_set("b", before), "b")

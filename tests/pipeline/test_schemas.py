@@ -157,7 +157,7 @@ def test_the_workers_samples_count_like_ones_own(site: Any, monkeypatch: pytest.
     assert {each.path: each.seen for each in found.fields}["data.amount"] == 20
 
 
-def test_a_landing_that_dies_counts_and_tells_nothing_twice(site: Any, dying_everywhere: Any) -> None:
+def test_a_landing_that_dies_counts_and_reports_nothing_twice(site: Any, dying_everywhere: Any) -> None:
     """Wherever buffer dies, events count at most once, and the new type is reported once."""
     site.write_rules(RULES)
     site.publish(*[an_order(number, amount=1) for number in range(4)])

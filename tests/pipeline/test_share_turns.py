@@ -107,7 +107,7 @@ def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> Non
     assert audit(runtime).differences == ()
 
 
-def test_who_had_no_turn_is_taken_up_before_who_used_up_its_budget(runtime: Looping) -> None:
+def test_a_rule_without_a_turn_comes_before_one_that_used_up_its_budget(runtime: Looping) -> None:
     """Nothing speaks against it; the deferred matches of a batch are of the same age."""
     deliver_batch(runtime, "orders", router(runtime), Stop())
     crowded = reasons(runtime)["crowded"]

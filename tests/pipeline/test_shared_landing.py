@@ -110,7 +110,7 @@ def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order
     other.close()
 
 
-def test_what_workers_fail_at_is_landed_by_the_task(site: Any, order: Order) -> None:
+def test_the_task_lands_what_its_workers_fail_at(site: Any, order: Order) -> None:
     """What they responded before is kept and read no second time."""
     site.publish(*[order(number) for number in range(30)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
@@ -134,7 +134,7 @@ def test_workers_that_see_another_log_land_nothing_of_it(site: Any, clock: Any, 
     assert [row["event_id"] for row in landed(runtime, batch_id)] == [str(number) for number in range(20)]
 
 
-def test_a_bus_that_fails_where_messages_are_gone_fails(site: Any, clock: Any, order: Order) -> None:
+def test_a_bus_that_fails_on_missing_messages_fails(site: Any, clock: Any, order: Order) -> None:
     """Workers decide nothing: the task finds what the log dropped, and says so as without them."""
     rules = site.folder / "rules" / "rules.yaml"
     source = "type: kafka, connection: broker, topics: [placed], offset_reset: fail"

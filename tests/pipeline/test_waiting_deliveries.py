@@ -288,7 +288,7 @@ def test_a_budgeted_rule_waits_too(place: Place, order: Order, clock: Any) -> No
     assert audit(runtime).differences == ()
 
 
-def test_what_waits_for_different_times_is_cut_by_them(place: Place, order: Order, site: Any) -> None:
+def test_pending_deliveries_are_cut_into_pieces_by_due_time(place: Place, order: Order, site: Any) -> None:
     """Pieces of what waits are sorted by time, so that a few of them say when the first must go; no row is lost."""
     hours = [5, 1, 4, 2, 3]
     times = [f"2026-03-01T{12 + hour}:00:00Z" for hour in hours]

@@ -183,7 +183,7 @@ def test_files_and_folders_are_closed_to_others(allowed: Path, umask: int) -> No
         ({"FILE_TARGET_FOLDERS": ""}, ["{home}/files"]),
     ],
 )
-def test_what_is_allowed(settings: dict[str, str], folders: list[str], tmp_path: Path) -> None:
+def test_files_in_the_allowed_folder_are_reached(settings: dict[str, str], folders: list[str], tmp_path: Path) -> None:
     """One folder of the home unless the operator says otherwise."""
     environ = {f"EVENTBRIDGE_{name}": value for name, value in ({"HOME": str(tmp_path)} | settings).items()}
 

@@ -56,7 +56,7 @@ def test_a_name_that_exists_looks_like_one_that_does_not(hooked: Server, name: s
 
 
 @pytest.mark.parametrize("size", [2, 4_000_000])
-def test_how_long_it_takes_tells_nothing(hooked: Server, size: int) -> None:
+def test_the_response_time_reveals_nothing(hooked: Server, size: int) -> None:
     """Both get a response a tenth of a second after their body, though one is hashed and the other is not."""
     body = b"x" * size
     headers = github(body, b"guessed")

@@ -106,7 +106,7 @@ def test_a_misspelt_rule_file_is_reported_what_is_wrong(runtime: Runtime, tmp_pa
         read_candidate(runtime, str(file), paths=True)
 
 
-def test_checking_a_text_does_not_tell_which_paths_exist(server: Server, tmp_path: Path) -> None:
+def test_checking_a_text_does_not_reveal_which_paths_exist(server: Server, tmp_path: Path) -> None:
     """`POST /rules/check` responds alike to the path of a file, of a folder, of a link, and of nothing."""
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()

@@ -235,7 +235,7 @@ LOOKS = (
 )
 
 
-def test_what_a_transform_failed_of_is_a_payload(blind: httpx.Client, seeing: httpx.Client) -> None:
+def test_the_detail_of_a_failed_transform_is_a_payload(blind: httpx.Client, seeing: httpx.Client) -> None:
     """`detail` of a dead letter that quotes its event is hidden in every list, group, page and story of an event."""
     names = [each["name"] for each in seeing.get("/dead-letters").json()["dead_letters"]]
     batch = seeing.get("/batches").json()["batches"][0]["batch_id"]
@@ -252,7 +252,7 @@ def test_what_a_transform_failed_of_is_a_payload(blind: httpx.Client, seeing: ht
     assert "hidden: needs the scope payloads" in hidden["/dead-letters"].text
 
 
-def test_a_search_of_errors_tells_nothing_of_what_they_quote(blind: httpx.Client, seeing: httpx.Client) -> None:
+def test_a_search_of_errors_reveals_no_quoted_payload(blind: httpx.Client, seeing: httpx.Client) -> None:
     """Dead letters are found by text that the caller may see, in lists, groups and dry runs of redrives."""
 
     def found(client: httpx.Client, text: str) -> list[int]:
@@ -266,7 +266,7 @@ def test_a_search_of_errors_tells_nothing_of_what_they_quote(blind: httpx.Client
     assert found(blind, CARD) == found(blind, "no such text") == [0, 0, 0, 0]
 
 
-def test_a_condition_that_somebody_else_wrote_is_hidden(blind: httpx.Client, seeing: httpx.Client) -> None:
+def test_a_condition_of_another_user_is_hidden(blind: httpx.Client, seeing: httpx.Client) -> None:
     """A replay, a redrive and the list of actions show their conditions to who may see payloads only."""
     begun = seeing.post(
         "/replays", json={"bus": "orders", "since": "1h", "pattern": {"data": {"card": [CARD]}}, "rules": ["numbers"]}
@@ -284,7 +284,7 @@ def _request(*, payloads: bool) -> Request:
     return Request({"type": "http", "state": {"payloads": payloads}})
 
 
-def test_the_check_of_an_hour_tells_no_value_of_an_event() -> None:
+def test_the_check_of_an_hour_reveals_no_value_of_an_event() -> None:
     """The least and the greatest value of a field are payloads; rates of the same field are not."""
     at, salary = datetime(2026, 3, 1, tzinfo=UTC), Subject("field", "numbers", "$.data.salary")
     rate, value = Measure(salary, "null_rate", 0.25), Measure(salary, "greatest_value", 987654.0, at_most=1000.0)

@@ -173,7 +173,7 @@ def test_another_spelling_of_the_host_sends_nothing(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["https://crm.example/", "HTTPS://CRM.example.:443/x", "https://crm.example?x", "https://crm.example:0443/"]
 )
-def test_the_same_host_in_other_letters_is_sent_to(url: str) -> None:
+def test_the_same_host_in_another_case_is_sent_to(url: str) -> None:
     """Letter case, a last dot and the usual port are no difference."""
     held = Connection("crm", "http", "crm.example", login="zoe", password="hunter2")
 

@@ -354,13 +354,13 @@ def test_an_attack_is_refused_when_the_file_is_read(tmp_path: Path, text: str) -
 
 
 @pytest.mark.parametrize("text", ALLOWED)
-def test_what_is_useful_is_allowed(text: str) -> None:
+def test_useful_expressions_are_allowed(text: str) -> None:
     """The list is no refusal of everything: these expressions pass."""
     assert expression_problem(text) is None
 
 
 @pytest.mark.parametrize("text", ALLOWED)
-def test_what_is_sent_holds_nothing_of_the_users_own_spelling(text: str) -> None:
+def test_the_sent_expression_has_none_of_the_users_spelling(text: str) -> None:
     """Whatever Spark could take for a comment, a variable, a parameter or a statement is gone from what is sent."""
     sent = parse_sql(text).written()
 

@@ -365,6 +365,6 @@ def _row(event: DataFrame, columns: list[str]) -> list[int | None]:
         "(x, y) -> repeat('x', 1000)), ''), ''), (x, y) -> repeat('x', 1000)), '')",
     ],
 )
-def test_what_would_grow_without_being_counted_is_refused(text: str) -> None:
+def test_an_expression_that_grows_uncounted_is_refused(text: str) -> None:
     """A group inside a look-around holds more than the match, and zip_with makes a member for each of either array."""
     assert expression_problem(text) is not None

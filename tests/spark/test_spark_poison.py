@@ -86,7 +86,7 @@ def test_poison_is_one_dead_letter(
     assert audit(runtime).differences == ()
 
 
-def test_a_spark_that_is_gone_blames_no_event(
+def test_a_spark_server_that_has_ended_blames_no_event(
     spark_server: SparkConnectServer, land: Callable[..., tuple[Runtime, str]]
 ) -> None:
     """If the server is gone, the canary fails too: the stage fails, and another Spark routes the batch."""

@@ -86,7 +86,7 @@ def test_workers_draw_different_random_numbers(spark_server: SparkConnectServer,
     assert len({row["drawn"] for row in rows}) == 2
 
 
-def test_threads_are_there_again_in_every_worker(spark_server: SparkConnectServer, tmp_path: Path) -> None:
+def test_threads_run_again_in_every_worker(spark_server: SparkConnectServer, tmp_path: Path) -> None:
     """A dozen workers, each replacing a killed one, read by Arrow's threads; none hangs."""
     file = str(tmp_path / "table.parquet")
     columns = {f"column-{number}": list(range(20_000)) for number in range(8)}

@@ -76,7 +76,7 @@ def test_a_batch_comes_to_no_more_than_can_be_settled(sending: Sending) -> None:
     assert sum(plan(runtime), Counter()).total() == 20
 
 
-def test_what_a_rate_does_not_let_through_stays_pending(sending: Sending) -> None:
+def test_deliveries_over_the_rate_stay_pending(sending: Sending) -> None:
     """Of a target with a rate a run takes what that allows in a push budget, in however many chunks."""
     runtime = add_pending(sending, 40, {"push_timeout": 2}, crm=http(HEALTHY, rate="6/s"))
 

@@ -75,7 +75,7 @@ def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
     assert reconciliation(runtime)["delivered"] == 30
 
 
-def test_what_one_request_brought_back_travels_together_again(sending: Sending) -> None:
+def test_items_refused_in_one_request_are_retried_together(sending: Sending) -> None:
     """Jitter spreads requests, not the items of one: ten are refused together, and come together a second later."""
     path = "/each/503/3/1/together"
     policy = "{policy: custom, max_retries: 3, initial_delay: 1s, max_delay: 1s, jitter: 0.5}"
@@ -162,7 +162,7 @@ def test_nonsense_delivers_nothing(sending: Sending, said: str) -> None:
     assert reconciliation(runtime) | {"delivered": 0, "pending": 10} == reconciliation(runtime)
 
 
-def test_a_slow_target_with_batch_requests_delays_nobody(sending: Sending) -> None:
+def test_a_slow_target_with_batch_requests_delays_no_other_target(sending: Sending) -> None:
     """Its neighbour in the chunk has everything while the batch request is in flight."""
     slow = batching("/hang/crm", timeout="5s")
     batch = sending.routed(20, crm=slow, note=batching("/healthy/note", 5))

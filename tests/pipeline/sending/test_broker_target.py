@@ -96,7 +96,7 @@ def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker,
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["no-topic", "no-broker"])
-def test_what_somebody_can_fix_is_tried_again(
+def test_an_error_that_an_operator_can_fix_is_retried(
     shop: Any, broker: Broker, order: Order, example: str, away: bool
 ) -> None:
     """A missing topic, or brokers that do not respond: deliveries wait, and none is dead-lettered."""

@@ -35,7 +35,9 @@ def late(sending: Sending) -> list[dict[str, Any]]:
     return [event for event in events_on_operations_bus(sending) if event["type"] == "delivery.late"]
 
 
-def test_what_no_retry_can_deliver_in_time_is_a_dead_letter_at_once(sending: Sending, clock: RunningClock) -> None:
+def test_a_delivery_that_no_retry_can_deliver_in_time_is_a_dead_letter_at_once(
+    sending: Sending, clock: RunningClock
+) -> None:
     """Tried every 10 minutes for an hour from its publishing; the sixth response ends it, none waits for the hour."""
     runtime = sending.begin(1, crm=http(REFUSED, **WITHIN))
     for _ in range(8):
@@ -155,7 +157,7 @@ def test_it_is_reported_once_when_four_fifths_of_the_time_are_over(sending: Send
     assert event["data"]["waits_for"] == ["retry_scheduled"]
 
 
-def test_what_is_late_is_found_by_the_planner_of_retries(sending: Sending, clock: RunningClock) -> None:
+def test_the_planner_of_retries_finds_late_rows(sending: Sending, clock: RunningClock) -> None:
     """A row that is due only later is taken at its deadline and not when it is due."""
     runtime = sending.begin(1, crm=http("/healthy/crm", not_before="2h", **WITHIN))
     sending.deliver()

@@ -60,7 +60,7 @@ def test_the_files_of_a_day_that_is_over_are_joined(sending: Sending) -> None:
     assert [found(sending, str(number)).looked.files for number in range(1, 7)] == [1] * 6
 
 
-def test_what_is_no_event_and_an_id_in_two_batches_are_indexed(sending: Sending) -> None:
+def test_malformed_events_and_repeated_ids_are_indexed(sending: Sending) -> None:
     """By the id that a message claims; an id that came twice is found twice."""
     runtime = sending.begin(1, b'{"id": "torn", ', crm="/healthy/crm")
     sending.deliver()
@@ -73,7 +73,7 @@ def test_what_is_no_event_and_an_id_in_two_batches_are_indexed(sending: Sending)
 
 
 @pytest.mark.parametrize("harm", ["lost", "damaged"])
-def test_a_lost_index_is_said_and_made_again(sending: Sending, harm: str) -> None:
+def test_a_lost_index_is_reported_and_rebuilt(sending: Sending, harm: str) -> None:
     """Never a wrong result: that day is looked through, until maintenance has indexed it again."""
     runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver()
@@ -108,7 +108,7 @@ def test_the_index_goes_with_the_events(sending: Sending) -> None:
     assert runtime.store.list("index/") == []
 
 
-def test_a_file_that_nobody_recorded_is_removed_once_it_is_old(sending: Sending) -> None:
+def test_an_unrecorded_file_is_removed_once_it_is_old(sending: Sending) -> None:
     """What a run left that died between writing and recording; a fresh one stays: its writer may be at work."""
     runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver()

@@ -45,7 +45,7 @@ def test_a_full_pool_leaves_a_batch_one_slot(sending: Sending) -> None:
     assert taken(sending, {"eventbridge.medium": PoolSlots(16, 0)}) == 10
 
 
-def test_a_pool_of_its_own_holds_up_nobody(sending: Sending) -> None:
+def test_a_pool_of_its_own_holds_up_no_other_rule(sending: Sending) -> None:
     """What a narrow rule has no room for goes to the slow lane; the others of the runner have their events."""
     sending.begin(settings=SETTINGS, crm=HEALTHY)
     sending.write(rules({"crm": HEALTHY}, concurrency="1"))
@@ -64,7 +64,7 @@ def test_a_degraded_target_does_not_count(sending: Sending) -> None:
     assert taken(sending, {"eventbridge.medium": PoolSlots(16, 2)}) == 20
 
 
-def test_what_a_batch_had_no_room_for_the_next_one_has(sending: Sending) -> None:
+def test_events_that_exceed_a_batch_are_in_the_next_one(sending: Sending) -> None:
     """The first batch hands out two of eight chunks; the second takes a quarter of the events and hands out all."""
     runtime = sending.begin(40, settings=SETTINGS | {"batch_max_chunks": 2}, crm=HEALTHY)
     sending.deliver_batch()

@@ -8,7 +8,7 @@ from pipeline.delivering import Sending
 from eventbridge.errors import StoreError
 
 
-def test_a_store_that_vanishes_is_not_made_again(sending: Sending) -> None:
+def test_a_store_that_vanishes_is_not_created_again(sending: Sending) -> None:
     """A process that wrote to it writes into no new one, and continues once it is back."""
     sending.rules(crm="/healthy/crm")
     sending.publish(1)

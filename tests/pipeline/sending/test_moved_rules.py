@@ -358,7 +358,7 @@ def test_a_rule_that_its_runner_has_again_is_not_left(sending: Sending, monkeypa
     assert len(set(got(sending))) == len(got(sending)) == 9
 
 
-def test_what_a_rule_has_not_seen_stays_on_the_bus(sending: Sending, clock: RunningClock) -> None:
+def test_events_not_yet_read_for_a_moved_rule_stay_on_the_bus(sending: Sending, clock: RunningClock) -> None:
     """Its old runner is past it, without the rule, and its new one has not come yet: no upkeep drops that."""
     sending.write(both("old", "old"))
     sending.publish(4)

@@ -67,7 +67,9 @@ def test_only_what_no_segment_shows_is_sent_again(sending: Sending, clock: Runni
     assert audit(sending.runtime).differences == ()
 
 
-def test_what_a_killed_push_of_such_a_batch_recorded_is_not_sent_again(sending: Sending, clock: RunningClock) -> None:
+def test_deliveries_recorded_by_a_killed_push_of_an_open_batch_are_not_sent_again(
+    sending: Sending, clock: RunningClock
+) -> None:
     """Segments of the streaming task are read once for all chunks; those of a push count beside them."""
     sending.rules(crm="/healthy/crm")
     runtime, batch = sending.runtime, opened(sending)
@@ -87,7 +89,7 @@ def test_what_a_killed_push_of_such_a_batch_recorded_is_not_sent_again(sending: 
     assert audit(runtime).differences == ()
 
 
-def test_nobody_takes_an_open_batch_while_its_streaming_task_lasts(sending: Sending, clock: RunningClock) -> None:
+def test_an_open_batch_is_not_taken_while_its_streaming_task_lasts(sending: Sending, clock: RunningClock) -> None:
     """Neither a run nor a repair touches it before; a run of the stages begins nothing else beside it."""
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)

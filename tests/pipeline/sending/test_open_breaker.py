@@ -119,7 +119,7 @@ def test_a_target_that_takes_at_the_third_try_is_not_down(sending: Sending) -> N
     assert audit(runtime).deliveries["orders/crm"]["delivered"] == 100
 
 
-def test_what_another_push_found_out_ends_this_one(sending: Sending) -> None:
+def test_a_breaker_opened_by_another_push_ends_this_one(sending: Sending) -> None:
     """Two pushes of a target: the breaker that one of them opened stops the other, long before its budget ends."""
     batch = sending.routed(400, crm=http("/slow/crm", max_in_flight=1))
     runtime = sending.runtime

@@ -85,7 +85,7 @@ def test_a_target_that_fails_and_heals_is_reported(sending: Sending, clock: Runn
     assert sending.runtime.ledger.operational_events.waiting(9) == []
 
 
-def test_a_target_that_is_gone_and_enabled_again_is_reported(sending: Sending) -> None:
+def test_a_target_disabled_by_410_and_enabled_again_is_reported(sending: Sending) -> None:
     """410 disables it; `targets enable` takes it back."""
     sending.begin(3, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
@@ -139,7 +139,7 @@ def test_a_rule_that_is_held_at_a_delivery_is_reported_where_and_when(sending: S
     }
 
 
-def test_dead_letters_are_reported_when_they_were_decided(sending: Sending, clock: RunningClock) -> None:
+def test_dead_letters_are_reported_with_the_time_of_their_decision(sending: Sending, clock: RunningClock) -> None:
     """When the target refused the last of them: not when its batch was planned, nor when somebody settles it."""
     batch = sending.routed(2, crm="/bad/crm")
     clock.advance(20)
@@ -179,7 +179,7 @@ def test_every_change_is_reported_whichever_process_dies(sending: Sending, point
     assert sending.runtime.ledger.operational_events.waiting(9) == []
 
 
-def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
+def test_a_bus_that_accepts_nothing_stops_no_batch(sending: Sending) -> None:
     """The batch is committed; the operational event waits in the ledger for the next stage that reaches the bus."""
 
     def broken(point: str) -> None:
@@ -232,7 +232,7 @@ def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:
     assert reconciliation.differences == ()
 
 
-def test_what_is_old_leaves_the_bus_once_every_runner_has_it(sending: Sending, clock: RunningClock) -> None:
+def test_old_events_are_removed_once_every_runner_has_them(sending: Sending, clock: RunningClock) -> None:
     """With the next event that is published, and after 30 days; what a rule's runner has not taken stays."""
     alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/healthy/pager"))
     sending.write(rules({"crm": "/bad/crm"}) + alerts)

@@ -177,7 +177,7 @@ def test_an_ordered_target_continues_in_order_after_a_pause(
         ("stop", "orders", "", "", "Actions: pause rule"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_changes_nothing(
+def test_an_invalid_operation_is_refused_and_changes_nothing(
     sending: Sending, action: str, rule: str, target: str, value: str, reported: str
 ) -> None:
     """A user error names what would be right."""

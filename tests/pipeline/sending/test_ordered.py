@@ -263,7 +263,7 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
     assert audit(runtime).differences == ()
 
 
-def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
+def test_a_key_continues_while_another_key_of_its_shard_fails(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
     """Two keys of one shard fail; the one that is fixed gets its whole backlog although the other still fails."""
@@ -325,7 +325,7 @@ def test_a_retry_within_a_push_keeps_the_order(sending: Sending, recorder: Recor
 
 
 @pytest.mark.parametrize(("path", "leased"), [("/hang/crm", [shard_of('"a"')]), ("/healthy/crm", [])])
-def test_what_is_in_flight_at_the_end_keeps_its_shard(
+def test_a_request_in_flight_at_the_end_keeps_its_shard(
     sending: Sending, clock: RunningClock, path: str, leased: list[int]
 ) -> None:
     """An abandoned request may still arrive: until it cannot, nothing of its shard is sent."""
@@ -344,7 +344,7 @@ def test_what_is_in_flight_at_the_end_keeps_its_shard(
     assert audit(runtime).deliveries["orders/crm"]["delivered"] == 2
 
 
-def test_a_target_that_is_gone_keeps_its_order(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+def test_a_target_disabled_by_410_keeps_its_order(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """After a 410 nothing more is sent; enabled again, what was on hold comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
     runtime = sending.begin(crm=ordered())

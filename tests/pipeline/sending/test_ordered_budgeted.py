@@ -19,7 +19,7 @@ from eventbridge.repair.audit import audit
 _COSTLY = "transform: {form: JSONATA, value: $}, "
 
 
-def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
+def test_a_deferred_match_blocks_later_events_of_its_order(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
     """A budget that is over at once leaves deferred matches: later batches come behind them, and all comes in order."""

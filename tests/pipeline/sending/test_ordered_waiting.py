@@ -69,9 +69,7 @@ def test_a_delivery_that_waits_blocks_its_key_and_no_other(
     assert audit(runtime).deliveries["orders/crm"] == {"matched": 10, "delivered": 10, "dead": 0, "pending": 0}
 
 
-def test_what_comes_after_it_in_other_pieces_does_not_overtake_it(
-    sending: Sending, clock: RunningClock, recorder: Recorder
-) -> None:
+def test_later_pieces_do_not_overtake_a_waiting_row(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """With pieces of one row the one that waits is not handed out, and nothing of its shard behind it is."""
     publish(sending, keyed(0, "a", NOON + HOUR), keyed(0, "b"), keyed(1, "a"), keyed(1, "b"))
     sending.begin(settings={"chunk_max_deliveries": 1}, crm=ordered(AT))
@@ -164,7 +162,9 @@ def test_without_tolerance_the_whole_target_waits(sending: Sending, clock: Runni
     assert deliveries_on_hold(runtime, "orders") == {}
 
 
-def test_what_a_person_releases_waits_for_the_hours(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+def test_a_released_delivery_waits_for_the_delivery_hours(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
     """Released outside the window, it is deferred once and tried in the morning: the release is kept."""
     publish(sending, *[keyed(n, "a") for n in range(3)])
     runtime = sending.begin(strict=ordered(f"{NONE}, {HOURS}"))
@@ -208,7 +208,7 @@ def test_a_skipped_delivery_needs_no_hours(sending: Sending, clock: RunningClock
     assert audit(runtime).differences == ()
 
 
-def test_what_is_behind_it_does_not_age(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+def test_rows_behind_a_waiting_row_do_not_age(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """An hour of age is enough for one that waits three, for what came with it and for what came later."""
     retry = (
         "retry: {policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, "

@@ -96,7 +96,9 @@ def test_deferred_matches_are_taken_up_once_less_waits(sending: Sending, clock: 
     assert audit(sending.runtime).differences == ()
 
 
-def test_what_a_full_rule_defers_is_dead_lettered_at_its_age(sending: Sending, clock: RunningClock, full: Path) -> None:
+def test_deferred_matches_of_a_full_rule_are_dead_lettered_at_their_age(
+    sending: Sending, clock: RunningClock, full: Path
+) -> None:
     """While what is pending is on hold, deferred matches are not, and end as dead letters; the rule stays full."""
     operate(sending.runtime, "pause target", "orders", "crm")
     assert sending.retry() is None

@@ -42,7 +42,7 @@ def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
     assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "completed"
 
 
-def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
+def test_deliveries_sent_twice_after_a_crash_are_bounded(sending: Sending) -> None:
     """With segments of four responses and one request in flight, no segment shows the last few responses, never half.
 
     It may be more than five: responses continue coming while a segment is written, here 20 a second.
@@ -243,7 +243,7 @@ def test_a_killed_push_task_does_not_wait_for_a_target_that_hangs(sending: Sendi
 
 
 @pytest.mark.parametrize("by_key", [{}, {"ordering_key": "$.source"}])
-def test_what_is_in_flight_when_a_push_is_stopped_at_once_is_recorded_as_sent(
+def test_a_request_in_flight_at_an_immediate_stop_is_recorded_as_sent(
     sending: Sending, clock: RunningClock, by_key: dict[str, str]
 ) -> None:
     """Its attempt counts and has no response; it is sent again once its time-out is over, and not by the next push."""
@@ -275,7 +275,7 @@ def test_what_is_in_flight_when_a_push_is_stopped_at_once_is_recorded_as_sent(
 
 
 @pytest.mark.parametrize(("at_once", "timeout"), [(True, 30), (False, 2)])
-def test_what_a_thread_has_in_flight_that_does_not_notice_the_stop_is_recorded_as_sent(
+def test_a_request_of_a_thread_that_ignores_the_stop_is_recorded_as_sent(
     sending: Sending, monkeypatch: pytest.MonkeyPatch, at_once: bool, timeout: int
 ) -> None:
     """A client library may hold its thread forever: the push waits for the time-out, or ends at once."""
@@ -399,7 +399,7 @@ def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
     assert closed.acquire(timeout=10.0)
 
 
-def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: RunningClock) -> None:
+def test_a_target_that_cannot_be_opened_is_retried_after_a_pause(sending: Sending, clock: RunningClock) -> None:
     """A target that cannot be opened is tried again half a minute later, forever, and no attempt is counted."""
     runtime = sending.begin(3, broken=http("/healthy/x", connection="nobody_defined_it"))
     batch = routed(runtime)
@@ -416,7 +416,7 @@ def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: 
     assert audit(runtime).deliveries["orders/broken"]["delivered"] == 3
 
 
-def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
+def test_a_delivery_in_flight_at_the_end_of_the_budget_is_sent_again_under_its_id(
     sending: Sending, clock: RunningClock
 ) -> None:
     """Recorded as sent, and sent again after its time-out: the receiver has each id twice, and everything is

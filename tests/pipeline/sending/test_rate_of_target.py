@@ -36,7 +36,7 @@ def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
     assert {chunk.succeeded > 0 for chunk in works[0].ledger.chunks.of_batch(batch.batch_id)} == {True}
 
 
-def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sending: Sending) -> None:
+def test_deliveries_over_the_rate_go_to_the_slow_lane_untried(sending: Sending) -> None:
     """It has no attempt, its target is not degraded for it, and it comes at the rate until all is delivered."""
     crm = http("/healthy/crm", rate="10/s")
     batch = sending.routed(40, settings={"push_timeout": 1}, crm=crm, note="/healthy/note")
@@ -58,9 +58,7 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
 
 
 @pytest.mark.parametrize("more", [{}, {"ordering_key": "$.data.id"}], ids=["in any order", "ordered"])
-def test_a_target_that_nobody_waits_for_gets_what_its_rate_lets_through(
-    sending: Sending, more: dict[str, object]
-) -> None:
+def test_a_target_alone_in_its_batch_is_sent_at_its_rate(sending: Sending, more: dict[str, object]) -> None:
     """It is alone in its batch, with several shards if it is ordered: its push continues, and is not a time-out."""
     crm = http("/healthy/alone", rate="10/s", **more)
     batch = sending.routed(100, settings={"push_timeout": 3}, crm=crm)

@@ -114,7 +114,7 @@ def test_a_dead_letter_is_redriven_once_unless_asked(sending: Sending) -> None:
     assert audit(sending.runtime).differences == ()
 
 
-def test_what_dies_again_has_all_its_attempts_and_is_not_taken_by_the_same_redrive(sending: Sending) -> None:
+def test_a_redriven_dead_letter_that_fails_keeps_all_attempts_and_is_not_redriven_twice(sending: Sending) -> None:
     """Age and attempts count from the redrive; the new dead letter holds the event and the attempts of both lives."""
     sending.begin(1, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
@@ -254,7 +254,7 @@ def test_retransform_takes_numbers_of_any_length(sending: Sending) -> None:
     assert audit(sending.runtime).differences == ()
 
 
-def test_what_is_not_routed_yet_is_under_way(sending: Sending) -> None:
+def test_a_deferred_match_of_a_redrive_is_under_way(sending: Sending) -> None:
     """A budgeted rule's share that became a deferred match is not "unmatched"; later its outcome is the mark's."""
     program = "transform: {form: JSONATA, value: data.id}"
     costly = http(REFUSED, retry=NO_RETRY)[:-1] + f", {program}}}"

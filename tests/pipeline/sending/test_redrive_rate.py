@@ -39,7 +39,7 @@ def arrivals(sending: Sending) -> list[datetime]:
     return [datetime.fromisoformat(each["at"]) for each in sending.requests()]
 
 
-def test_what_arrives_keeps_the_rate(sending: Sending) -> None:
+def test_a_redrive_keeps_the_rate_of_the_target(sending: Sending) -> None:
     """A batch of 54 dead letters at ten a second: by the receiver's record, never more than a second's and a lease."""
     redrive_id = begin(sending, 54, 10.0, crm="/healthy/crm")
 

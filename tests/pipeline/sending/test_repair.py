@@ -33,7 +33,7 @@ from eventbridge.store.parquet import read_rows, read_table, write_table
 
 @pytest.mark.parametrize("kind", ["buffer", "delivery", "outcome", "settlement", "dead_letter"])
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
-def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, damage: str) -> None:
+def test_an_unreadable_file_is_rebuilt(sending: Sending, kind: str, damage: str) -> None:
     """Then the batch commits, every delivery is accounted for, and the record in the store names the file."""
     batch = settled(sending)
     runtime = sending.runtime
@@ -95,7 +95,7 @@ def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(s
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 @pytest.mark.parametrize("retransform", [False, True])
-def test_what_a_redrive_begins_with_is_made_again_from_its_dead_letters(
+def test_the_inputs_of_a_redrive_are_rebuilt_from_its_dead_letters(
     sending: Sending, retransform: bool, damage: str
 ) -> None:
     """Its requests, or its events; who settles says what to do, and then all of it is delivered or pending."""
@@ -129,7 +129,7 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_dead_letters(
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged", "other"])
-def test_the_manifest_of_a_committed_batch_is_made_again(sending: Sending, damage: str) -> None:
+def test_the_manifest_of_a_committed_batch_is_rebuilt(sending: Sending, damage: str) -> None:
     """From the batch's files, and it is reconciled; a record in the store names it, and says if it could be read."""
     batch = settled(sending)
     runtime = sending.runtime
@@ -219,7 +219,7 @@ def test_a_segment_that_is_lost_before_the_settlement(sending: Sending) -> None:
     assert audit(runtime).differences == ()
 
 
-def test_what_nothing_can_make_again_is_refused(sending: Sending) -> None:
+def test_a_file_that_cannot_be_rebuilt_is_refused(sending: Sending) -> None:
     """An archive file that the bus does not give as it was, and a batch that is history, are left as they are."""
     batch = settled(sending)
     runtime = sending.runtime
@@ -240,7 +240,7 @@ def test_what_nothing_can_make_again_is_refused(sending: Sending) -> None:
         repair(sending, batch)
 
 
-def test_what_another_batch_has_taken_is_waited_for(sending: Sending) -> None:
+def test_a_repair_waits_for_deliveries_taken_by_another_batch(sending: Sending) -> None:
     """Deliveries that were pending and are under way must not become pending twice."""
     batch = settled(sending)
     runtime = sending.runtime

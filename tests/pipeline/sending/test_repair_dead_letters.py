@@ -72,7 +72,7 @@ def test_a_wrong_dead_letter_file_is_made_again_before_commit_and_after(sending:
     assert not repair(sending, batch).needed
 
 
-def test_dead_letters_are_made_again_of_deliveries_that_are(sending: Sending) -> None:
+def test_dead_letters_are_rebuilt_after_their_deliveries(sending: Sending) -> None:
     """Both files of a committed batch are gone: first deliveries are routed again, then their dead letters written."""
     runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()

@@ -108,7 +108,7 @@ def test_a_repair_in_between_loses_nothing(
     assert sum(row.count for row in runtime.ledger.pending.of_batch(batch.batch_id)) == waiting
 
 
-def test_what_was_read_of_an_old_settlement_is_not_pending(sending: Sending) -> None:
+def test_rows_read_from_an_old_settlement_are_not_pending(sending: Sending) -> None:
     """A repair that comes while a settlement is read, and dies before it commits, is not in anybody's way."""
     batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
     runtime = sending.runtime

@@ -173,7 +173,7 @@ def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
     assert (account_of(sending.runtime, done).looked_at, account_of(sending.runtime, done).taken) == (5, 2)
 
 
-def test_what_was_delivered_is_left_out_on_request(sending: Sending) -> None:
+def test_delivered_events_are_left_out_on_request(sending: Sending) -> None:
     """Per target: the one that had the events gets nothing, the one that refused them gets them all."""
     landed(sending, 3, crm="/healthy/crm", bills=http(REFUSED, retry=NO_RETRY))
     sending.rules(crm="/healthy/crm", bills="/healthy/bills")
@@ -208,7 +208,7 @@ def test_a_condition_over_event_and_past_outcome_chooses(condition: str, count: 
 @pytest.mark.parametrize(
     "condition", ["outcom = 1", "true) OR (true", "1; SELECT 2", "DROP TABLE events", "count(*) > 1"]
 )
-def test_what_is_no_condition_is_reported_before_anything_is_recorded(condition: str, sending: Sending) -> None:
+def test_an_invalid_condition_is_reported_before_anything_is_recorded(condition: str, sending: Sending) -> None:
     """With the columns that exist."""
     landed(sending, 1, crm="/healthy/crm")
 
@@ -218,7 +218,7 @@ def test_what_is_no_condition_is_reported_before_anything_is_recorded(condition:
     assert sending.runtime.ledger.replays.all() == []
 
 
-def test_what_a_retry_delivered_counts_as_delivered(sending: Sending) -> None:
+def test_an_event_delivered_by_a_retry_counts_as_delivered(sending: Sending) -> None:
     """Deliveries are followed through the batches that took them up later."""
     landed(sending, 2, crm=http(REFUSED))
     sending.rules(crm="/healthy/crm")
@@ -251,7 +251,7 @@ def test_events_are_routed_by_the_rules_of_then_on_request(sending: Sending) -> 
         ({"targets": ["bills"]}, "had a target 'bills' then"),
     ],
 )
-def test_a_name_that_nobody_had_then_is_refused(sending: Sending, named: dict[str, Any], said: str) -> None:
+def test_a_name_that_did_not_exist_then_is_refused(sending: Sending, named: dict[str, Any], said: str) -> None:
     """Even if today's files have it; nothing is recorded."""
     landed(sending, 2, crm="/healthy/crm")
     sending.rules(bills="/healthy/bills")
@@ -351,7 +351,7 @@ def test_age_and_attempts_count_from_the_replay(sending: Sending) -> None:
     assert audit(sending.runtime).differences == ()
 
 
-def test_what_a_replay_began_with_is_made_again(sending: Sending) -> None:
+def test_the_inputs_of_a_replay_are_rebuilt(sending: Sending) -> None:
     """A buffer file of a replay that is lost is written again from the archive, row by row as it was."""
     landed(sending, 3, crm="/healthy/crm")
     done = replay(sending, pattern=json.dumps({"id": sorted(ids(sending))[:2]}))
@@ -368,7 +368,7 @@ def test_what_a_replay_began_with_is_made_again(sending: Sending) -> None:
     assert audit(runtime).differences == ()
 
 
-def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
+def test_an_audit_reports_what_a_replay_left_out(sending: Sending) -> None:
     """A part of the archive that was never read is a difference."""
     landed(sending, 3, crm="/healthy/crm")
     done = replay(sending)
@@ -406,7 +406,7 @@ def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) ->
         ({"rate": 0.0}, "cannot be kept"),
     ],
 )
-def test_what_makes_no_sense_is_reported_before_anything_is_recorded(
+def test_an_invalid_request_is_reported_before_anything_is_recorded(
     options: dict[str, Any], reported: str, sending: Sending
 ) -> None:
     """The error says what is wrong and what to write instead."""

@@ -120,7 +120,7 @@ def test_an_empty_ledger_never_looks_like_a_first_start(sending: Sending) -> Non
         maintain(lost)
 
 
-def test_a_dry_run_tells_and_changes_nothing(sending: Sending) -> None:
+def test_a_dry_run_reports_and_changes_nothing(sending: Sending) -> None:
     """It counts what a real run then removes."""
     delivered(sending)
     days(sending, 1)
@@ -135,7 +135,7 @@ def test_a_dry_run_tells_and_changes_nothing(sending: Sending) -> None:
     assert (done.batches, done.files) == (reported.batches, reported.files)
 
 
-def test_what_waits_keeps_all_that_it_descends_from(sending: Sending) -> None:
+def test_a_pending_delivery_keeps_the_files_of_its_earlier_batches(sending: Sending) -> None:
     """A delivery that is tried for days, in two batches, keeps its files until the batch that delivered it is old as
     well.
     """
@@ -254,7 +254,7 @@ def test_a_redrive_under_way_keeps_every_dead_letter(sending: Sending) -> None:
     assert kept(sending, first) == "manifest"
 
 
-def test_what_a_replay_came_to_is_reported_as_long_as_it_is_kept(sending: Sending) -> None:
+def test_the_result_of_a_replay_is_reported_as_long_as_it_is_kept(sending: Sending) -> None:
     """Its batches are pruned as others are; its account says so, and in the end it is forgotten."""
     delivered(sending)
     sending.site.clock.advance(1)
@@ -273,7 +273,7 @@ def test_what_a_replay_came_to_is_reported_as_long_as_it_is_kept(sending: Sendin
     sound(sending)
 
 
-def test_files_that_nobody_names_go(sending: Sending) -> None:
+def test_unreferenced_files_are_removed(sending: Sending) -> None:
     """Lost files, of a known batch or of none, go once the day is 24 hours past."""
     first = delivered(sending)
     store, never = sending.runtime.store, new_batch_id(first.planned_at)
@@ -300,7 +300,7 @@ def test_files_that_nobody_names_go(sending: Sending) -> None:
     assert maintain(sending.runtime).lost_files == 0, "a day is listed once"
 
 
-def test_what_a_repair_set_aside_stays(sending: Sending) -> None:
+def test_a_file_set_aside_by_a_repair_stays(sending: Sending) -> None:
     """Its record names the damaged file, which is in the store as long as the record is."""
     batch = delivered(sending)
     (letter,) = (file.path for file in sending.runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"))
@@ -352,7 +352,7 @@ def test_a_bus_loses_what_is_old_and_was_taken(sending: Sending) -> None:
     sound(sending)
 
 
-def test_a_cancelled_replay_is_no_difference_once_its_archive_is_gone(sending: Sending) -> None:
+def test_a_cancelled_replay_is_no_difference_once_its_archive_is_removed(sending: Sending) -> None:
     """The file that it had come to is pruned, and what came after it is not: an audit asks no more of it."""
     delivered(sending, 2, crm="/healthy/crm")
     days(sending, 10)

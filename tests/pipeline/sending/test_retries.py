@@ -48,7 +48,7 @@ def test_after_its_attempts_a_delivery_is_a_dead_letter_with_all_of_them(sending
     assert audit(runtime).differences == ()
 
 
-def test_what_outlives_its_maximum_age_is_a_dead_letter(sending: Sending, clock: RunningClock) -> None:
+def test_a_delivery_past_its_maximum_age_is_a_dead_letter(sending: Sending, clock: RunningClock) -> None:
     """A pending delivery that exceeds its maximum age is dead-lettered without another send."""
     runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
@@ -248,7 +248,7 @@ def test_enabling_a_target_releases_what_was_held(sending: Sending, clock: Runni
     assert reconciliation["delivered"] + reconciliation["dead"] == 10
 
 
-def test_what_is_held_for_a_target_that_is_gone_ends_at_its_age(sending: Sending, clock: RunningClock) -> None:
+def test_deliveries_on_hold_after_a_410_end_at_their_age(sending: Sending, clock: RunningClock) -> None:
     """The wait for `targets enable` counts towards the age: after 24 h the deliveries are dead letters, unsent."""
     runtime = sending.begin(5, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()

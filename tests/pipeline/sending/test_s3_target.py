@@ -131,7 +131,7 @@ def test_dead_letters_lie_in_the_queues_folder(sending: Sending, bucket: Bucket)
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
-def test_what_no_waiting_fixes_is_dead(sending: Sending, bucket: Bucket, code: str) -> None:
+def test_a_permanent_error_dead_letters_the_span(sending: Sending, bucket: Bucket, code: str) -> None:
     """Keys or rights that are wrong: the whole span is dead letters, which say what S3 said, and no key."""
     bucket.server.refuse = refuse(code)
     sending.begin(3, lake=bucket.target + "}")
@@ -155,7 +155,7 @@ def test_a_bucket_that_does_not_exist_is_reported(sending: Sending, bucket: Buck
 
 
 @pytest.mark.parametrize("code", ["SlowDown", "InternalError", "ConditionalRequestConflict"])
-def test_what_passes_is_tried_again_under_the_same_name(
+def test_a_temporary_error_is_retried_under_the_same_name(
     sending: Sending, bucket: Bucket, clock: RunningClock, code: str
 ) -> None:
     """Each span waits as one row, and is then one object of the name that it had at first."""

@@ -65,7 +65,7 @@ def test_stages_before_their_time_do_nothing(sending: Sending) -> None:
     assert runtime.ledger.batches.get(batch_id).state == "planned"
 
 
-def test_what_nobody_pushed_is_pending_due_now_without_an_attempt(sending: Sending) -> None:
+def test_deliveries_without_an_outcome_are_due_now_without_an_attempt(sending: Sending) -> None:
     """Deliveries without any outcome are unknown: pending in the slow lane, due at once, no attempt counted."""
     batch = sending.routed(7, crm=REFUSED)
     runtime = sending.runtime
@@ -147,7 +147,7 @@ def test_a_transform_that_fails_is_a_dead_letter_and_holds_up_nothing(sending: S
     assert audit(runtime).differences == ()
 
 
-def test_settling_again_changes_no_verdict(sending: Sending) -> None:
+def test_settling_again_changes_no_status(sending: Sending) -> None:
     """The settlement is written once: a later write_dead_letters reads it and adds nothing."""
     batch = sending.routed(5, crm="/healthy/crm")
     runtime = sending.runtime
@@ -161,7 +161,7 @@ def test_settling_again_changes_no_verdict(sending: Sending) -> None:
     assert sum(row.count for row in runtime.ledger.pending.find()) == 5
 
 
-def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
+def test_the_loser_of_two_settlements_takes_the_winners_statuses(
     sending: Sending, site: Any, clock: RunningClock
 ) -> None:
     """A process with other verdicts discards them when the file appears; pending rows follow the file."""
@@ -237,7 +237,7 @@ def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> 
     assert sum(runtime.ledger.offsets.committed(RUNNER).values()) == 0
 
 
-def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(sending: Sending) -> None:
+def test_a_delivered_status_without_a_recorded_response_stops_the_commit(sending: Sending) -> None:
     """A settlement cannot claim a delivery that no recorded response shows."""
     batch = sending.routed(1, crm=REFUSED)
     runtime = sending.runtime
@@ -249,7 +249,7 @@ def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(sending: Se
 
 
 @pytest.mark.parametrize("kind", ["buffer", "delivery", "outcome", "settlement", "dead_letter"])
-def test_a_file_that_is_gone_stops_the_commit(sending: Sending, kind: str) -> None:
+def test_a_missing_file_stops_the_commit(sending: Sending, kind: str) -> None:
     """Whatever file of the reconciliation cannot be read, nothing is committed and the error names it."""
     batch = sending.routed(4, bad="/bad/crm")
     runtime = sending.runtime

@@ -45,7 +45,7 @@ def test_whatever_a_shadow_responds_it_is_tried_once(sending: Sending, clock: Ru
     assert (report.responded, report.other_responses, len(report.samples)) == (41, 41, 3)
 
 
-def test_what_fails_to_transform_or_waits_is_settled_unsent(sending: Sending, clock: RunningClock) -> None:
+def test_failed_transforms_and_pauses_of_a_shadow_are_settled_unsent(sending: Sending, clock: RunningClock) -> None:
     """A paused shadow gets nothing later; a transform that fails is counted, and no dead letter."""
     missing = "{form: JSONPATH, value: $.data.nowhere, missing: error}"
     runtime = sending.begin(3, crm="/healthy/crm", mirror=shadow("/healthy/mirror", transform=missing))
@@ -79,7 +79,9 @@ def test_a_rule_without_shadows_has_nothing_to_compare(sending: Sending) -> None
         shadow_reports(runtime, "orders", "1h", None, 3)
 
 
-def test_what_was_pending_before_its_target_became_a_shadow_is_delivered(sending: Sending, clock: RunningClock) -> None:
+def test_a_delivery_pending_before_its_target_became_a_shadow_is_delivered(
+    sending: Sending, clock: RunningClock
+) -> None:
     """It was routed to a real target: it is tried again as ever, and never settled unsent."""
     runtime = sending.begin(12, crm=http(REFUSED))
     sending.deliver()

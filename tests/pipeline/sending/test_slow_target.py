@@ -193,7 +193,7 @@ def test_a_run_that_waits_for_a_retry_is_woken_when_the_others_are_done(
     assert set(received(sending, "/flaky/told").values()) == {1}
 
 
-def test_what_a_target_rested_while_others_were_at_work_is_not_held_against_it(sending: Sending) -> None:
+def test_the_idle_time_of_a_target_is_not_counted_as_slowness(sending: Sending) -> None:
     """Half of the others are done at once, one takes longer than the two seconds of its retries: nobody waited."""
     policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     late = http("/delay/3500", timeout="10s")

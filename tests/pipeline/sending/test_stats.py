@@ -94,7 +94,7 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     assert stages["stage_prepare"] == stages["stage_push"] == stages["stage_settle"] == 1
 
 
-def test_what_is_delivered_again_is_distinguished_from_what_matched(sending: Sending) -> None:
+def test_redeliveries_are_distinguished_from_matches(sending: Sending) -> None:
     """A redriven dead letter and a copy for a dead letter queue are delivered without being matched."""
     queue = "dead_letter_queue: {type: file, path: /tmp/never}"
     refused = f'{{type: http, url: "/status/400", allow_http: true, {queue}}}'.replace(

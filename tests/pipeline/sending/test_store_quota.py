@@ -45,7 +45,7 @@ def measured(runtime: Runtime, *folders: str) -> int:
     return sum(runtime.store.size(f"{folder}/") for folder in folders)
 
 
-def test_what_a_batch_leaves_is_counted_when_it_is_committed(sending: Sending) -> None:
+def test_the_size_of_a_batch_is_counted_at_its_commit(sending: Sending) -> None:
     """By area, as it is measured; what is of no batch was measured at the first look, and is at the next count."""
     delivered(sending)
     runtime = sending.runtime
@@ -143,7 +143,7 @@ def test_retention_makes_room_in_the_quota(sending: Sending) -> None:
     assert listen(sending.runtime, RUNNER) is not None
 
 
-def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
+def test_a_full_count_finds_uncounted_files(sending: Sending) -> None:
     """Files of lost attempts, and those before there was a quota; `maintain` counts at once in a store that is full."""
     delivered(sending)
     runtime = sending.site.reopen(store_max_size=ROOMY)

@@ -58,7 +58,7 @@ def test_events_are_delivered_as_they_come(sending: Sending) -> None:
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_bus_that_tells_of_nothing_is_looked_at_by_the_clock(
+def test_a_bus_without_change_notices_is_polled(
     sending: Sending, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If another host writes it, the system reports no change of the file."""
@@ -83,7 +83,7 @@ def test_an_open_batch_in_which_nothing_came_is_dropped(sending: Sending) -> Non
     assert sending.runtime.ledger.streaming.lease(RUNNER) is None
 
 
-def test_what_fails_is_pending_and_the_neighbour_continues(sending: Sending) -> None:
+def test_a_failed_delivery_is_pending_and_its_neighbour_continues(sending: Sending) -> None:
     """A refused delivery is tried once in its batch, and lies pending when that is committed."""
     sending.rules(bad="http://127.0.0.1:1/refused", crm="/healthy/crm")
     with a_streaming_task(sending):
@@ -172,7 +172,7 @@ def test_a_bus_that_fails_for_a_moment_does_not_end_the_streaming_task(sending: 
     assert audit(sending.runtime).differences == ()
 
 
-def test_who_loses_the_lease_says_so(sending: Sending) -> None:
+def test_losing_the_lease_is_reported_as_an_error(sending: Sending) -> None:
     """A supervisor sees an error, not a requested end."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.runtime.ledger
@@ -204,7 +204,7 @@ def test_a_streaming_task_is_taken_once_the_matcher_is_compiled(sending: Sending
     assert compile_ahead.cache_info().misses == 1
 
 
-def test_the_streaming_task_of_a_process_that_is_gone_is_ended_at_once(sending: Sending) -> None:
+def test_the_streaming_task_of_an_ended_process_is_ended_at_once(sending: Sending) -> None:
     """On the same host; nobody waits for a lease that nobody renews."""
     sending.rules(crm="/healthy/crm")
     sending.publish(3)
@@ -232,7 +232,7 @@ def test_a_streaming_task_ends_when_nothing_comes(sending: Sending) -> None:
     assert {batch.state for batch in sending.runtime.ledger.batches.find()} == {"committed"}
 
 
-def test_what_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
+def test_a_batch_that_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
     """The streaming task ends at once, says so, and has begun nothing: `listen` plans it as one batch."""
     sending.rules(crm="/healthy/crm")
     sending.publish(1)

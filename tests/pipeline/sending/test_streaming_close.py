@@ -184,7 +184,7 @@ def test_responses_of_a_slow_target_are_waited_for(sending: Sending) -> None:
 
 
 @pytest.mark.parametrize("what", ["bus.read", "store.put"])
-def test_what_fails_for_a_moment_repeats_no_response(sending: Sending, what: str) -> None:
+def test_a_temporary_failure_of_the_close_repeats_no_response(sending: Sending, what: str) -> None:
     """The bus, which ends the batch, or the store, as its segment is written: each response is recorded then."""
     sending.rules(crm=http("/healthy/crm", timeout='"20s"'))
     failures = iter([StoreError("the disk is away") if what == "store.put" else BusError("the bus is away")])

@@ -133,7 +133,7 @@ def test_a_streaming_task_that_dies_is_taken_over_by_the_standby(sending: Sendin
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_streaming_task_that_dies_over_its_last_batch_leaves_it_to_who_continues(sending: Sending) -> None:
+def test_a_streaming_task_that_dies_over_its_last_batch_leaves_it_to_its_successor(sending: Sending) -> None:
     """That finishes it in stages; what it had sent itself meanwhile does not come twice."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
     with a_process(sending) as child:

@@ -28,7 +28,7 @@ COSTLY = """  costly:
 """
 
 
-def test_what_is_left_follows_from_the_target(sending: Sending) -> None:
+def test_the_deliveries_left_to_the_close_follow_from_the_target(sending: Sending) -> None:
     """One in order, or by spans, waits for the close, whatever its type."""
     sending.site.environ["EVENTBRIDGE_CONN_SHOP_S3"] = "s3://somebody:secret@127.0.0.1:1"
     targets = {

@@ -127,7 +127,7 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_batch_on(sendin
     assert audit(sending.runtime).differences == ()
 
 
-def test_an_empty_batch_that_is_dropped_by_who_had_it_is_opened_again(
+def test_an_empty_batch_dropped_by_its_former_task_is_opened_again(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that stood still and wakes between listening and looking changes nothing: the streaming task continues."""

@@ -14,7 +14,7 @@ from eventbridge.streaming.routing import StreamingRouting
 from eventbridge.streaming.target_queues import PoolTurns, TargetQueues, http_loop
 
 
-def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: RunningClock) -> None:
+def test_an_event_that_arrives_as_a_run_ends_is_sent_by_the_next_run(sending: Sending, clock: RunningClock) -> None:
     """It is not left to the close of the batch: the loop is notified at once, and the next run has it."""
     sending.rules(crm="/healthy/crm")
     runtime, batch = sending.runtime, opened(sending)

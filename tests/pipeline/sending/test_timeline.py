@@ -57,7 +57,7 @@ def test_a_timeline_counts_each_delivery_in_one_step(
     ) == (21, 21, 20, 20, 0)
 
 
-def test_every_term_of_the_reconciliation_is_there_and_it_adds_up(sending: Sending, clock: RunningClock) -> None:
+def test_the_reconciliation_has_every_term_and_adds_up(sending: Sending, clock: RunningClock) -> None:
     """Deliveries that wait for a disabled target are pending in that day's reconciliation, and before it a day
     later.
     """
@@ -86,7 +86,7 @@ def test_every_term_of_the_reconciliation_is_there_and_it_adds_up(sending: Sendi
         )
 
 
-def test_what_waits_for_a_disabled_target_counts_against_its_rule(sending: Sending, clock: RunningClock) -> None:
+def test_deliveries_on_hold_for_a_disabled_target_count_against_its_rule(sending: Sending, clock: RunningClock) -> None:
     """A rule of two targets, one of them disabled, is not at 100 %: not in its hour, and on no chart."""
     sending.begin(9, crm="/healthy/crm", gone="/gone/x")
     sending.deliver()

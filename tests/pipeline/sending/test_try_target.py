@@ -20,7 +20,7 @@ from eventbridge.repair.audit import audit
 Order = Callable[..., bytes]
 
 
-def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: Kafka, order: Order) -> None:
+def test_an_existing_target_is_reachable(sending: Sending, tmp_path: Path, kafka: Kafka, order: Order) -> None:
     """Nothing is sent or created; then each takes one event, outside of every reconciliation."""
     make_topics(kafka, "crm")
     sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
@@ -50,7 +50,9 @@ def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: K
         ("{type: kafka, connection: wrong, topic: crm}", "Correct login, password"),
     ],
 )
-def test_what_is_in_the_way_is_reported(sending: Sending, kafka: Kafka, target: str, said: str) -> None:
+def test_the_reason_for_an_unreachable_target_is_reported(
+    sending: Sending, kafka: Kafka, target: str, said: str
+) -> None:
     """Name, network, address, file, topic, login: each with its own message."""
     sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
     port = kafka.ports["secure"]
@@ -111,7 +113,7 @@ def test_a_response_is_shown_as_it_is(sending: Sending, order: Order) -> None:
     assert sending.runtime.ledger.targets.statuses() == {}
 
 
-def test_what_cannot_be_sent_is_reported(sending: Sending) -> None:
+def test_an_unsendable_test_event_is_reported(sending: Sending) -> None:
     """A missing rule, or a text that is not an event."""
     sending.rules(crm="/healthy/crm")
 

@@ -151,7 +151,7 @@ def test_attempts_of_all_batches_are_reported_in_order(sending: Sending) -> None
     assert [(each.state, each.reason) for each in event.deliveries] == [("dead_lettered", "maximum_retry_attempts")]
 
 
-def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
+def test_a_delivery_refused_by_a_shadow_is_shown_as_shadow(sending: Sending) -> None:
     """The reconciliation counts it as settled; `why` reports its response, or that it has the event."""
     missing = ", transform: {form: JSONPATH, value: $.data.nowhere, missing: error}"
     paths = {"taken": ("/healthy/new", ""), "refused": ("/status/400", ""), "unsent": ("/healthy/unsent", missing)}
@@ -178,7 +178,7 @@ def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
     }
 
 
-def test_what_is_pending_is_reported_with_what_it_waits_for(sending: Sending) -> None:
+def test_a_pending_delivery_is_reported_with_its_reason(sending: Sending) -> None:
     """A delivery that an operator's hold keeps is on hold, and why."""
     sending.begin(1, crm=http(REFUSED))
     sending.deliver()
@@ -210,7 +210,7 @@ def test_a_redrive_and_a_copy_for_a_queue_are_followed(sending: Sending) -> None
     assert f"redrive {begun.redrive_id}" in [each.detail for each in event.steps]
 
 
-def test_what_never_became_valid_is_reported(sending: Sending, order: Callable[..., bytes]) -> None:
+def test_an_event_that_never_became_valid_is_reported(sending: Sending, order: Callable[..., bytes]) -> None:
     """A duplicate names what was kept instead; what is not a CloudEvent, or no JSON, is found by the id it claims."""
     sending.begin(order(1), order(1), b'{"id": "broken", "type": "x"}', b'{"id": "torn", ', crm="/healthy/crm")
     sending.deliver()
@@ -284,7 +284,7 @@ def test_a_webhook_id_leads_to_its_event(sending: Sending) -> None:
         why(sending.runtime, "b76c3677-fd41-8c86-acbc-aea2c0e21838")
 
 
-def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending: Sending) -> None:
+def test_an_unknown_id_is_an_error_that_names_the_range_searched(sending: Sending) -> None:
     """It names the range of the batches; a missing bus is refused by name."""
     sending.begin(1, crm="/healthy/crm")
     sending.deliver()
@@ -297,7 +297,7 @@ def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending:
         why_between(sending.runtime, "1", None, None, "2020-01-01")
 
 
-def test_what_retention_took_is_said(sending: Sending) -> None:
+def test_data_removed_by_retention_is_reported(sending: Sending) -> None:
     """Without the attempts the event and its dead letter are still shown; without the archive it is shown as
     removed.
     """
@@ -316,7 +316,7 @@ def test_what_retention_took_is_said(sending: Sending) -> None:
         why(runtime, "1")
 
 
-def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending) -> None:
+def test_an_unreadable_file_is_named_and_the_rest_is_shown(sending: Sending) -> None:
     """If a settlement is lost, the event is found and the gap named; if an archive file is lost, the event may be in
     it.
     """
@@ -383,7 +383,7 @@ def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: 
     assert sorted((letter["target"], len(letter["attempts"])) for letter in letters) == [("harsh", 1), ("strict", 1)]
 
 
-def test_an_attempt_that_nobody_recorded_is_not_denied(sending: Sending) -> None:
+def test_an_unrecorded_attempt_is_not_denied(sending: Sending) -> None:
     """The process of a push may have died between sending the delivery and recording it."""
     batch = sending.routed(1, crm="/healthy/crm")
     runtime = sending.runtime

@@ -185,7 +185,7 @@ def test_a_ledger_that_is_a_folder(scheme: str, tmp_path: Path) -> None:
     Settings.from_mapping({"EVENTBRIDGE_LEDGER_URL": f"{scheme}:///{tmp_path}/ledger.sqlite"})
 
 
-def test_all_errors_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     """Not only the first."""
     assert len(errors(HOMME="x", BATCH_MAX_EVENTS="0", STORE_URI="x")) == 3
 
@@ -208,7 +208,7 @@ def test_settings_cannot_be_changed_and_do_not_show_secrets() -> None:
     assert "hunter2" not in f"{settings!r} {settings}"
 
 
-def test_an_error_in_the_home_folder_is_the_only_one_told() -> None:
+def test_an_error_in_the_home_folder_is_the_only_one_reported() -> None:
     """What is derived from a setting is not blamed for it."""
     with pytest.raises(ValidationError) as caught:
         Settings(home=5)  # type: ignore[arg-type]
@@ -261,7 +261,7 @@ def test_the_command_that_prints_the_ledgers_url_runs_once(tmp_path: Path) -> No
         ({"LEDGER_URL_CMD": "echo hunter2"}, "EVENTBRIDGE_LEDGER_URL: it has no scheme"),
     ],
 )
-def test_a_ledgers_url_that_cannot_be_got_is_told_without_it(given: dict[str, str], said: str) -> None:
+def test_a_failing_command_for_the_ledgers_url_is_reported_without_its_output(given: dict[str, str], said: str) -> None:
     """The variable and the remedy are named; what was printed may be a password, and is not shown."""
     (error,) = errors(**given)
 
@@ -297,6 +297,6 @@ def _told_defaults() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "sentence"), _told_defaults())
-def test_other_pages_tell_the_defaults_of_the_code(page: str, sentence: str) -> None:
+def test_other_pages_state_the_defaults_of_the_code(page: str, sentence: str) -> None:
     """Where a page names a default beside its setting, the number is that of the code."""
     assert sentence in (PAGE.parent / page).read_text()

@@ -134,7 +134,7 @@ def test_a_target_that_takes_no_blocks_gets_them_one_by_one() -> None:
     assert run.report.delivered == 25
 
 
-def test_what_a_block_target_refuses_is_decided_one_by_one_and_the_rest_continues() -> None:
+def test_a_refused_block_is_decided_one_by_one_and_the_rest_continues() -> None:
     """The refused block is retried by policy; the target gets the next blocks."""
     target = InMemoryBlockTarget(_refuse_once(at=10))
     bench = Bench(target)
@@ -159,7 +159,7 @@ def test_lines_that_could_not_be_flushed_are_not_delivered() -> None:
     }
 
 
-def test_a_block_with_something_too_old_is_looked_at_one_by_one() -> None:
+def test_a_block_with_an_expired_delivery_is_decided_one_by_one() -> None:
     """What is too old is dead-lettered without being sent, the rest is delivered."""
     arrived = [now()] * 20
     arrived[7] -= timedelta(days=400)

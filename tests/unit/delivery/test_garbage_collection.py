@@ -36,7 +36,7 @@ def test_the_threshold_is_raised_for_the_block_only() -> None:
 
 
 @pytest.mark.parametrize("chosen", [0, 50_000], ids=["off", "higher"])
-def test_what_the_host_process_has_chosen_stays(chosen: int) -> None:
+def test_the_collector_settings_of_the_host_process_stay(chosen: int) -> None:
     """A process that looks less often, or never, continues so."""
     gc.set_threshold(chosen, 10, 10)
     with rare_garbage_collection():

@@ -59,7 +59,7 @@ def test_rows_and_tables_have_the_schema_of_segments() -> None:
     assert outcome_table(list(accepted_rows([bytes(16)] * 2, LIKE))) == table
 
 
-def test_one_row_wakes_nobody_enough_rows_do() -> None:
+def test_one_row_wakes_no_thread_enough_rows_do() -> None:
     """Waking a thread for every row would cost more than the row."""
     rows = OutcomeRows(2)
     rows.put(row(1))

@@ -73,7 +73,7 @@ def test_failures_that_are_not_tried_again_in_the_end_count() -> None:
     assert notified.total == Count(12, 12)
 
 
-def test_nobody_waits_for_a_retry_that_is_too_old_to_be_made() -> None:
+def test_a_run_does_not_wait_for_a_retry_that_would_be_too_old() -> None:
     """It counts as it stands; a delivery that was never to be retried adds nothing."""
     breaker = RunBreaker("late", "crm")
     for number in range(9):
@@ -143,7 +143,7 @@ def test_a_failed_probe_trips_it() -> None:
     assert notified.probes == (False,)
 
 
-def test_what_failed_among_the_probes_is_forgotten_once_it_is_closed() -> None:
+def test_failures_among_the_probes_are_forgotten_once_the_breaker_is_closed() -> None:
     """Ten attempts that failed before the fifth good probe do not trip it with the next failure."""
     breaker = RunBreaker("late", "crm", probed=OPENED)
     for number in range(5):

@@ -66,7 +66,7 @@ def test_targets_of_one_disk_are_flushed_together_and_each_hears_what_it_lost() 
     ]
 
 
-def test_a_disk_that_hangs_holds_nobody_of_another() -> None:
+def test_a_disk_that_hangs_holds_up_no_other_disk() -> None:
     """The threads that wait make room for one that works."""
     flushes, goes_on = SharedFlushes(), threading.Event()
 

@@ -80,7 +80,7 @@ def test_a_target_is_not_judged_by_what_this_process_took() -> None:
     assert _standing(began_after=0, took_seconds=5.1).state == "degraded"
 
 
-def test_what_nobody_sent_to_is_no_word_on_a_slow_target_but_lets_the_next_probe() -> None:
+def test_an_uncontacted_target_stays_slow_and_may_be_probed_next() -> None:
     """Its count of quick chunks stays; a target that was to be probed may be probed at once."""
     untried = Tally("orders", "crm", ended=Ended(0, 10, 0, True, apart=True, contacted=False))
     slow = TargetStatus("orders", "crm", "degraded", "batches waited", NOW, until=NOW, good=3, slow=True)

@@ -52,7 +52,7 @@ def _piece(*numbers: int) -> ReadPiece:
     return ReadPiece(piece, len(numbers), 0, lambda: table, _never)
 
 
-def test_what_is_responded_to_never_becomes_python_values() -> None:
+def test_final_outcomes_never_become_python_values() -> None:
     """A piece all of which is delivered, or dead-lettered, is left out; for another the outcomes so far are
     returned.
     """
@@ -65,7 +65,7 @@ def test_what_is_responded_to_never_becomes_python_values() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["retry_scheduled", "unknown"])
-def test_what_is_to_be_tried_again_is_not_left_out(outcome: str) -> None:
+def test_a_delivery_to_retry_is_not_left_out(outcome: str) -> None:
     """A failed delivery blocks those behind it in its order, and one without a response is unknown."""
     pieces = [_piece(1, 2)]
 

@@ -97,7 +97,7 @@ def test_a_client_that_asks_first_is_encouraged(receiver: Receiver) -> None:
         b"G" * 70_000,
     ],
 )
-def test_what_is_no_request_is_refused(receiver: Receiver, data: bytes) -> None:
+def test_an_invalid_http_request_is_refused(receiver: Receiver, data: bytes) -> None:
     """Anything else gets 400 and hung up on."""
     response = talk(receiver, data, until=b"never")
 
@@ -140,7 +140,7 @@ def test_an_unknown_path_is_not_found(receiver: Receiver, path: str) -> None:
     assert response.startswith(b"HTTP/1.1 404")
 
 
-def test_what_was_received_is_read_on(tmp_path: Path) -> None:
+def test_received_lines_are_read_incrementally(tmp_path: Path) -> None:
     """A line that is half written is not there yet; the first ones are left away where that is asked."""
     log = tmp_path / "log"
     reading = Receiver(log)

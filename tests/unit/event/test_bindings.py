@@ -112,7 +112,7 @@ def test_a_header_without_a_value_is_not_there() -> None:
         (typed("text/plain; charset=us-ascii"), b"\xe9", "and not us-ascii at byte 0"),
     ],
 )
-def test_what_a_body_is_not_is_told(headers: Headers, body: bytes, said: str) -> None:
+def test_an_invalid_body_is_reported(headers: Headers, body: bytes, said: str) -> None:
     """Nothing of a body becomes a member of the event beside its data."""
     with pytest.raises(EventError, match=said):
         of_binary(headers, body)
@@ -148,7 +148,7 @@ def test_a_mapping_makes_an_event_of_plain_json() -> None:
         (b'{"n": "cut \\ud83d"}', "mapping of id: \\$.n holds U\\+D83D, one half of a surrogate pair"),
     ],
 )
-def test_what_a_mapping_does_not_find_is_told(body: bytes, said: str) -> None:
+def test_a_missing_attribute_of_a_mapping_is_reported(body: bytes, said: str) -> None:
     """With the attribute and the path."""
     with pytest.raises(EventError, match=said):
         of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, PLACE)

@@ -114,7 +114,7 @@ def test_a_required_attribute_must_be_there(name: str) -> None:
         ({"x": "ab\U0001fffe"}, "$.x: the character U+1FFFE at position 2"),
     ],
 )
-def test_what_is_no_cloudevent_is_refused(members: dict[str, Any], expected: str) -> None:
+def test_an_invalid_cloudevent_is_refused(members: dict[str, Any], expected: str) -> None:
     """The reason names the attribute, what it must be and what it is."""
     assert reason(**members).startswith(expected)
 
@@ -273,7 +273,7 @@ def test_a_content_type_is_a_media_type(media_type: str, good: bool) -> None:
         (b'{"data":' + b"[" * 200 + b"]" * 200 + b"}", "nested deeper than 128"),
     ],
 )
-def test_what_is_not_one_strict_object_is_refused(body: bytes, expected: str) -> None:
+def test_an_event_that_is_not_one_strict_object_is_refused(body: bytes, expected: str) -> None:
     """The reasons of `parse_document` pass through."""
     assert expected in refusal(body)
 

@@ -53,7 +53,7 @@ def test_numbers_of_python_become_numbers(value: int | float | Decimal, text: st
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("-Infinity"), Decimal("NaN")])
-def test_what_json_lacks_is_no_number(value: float | Decimal) -> None:
+def test_nan_and_infinity_are_not_numbers(value: float | Decimal) -> None:
     """NaN and infinities have no JSON text."""
     with pytest.raises(ValueError, match="is not a JSON number"):
         Number.of(value)

@@ -45,7 +45,7 @@ from eventbridge.event.json_document import (
         ('{"[":' + "[" * 5000, "nested deeper than 128 at line 1, column 133"),
     ],
 )
-def test_what_is_no_document_is_refused_with_its_place(text: str | bytes, message: str) -> None:
+def test_an_invalid_document_is_refused_with_its_place(text: str | bytes, message: str) -> None:
     """The error says what is wrong and where."""
     with pytest.raises(EventError) as raised:
         parse_document(text)
@@ -79,7 +79,7 @@ def test_values_of_python_are_written_as_json() -> None:
 
 
 @pytest.mark.parametrize("value", [{1: 2}, {"a": float("nan")}, {"a": {1, 2}}, {"a": datetime.date(2013, 1, 1)}, b"x"])
-def test_what_has_no_json_form_is_not_written(value: Any) -> None:
+def test_a_value_without_a_json_form_is_not_written(value: Any) -> None:
     """Keys that are no strings, NaN, sets, dates and bytes are refused, never guessed."""
     with pytest.raises(EventError):
         write_document(value)

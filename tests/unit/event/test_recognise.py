@@ -50,7 +50,7 @@ def _identity(body: bytes) -> tuple[str, str, str] | None:
 
 
 @given(_names, _values, st.booleans())
-def test_what_is_recognised_is_an_event(name: str, value: Any, ascii_only: bool) -> None:
+def test_a_recognised_document_is_an_event(name: str, value: Any, ascii_only: bool) -> None:
     """With any member changed, added or left out."""
     for members in (EVENT | {name: value}, {key: kept for key, kept in EVENT.items() if key != name}):
         body = json.dumps(members, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
@@ -138,7 +138,7 @@ def test_an_attribute_may_be_there_once(members: str, name: str) -> None:
     st.sampled_from([(",", ":"), (" , ", " : "), (",\n", ":\t")]),
     st.booleans(),
 )
-def test_what_is_there_twice_is_found(
+def test_a_repeated_member_is_found(
     members: list[tuple[str, Any]], separators: tuple[str, str], ascii_only: bool
 ) -> None:
     """Whatever the values hold, and however names and white space are written."""

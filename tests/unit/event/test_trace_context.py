@@ -55,7 +55,7 @@ def test_a_state_is_passed_on(brought: str, passed: str) -> None:
         LONG,
     ],
 )
-def test_what_is_no_state_is_not_passed_on(brought: object) -> None:
+def test_an_invalid_trace_state_is_not_passed_on(brought: object) -> None:
     """One member that is wrong, or a key twice, drops all of it."""
     assert passed_state(brought) is None
 

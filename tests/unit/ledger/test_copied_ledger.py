@@ -118,7 +118,7 @@ def test_a_copy_of_a_server_is_of_one_moment(file: str, server_url: str, postgre
     postgresql_server.drop_database(second_url)
 
 
-def test_a_copy_goes_on_with_its_numbers(file: str, server_url: str) -> None:
+def test_a_copy_continues_its_numbers(file: str, server_url: str) -> None:
     """A number that a row had is never given again, be the row gone by now."""
     ledger = Ledger.open(file, Clock())
     ledger.pending.add([a_pending(4)])

@@ -259,7 +259,7 @@ def test_a_process_killed_anywhere_leaves_before_or_after(case: Case) -> None:
             rest.unlink()
 
 
-def test_a_ledger_goes_on_after_an_error(empty_ledger: Path, tmp_path: Path) -> None:
+def test_a_ledger_is_usable_after_an_error(empty_ledger: Path, tmp_path: Path) -> None:
     """The ledger whose transaction was stopped in the middle is usable at once, by itself and by others."""
     file = shutil.copyfile(empty_ledger, tmp_path / "ledger.sqlite")
     ledger = Ledger.open(f"sqlite:///{file}", Clock())

@@ -92,7 +92,7 @@ def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
         pytest.param("sqlite:///:memory:", "in memory is lost", id="memory-by-name"),
     ],
 )
-def test_a_url_that_names_no_ledger_is_told(bad: str, told: str) -> None:
+def test_an_invalid_ledger_url_is_reported(bad: str, told: str) -> None:
     """What is not a URL, no supported database or no durable one is refused, without showing its password."""
     with pytest.raises(SettingsError, match=told) as refused:
         Ledger.open(bad)

@@ -25,7 +25,7 @@ from eventbridge.model.file_detail import UnroutableEvent
 NOBODY = 65534
 
 
-def test_a_missing_folder_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     """The remedy is the command that makes the folder; it is not made in passing: an empty ledger is no small thing."""
     with pytest.raises(LedgerError, match=rf"mkdir -p {tmp_path}/not/there"):
         Ledger.open(url(tmp_path / "not" / "there" / "ledger.sqlite"))
@@ -33,7 +33,7 @@ def test_a_missing_folder_is_told(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_no_database_is_told_and_kept(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported_and_kept(tmp_path: Path) -> None:
     """A text file in the ledger's place is named and stays as it is."""
     file = tmp_path / "ledger.sqlite"
     file.write_text("this is not a ledger\n" * 100)
@@ -67,7 +67,7 @@ def others_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_folder_that_may_not_be_written_to_is_told(others_folder: Path) -> None:
+def test_a_read_only_folder_is_reported(others_folder: Path) -> None:
     """The remedy names file and folder, for a ledger that is there and for one that would be made."""
     with without_privileges():
         for name in ("ledger.sqlite", "new.sqlite"):
@@ -76,7 +76,7 @@ def test_a_folder_that_may_not_be_written_to_is_told(others_folder: Path) -> Non
 
 
 @pytest.mark.parametrize("holder", ["another program", "another ledger"])
-def test_a_locked_ledger_is_told_after_the_timeout(file: Path, holder: str) -> None:
+def test_a_locked_ledger_is_reported_after_the_timeout(file: Path, holder: str) -> None:
     """Who cannot write in time is told how to find who holds it; reading goes on all the while."""
     ledger = Ledger.open(url(file), busy_timeout_seconds=0.2)
     other = Ledger.open(url(file))
@@ -101,7 +101,7 @@ def transaction_of(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("ROLLBACK")
 
 
-def test_a_full_disk_is_told_and_loses_nothing(file: Path) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing(file: Path) -> None:
     """What does not fit is undone as a whole, the remedy names the folder, and once there is room it works."""
     ledger = Ledger.open(url(file))
     ledger.batches.plan(a_batch(), [])
@@ -117,7 +117,7 @@ def test_a_full_disk_is_told_and_loses_nothing(file: Path) -> None:
     assert ledger.files.record(a_file(detail=UnroutableEvent("f", 1, "x" * 100_000)), while_state="planned")
 
 
-def test_an_io_error_of_a_full_disk_is_told_as_one(file: Path) -> None:
+def test_an_io_error_of_a_full_disk_is_reported_as_a_full_disk(file: Path) -> None:
     """SQLite's "disk I/O error" is told as a full disk where nothing is free, and as a fault where there is room."""
     full = explain("disk I/O error", engine_of("sqlite:////proc/ledger.sqlite"))
     fault = explain("disk I/O error", engine_of(url(file)))
@@ -129,7 +129,7 @@ def test_an_io_error_of_a_full_disk_is_told_as_one(file: Path) -> None:
     assert f"disk I/O error. Look at the disk that holds {file.parent}" in fault
 
 
-def test_a_damaged_ledger_is_told(file: Path) -> None:
+def test_a_damaged_ledger_is_reported(file: Path) -> None:
     """A ledger whose pages are overwritten is not used, and the remedy says where the history still is."""
     Ledger.open(url(file)).close()
     with file.open("r+b") as raw:

@@ -161,7 +161,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     assert not any("?" in text or "%(" in text for text in partial)
 
 
-def test_what_a_transaction_decides_by_is_locked() -> None:
+def test_rows_that_a_transaction_depends_on_are_locked() -> None:
     """In PostgreSQL the state of a batch, a claim, and rows that are about to be taken stay as they were read."""
     written = {name: str(statement.compile(dialect=postgresql.dialect())) for name, statement in every_statement()}
     locked = {name: text.rsplit("FOR ", 1)[1] for name, text in written.items() if "FOR " in text}
@@ -261,7 +261,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize(("query", "index"), QUERIES)
-def test_what_is_due_is_found_by_index(backlog: Backlog, query: ClauseElement, index: str) -> None:
+def test_due_rows_are_found_by_index(backlog: Backlog, query: ClauseElement, index: str) -> None:
     """The plan searches an index of due rows up to the time asked for; nothing reads a table or an index as a whole."""
     plan = backlog.plan(query)
 
@@ -270,7 +270,7 @@ def test_what_is_due_is_found_by_index(backlog: Backlog, query: ClauseElement, i
 
 
 @pytest.mark.parametrize("query", [case.values[0] for case in QUERIES], ids=[case.id for case in QUERIES])
-def test_what_is_not_due_costs_nothing(backlog: Backlog, query: ClauseElement) -> None:
+def test_rows_that_are_not_due_cost_nothing(backlog: Backlog, query: ClauseElement) -> None:
     """Ten thousand rows more that are due later, on hold, or of other targets do not make SQLite execute more.
 
     A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.
@@ -286,7 +286,7 @@ def test_what_is_not_due_costs_nothing(backlog: Backlog, query: ClauseElement) -
 
 @pytest.mark.parametrize("case", ["well", "open breaker", "disabled", "ordered"])
 @pytest.mark.parametrize("query", [case.values[0] for case in QUERIES], ids=[case.id for case in QUERIES])
-def test_what_is_due_costs_nothing(backlog: Backlog, query: ClauseElement, case: str) -> None:
+def test_due_rows_cost_nothing(backlog: Backlog, query: ClauseElement, case: str) -> None:
     """Ten thousand due rows more, whatever their target's state, do not make SQLite execute more.
 
     So the watcher looks five times a second whether a thousand or a million rows are due. Those that are looked at one
@@ -321,7 +321,7 @@ def test_what_is_due_costs_nothing(backlog: Backlog, query: ClauseElement, case:
         pytest.param(order.SHARDS_ON_HOLD, id="shards-on-hold"),
     ],
 )
-def test_what_waits_costs_the_planning_of_a_retry_run_nothing(backlog: Backlog, query: ClauseElement) -> None:
+def test_pending_rows_cost_the_planning_of_a_retry_run_nothing(backlog: Backlog, query: ClauseElement) -> None:
     """Ten thousand rows more of kinds that wait already, and nothing that is asked of the ledger takes longer for it.
 
     A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.

@@ -117,7 +117,7 @@ def test_a_connection_that_psycopg_finds_closed_first_is_lost(said: str, lost: b
     assert engine.may_run_again(OperationalError("SELECT 1", None, psycopg.OperationalError(said))) is lost
 
 
-def test_a_ledger_goes_on_after_a_restart(mortal: Postgresql) -> None:
+def test_a_ledger_continues_after_a_restart(mortal: Postgresql) -> None:
     """The server was ended and started between two transactions: the second one finds it, by a new connection."""
     url = mortal.new_database()
     Ledger.migrate(url)
@@ -189,7 +189,7 @@ def crosswise(ledger: Ledger, *numbers: int) -> bool:
     return bool(runs_lost_transactions_again(change)(ledger))
 
 
-def test_what_can_be_gone_through_once_is_there_the_second_time(url: str) -> None:
+def test_rows_of_an_iterator_are_written_after_a_lost_transaction(url: str) -> None:
     """Rows that a caller gives as they come are written, though the first transaction with them was lost."""
     ledger = Ledger.open(url, Clock())
     ledger.rules.put_in_force("cafe", {}, None, {})

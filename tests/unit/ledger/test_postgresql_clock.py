@@ -36,7 +36,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> PostgresqlEngine:
     return engine
 
 
-def test_who_knows_the_time_does_not_wait_for_a_server_that_is_away(away: PostgresqlEngine) -> None:
+def test_a_known_time_is_returned_without_the_server(away: PostgresqlEngine) -> None:
     """Push loops ask at each delivery: they must not stand still meanwhile."""
     clock = PostgresqlClock(away)
     clock._measured = (START, _elapsed())
@@ -44,7 +44,7 @@ def test_who_knows_the_time_does_not_wait_for_a_server_that_is_away(away: Postgr
     assert START <= clock.now() < START + timedelta(seconds=5)
 
 
-def test_who_never_measured_waits(away: PostgresqlEngine) -> None:
+def test_an_unmeasured_clock_waits_for_the_server(away: PostgresqlEngine) -> None:
     """There is no other time to go on by."""
     with pytest.raises((Waited, LedgerError)):
         PostgresqlClock(away).now()

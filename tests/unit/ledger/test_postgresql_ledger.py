@@ -59,7 +59,7 @@ def test_opening_a_database_without_tables_names_the_command(empty: str) -> None
     assert tables_of(empty) == set()
 
 
-def test_migrating_is_told_and_may_be_repeated(empty: str) -> None:
+def test_a_migration_is_reported_and_may_be_repeated(empty: str) -> None:
     """The first time the tables are made, the second time nothing is."""
     assert Ledger.migrate(empty) == (None, HEAD)
     first = Ledger.open(empty).id
@@ -90,7 +90,7 @@ def columns_of_batch(url: str) -> set[str]:
         return {name for (name,) in connection.execute(query)}
 
 
-def test_the_version_before_goes_on_beside_a_newer_one(url: str) -> None:
+def test_the_previous_version_works_beside_a_newer_one(url: str) -> None:
     """A newer version that only added tables and columns has migrated: this one opens the ledger and uses it."""
     with psycopg.connect(url) as connection:
         connection.execute("ALTER TABLE batch ADD COLUMN newer text NOT NULL DEFAULT ''")
@@ -211,7 +211,7 @@ def test_the_time_is_the_servers(url: str) -> None:
     assert abs((first - datetime.now(UTC)).total_seconds()) < 5
 
 
-def test_a_lock_that_another_session_keeps_is_told(url: str) -> None:
+def test_a_lock_of_another_session_is_reported(url: str) -> None:
     """After the busy timeout: what to look at, and nothing was changed."""
     ledger = Ledger.open(url, busy_timeout_seconds=0.2)
     assert ledger.batches.plan(a_batch(), [])
@@ -226,7 +226,7 @@ def test_a_lock_that_another_session_keeps_is_told(url: str) -> None:
     ledger.close()
 
 
-def test_a_statement_that_takes_too_long_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_that_takes_too_long_is_reported(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that hangs in the middle of one: what to look at, and nothing was changed."""
     monkeypatch.setattr(postgresql, "_STATEMENT_SECONDS", 0.2)
     ledger = Ledger.open(url, busy_timeout_seconds=0.2)
@@ -252,7 +252,7 @@ def test_a_statement_that_takes_too_long_is_told(url: str, monkeypatch: pytest.M
     ],
     ids=["database", "user", "host"],
 )
-def test_what_cannot_be_connected_to_is_told_at_once(url: str, change: tuple[str, str], told: str) -> None:
+def test_a_failed_connection_is_reported_at_once(url: str, change: tuple[str, str], told: str) -> None:
     """Each error has its remedy, and no password is shown."""
     begun = time.monotonic()
     with pytest.raises(LedgerError, match=re.escape(told)) as refused:
@@ -262,7 +262,7 @@ def test_what_cannot_be_connected_to_is_told_at_once(url: str, change: tuple[str
     assert time.monotonic() - begun < 4
 
 
-def test_a_server_that_is_not_there_is_waited_for_and_told() -> None:
+def test_a_missing_server_is_waited_for_and_reported() -> None:
     """For as long as is asked: then which command shows whether it is up."""
     with pytest.raises(LedgerError, match=r"Connection refused.*pg_isready -h 127.0.0.1 -p 1"):
         Ledger.open("postgresql://me:secret@127.0.0.1:1/db", busy_timeout_seconds=0.1)
@@ -275,7 +275,7 @@ def test_a_url_that_names_no_ledger_says_what_does(bad: str) -> None:
         Ledger.open(bad)
 
 
-def test_a_reader_cannot_change_the_ledger_and_waits_for_nobody(url: str) -> None:
+def test_a_reader_cannot_change_the_ledger_and_waits_for_no_writer(url: str) -> None:
     """As Airflow's scheduler asks it, which must not be held up."""
     pool = engine_of(url).reader(0.2)
     with psycopg.connect(url) as other, pool.connect() as reading:

@@ -43,13 +43,13 @@ def test_a_matcher_in_another_process_is_compiled_there() -> None:
         (pa.array(["{}"]).dictionary_encode(), "cast it to pa.string"),
     ],
 )
-def test_what_is_no_array_of_texts_is_refused(events: Any, said: str) -> None:
+def test_an_argument_that_is_no_array_of_texts_is_refused(events: Any, said: str) -> None:
     """The error says what came and what to do."""
     with pytest.raises(TypeError, match=said):
         compile_rules([parse_pattern({})]).match(events)
 
 
-def test_what_is_no_parsed_pattern_is_refused() -> None:
+def test_an_unparsed_pattern_is_refused() -> None:
     """A pattern that was not parsed, or one pattern alone."""
     unparsed: Any = {"a": [1]}
     alone: Any = parse_pattern(unparsed)
@@ -67,7 +67,7 @@ def test_an_array_without_a_type_holds_no_events() -> None:
     assert matcher.match(pa.array([])).offsets.tolist() == [0]
 
 
-def test_only_a_rule_that_is_there_is_explained() -> None:
+def test_only_an_existing_rule_is_explained() -> None:
     """A number below 0 is not one from the end."""
     matcher = compile_rules([parse_pattern({"a": [1]})])
 
@@ -90,7 +90,7 @@ def test_an_event_is_explained_by_the_rule_that_is_asked(form: Callable[[str], A
 
 
 @pytest.mark.parametrize("event", ["{", b'{"a": \xff}', "[1]", '{"a": 01}', {"a": object()}])
-def test_what_is_no_event_is_not_explained(event: Any) -> None:
+def test_an_invalid_event_is_not_explained(event: Any) -> None:
     """What is not one strict JSON object is refused, as the kernel calls it malformed."""
     matcher = compile_rules([parse_pattern({"a": [1]})])
 

@@ -72,7 +72,7 @@ def test_no_alternative_is_explained_with_each() -> None:
     assert found[0].condition == '{"$or":[{"a":[1]},{"b":[2],"c":[3]}]}'
 
 
-def test_what_not_excludes_is_said() -> None:
+def test_the_pattern_under_not_is_named() -> None:
     """The whole sub-pattern is named."""
     (finding,) = findings('{"a": [1], "$not": {"b": [2]}}', '{"a": 1, "b": 2}')
 

@@ -22,13 +22,13 @@ def test_patterns_and_events_are_taken_in_every_form() -> None:
 
 
 @pytest.mark.parametrize("event", ["[]", b"\xff", '{"a": NaN}', {1: 2}, {"a": float("nan")}])
-def test_what_is_no_document_raises_an_error_of_events(event: str | bytes | dict[object, object]) -> None:
+def test_an_invalid_document_raises_an_error_of_events(event: str | bytes | dict[object, object]) -> None:
     """Whatever the pattern."""
     with pytest.raises(EventError):
         matches({}, event)
 
 
-def test_what_is_no_pattern_raises_an_error_of_patterns() -> None:
+def test_an_invalid_pattern_raises_an_error_of_patterns() -> None:
     """Before the event is looked at."""
     with pytest.raises(PatternError):
         matches({"a": 1}, "no event")

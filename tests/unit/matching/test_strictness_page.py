@@ -24,7 +24,7 @@ _DEEP = b'{"a":' + b"[" * 200 + b"]" * 200 + b"}"
         _DEEP,
     ],
 )
-def test_what_python_reads_and_an_event_is_not(document: bytes) -> None:
+def test_documents_that_python_reads_and_events_may_not_be(document: bytes) -> None:
     """`json.loads` takes the document, `parse_document` refuses it."""
     json.loads(document)
 
@@ -32,7 +32,7 @@ def test_what_python_reads_and_an_event_is_not(document: bytes) -> None:
         parse_document(document)
 
 
-def test_what_an_event_is_and_python_refuses() -> None:
+def test_documents_that_events_may_be_and_python_refuses() -> None:
     """Integers of any length are read; `json.loads` converts them, and stops at 4,300 digits."""
     document = b'{"a":' + b"9" * 4_301 + b"}"
 

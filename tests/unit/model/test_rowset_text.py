@@ -29,7 +29,7 @@ def test_runs_are_shortened(rows: list[int], text: str) -> None:
 
 
 @given(st.sets(st.integers(0, 300)) | st.sets(st.integers(0, 2**40), max_size=20))
-def test_what_is_encoded_is_decoded(rows: set[int]) -> None:
+def test_an_encoded_rowset_is_decoded(rows: set[int]) -> None:
     """Any set of row numbers comes back, ascending, and is counted without listing it."""
     text = rowset.encode(rows)
 

@@ -109,7 +109,7 @@ def test_of_what_comes_later_nothing_is_asked_for() -> None:
         ("", None),
     ],
 )
-def test_what_a_content_type_may_be_put_into_an_array_as(content_type: str, kind: Kind | None) -> None:
+def test_the_content_type_decides_the_kind_of_array(content_type: str, kind: Kind | None) -> None:
     """Events apart from other JSON; what an array would not say of its items goes alone."""
     assert kind_of(content_type) == kind
 
@@ -143,7 +143,7 @@ def test_the_same_deliveries_in_the_same_order_have_the_same_id() -> None:
     assert len({batch_request_id(ids), batch_request_id(ids[::-1]), batch_request_id(ids[:4])}) == 3
 
 
-def test_what_is_learnt_from_a_refusal() -> None:
+def test_a_refusal_lowers_the_limits() -> None:
     """413 halves the bytes that follow, 431 the deliveries; nothing is learnt from one alone, nor from its content."""
     limits = Limits(100, 10_000)
 

@@ -124,7 +124,7 @@ def test_an_acknowledge_index_judges_the_first_that_was_not_taken() -> None:
     assert read({INDEX: 4}) == [taken()] * 4
 
 
-def test_who_asks_for_time_gets_it_for_all_that_it_did_not_take() -> None:
+def test_retry_after_applies_to_every_item_not_accepted() -> None:
     """`Retry-After` beside an index is no matter of the first one alone."""
     responses = read({INDEX: 1}, retry_after="30")
 
@@ -191,7 +191,7 @@ def test_results_count_whatever_they_are_declared_as() -> None:
 
 
 @pytest.mark.parametrize("code", [400, 413, 422, 431])
-def test_what_may_be_one_deliverys_fault_is_asked_again_in_halves(code: int) -> None:
+def test_a_refusal_that_one_item_may_cause_is_retried_in_halves(code: int) -> None:
     """A batch request is our making: nobody pays for its neighbour. One alone is judged."""
     assert read_response(refused(code), ResponseContent(b""), IDS) == ((None,) * 4, 2)
     assert read_response(refused(code), ResponseContent(b""), IDS[:3]) == ((None,) * 3, 2)

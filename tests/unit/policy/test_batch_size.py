@@ -171,7 +171,7 @@ def test_bytes_bound_the_events_as_far_as_is_known() -> None:
     assert events_within(50_000, 1, 65_536.0) == 1
 
 
-def test_what_was_served_longest_ago_comes_next() -> None:
+def test_the_target_served_longest_ago_comes_next() -> None:
     """Never before by batch; of two served together, or never, the one that waits longer; one that is gone is not."""
     first = datetime(2026, 3, 1, tzinfo=UTC)
     waiting = {name: first + timedelta(seconds=number) for number, name in enumerate("abcdef")}
@@ -203,7 +203,7 @@ def test_a_batch_takes_what_it_can_hand_out() -> None:
     assert events_handed_out(fan_out, {"p": 1}, 64, 1) == 1
 
 
-def test_what_matched_nothing_bounds_nothing() -> None:
+def test_a_rule_without_matches_bounds_nothing() -> None:
     """Nor does what is not known yet; a pool that is not named bounds a batch with all others only."""
     assert events_handed_out(FanOut.of(0, []), {"p": 1}, 1, 1) is None
     assert events_handed_out(FanOut.of(1_000, []), {"p": 1}, 1, 1) is None

@@ -74,7 +74,7 @@ def test_the_window_is_thirty_seconds() -> None:
         (recovered(OPENED, "5 probes were good", NOW), "all"),
     ],
 )
-def test_who_may_send(status: TargetStatus | None, admitted: str) -> None:
+def test_the_state_of_the_breaker_decides_about_sending(status: TargetStatus | None, admitted: str) -> None:
     """Everybody to a target that is well, nobody while it is open, then one who probes; the slow lane to a slow one."""
     assert admits(status, NOW) == admitted
 
@@ -102,7 +102,7 @@ def test_one_bad_probe_opens_it_again() -> None:
     assert status.since == OPENED.since
 
 
-def test_what_was_before_it_healed_opens_it_not_again() -> None:
+def test_failures_before_the_recovery_do_not_open_it_again() -> None:
     """The window that it recovers with still holds what failed before."""
     assert after(OPENED, tally(5, probes=(True,) * 5), Count(40, 35), NOW).state == "ok"
 

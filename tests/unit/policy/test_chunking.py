@@ -180,7 +180,7 @@ def test_the_first_rows_of_a_shard_are_those_of_the_first_slices() -> None:
     assert [[each.slice_id for each in chunk.pieces] for chunk in chunks] == [["000", "001"], ["002", "003"]]
 
 
-def test_what_of_a_shard_may_not_be_sent_yet_keeps_back_what_lies_behind_it() -> None:
+def test_an_early_row_withholds_later_rows_of_its_shard() -> None:
     """Its first rows are handed out, from the first that is too early on nothing is; other shards do not notice."""
     first, early, behind = shard(3, [10, 10, 10])
 
@@ -201,7 +201,7 @@ def test_an_ordered_target_is_not_kept_back_for_being_degraded() -> None:
     assert (held.handed_out, held.held) == (False, "target disabled")
 
 
-def test_what_may_not_be_sent_yet_is_not_handed_out() -> None:
+def test_an_early_delivery_is_not_handed_out() -> None:
     """It lies in chunks of its own, not held; a disabled target holds it all the same."""
     early = replace(piece("a", 1, file="b"), early=True)
 
@@ -252,7 +252,7 @@ def test_a_full_chunk_has_room_for_exactly_what_it_may_hold() -> None:
     assert [chunk.count for chunk in chunks] == [4999, 1]
 
 
-def test_what_is_not_handed_out_lies_in_small_chunks() -> None:
+def test_withheld_deliveries_are_in_small_chunks() -> None:
     """A degraded target, and what is too much for the batch: who takes it up again may want little of it."""
     pieces = [bulk(piece(target, 100, file=str(number))) for target in "abc" for number in range(4)]
 

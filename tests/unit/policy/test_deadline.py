@@ -40,7 +40,7 @@ def test_a_retry_beyond_the_deadline_ends_the_delivery_at_once() -> None:
     assert end.detail.startswith("HTTP 503, and it was to be delivered by 2026-11-24T12:10")
 
 
-def test_four_fifths_of_the_time_are_told_of() -> None:
+def test_a_deadline_warning_comes_after_four_fifths_of_the_time() -> None:
     """Of 10 minutes 8: what was published so long ago, or longer."""
     assert late_reported_before(600.0, NOON) == NOON - timedelta(minutes=8)
     assert missed_before(600.0, NOON) == NOON - timedelta(minutes=10)

@@ -31,7 +31,7 @@ def test_capacity_is_the_median_of_ten_full_batches() -> None:
     assert flow([moved(1, 10, is_full=False), *full], 0, 0, NOW).capacity == 150.0
 
 
-def test_the_lag_is_gone_when_capacity_has_outrun_what_is_published() -> None:
+def test_the_lag_is_zero_when_capacity_has_outrun_publishing() -> None:
     """What is published meanwhile has to be settled too."""
     assert flow([moved(1_000, 10)], published=6_000, lag=400, now=NOW).drains_in_seconds == pytest.approx(5.0)
 

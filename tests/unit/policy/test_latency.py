@@ -58,7 +58,7 @@ def test_a_wide_bucket_ends_where_its_times_do() -> None:
     assert quantile_seconds(buckets, 0.99, total) == pytest.approx(430, abs=40)
 
 
-def test_times_at_the_end_of_a_bucket_are_told_there() -> None:
+def test_times_at_the_end_of_a_bucket_are_reported_there() -> None:
     """Where all lie near the upper bound, the median is not the middle of the bucket."""
     buckets, total = counted([1_700_000] * 50 + [1_790_000] * 50)
 

@@ -76,9 +76,7 @@ def test_nothing_goes_before_an_earlier_one_of_its_key(
 
 
 @given(keyed, keyed)
-def test_what_is_not_read_could_not_block(
-    waiting: list[tuple[str, Position]], going: list[tuple[str, Position]]
-) -> None:
+def test_an_unread_span_could_not_block(waiting: list[tuple[str, Position]], going: list[tuple[str, Position]]) -> None:
     """Where the spans say that nothing that waits lies before what is to go, nothing of it does."""
     may = may_block(spans_of(place for _, place in waiting), spans_of(place for _, place in going))
     found = Open()

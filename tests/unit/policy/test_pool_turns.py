@@ -26,13 +26,13 @@ def test_as_many_targets_begin_as_there_are_slots_left() -> None:
     assert may_begin(waiting, {"crm": 1}, {"crm": 4}) == (["a", "b", "c", "free"], frozenset())
 
 
-def test_what_is_heavier_has_its_turn_first() -> None:
+def test_a_heavier_task_has_its_turn_first() -> None:
     """As in Airflow; among equals who waits longest."""
     waiting = {"low": QueuedTarget("crm", 250), "high": QueuedTarget("crm", 750), "later": QueuedTarget("crm", 750)}
 
     assert may_begin(waiting, {}, {"crm": 1}) == (["high"], {"crm"})
 
 
-def test_fewer_slots_than_are_at_work_let_nobody_begin() -> None:
+def test_fewer_slots_than_running_tasks_let_no_task_begin() -> None:
     """Slots that were taken away: who is at work ends, and nobody comes after it until there are few enough."""
     assert may_begin({"a": QueuedTarget("crm", 500)}, {"crm": 5}, {"crm": 2}) == ([], {"crm"})

@@ -90,16 +90,14 @@ def test_the_abort_header_takes_nothing_back() -> None:
 
 
 @pytest.mark.parametrize(("sent_seconds_ago", "due_in_seconds"), [(0, 10), (4, 6), (10, 0), (60, 0)])
-def test_a_request_that_nobody_listens_to_any_more_waits_for_its_time_out(
-    sent_seconds_ago: int, due_in_seconds: int
-) -> None:
+def test_an_abandoned_request_waits_for_its_time_out(sent_seconds_ago: int, due_in_seconds: int) -> None:
     """The target may have taken it, so that is neither its failure nor an end, however many attempts were made."""
     sent = response(error_class="Interrupted", started_at=NOW - timedelta(seconds=sent_seconds_ago))
 
     assert decided(sent, attempts=1000) == RetryAt(NOW + timedelta(seconds=due_in_seconds), "Interrupted")
 
 
-def test_what_cannot_be_sent_ends_at_once() -> None:
+def test_an_unsendable_delivery_ends_at_once() -> None:
     """A header that HTTP cannot carry will not become better."""
     outcome = decided(response(error_class="InvalidHeader", error="ce-x holds a line break"))
 
@@ -255,7 +253,7 @@ def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
     assert too_old.reason == "maximum_event_age"
 
 
-def test_what_is_too_early_is_deferred() -> None:
+def test_an_early_delivery_is_deferred() -> None:
     """Until its own time, and from there on until the window opens; what may be sent is not."""
     window = DeliverBetween(hours="08:00-13:00", time_zone="UTC")
     tomorrow = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)

@@ -31,7 +31,7 @@ def a_batch(age: timedelta, **changes: object) -> Batch:
 
 @settings(max_examples=300, deadline=None)
 @given(ages, kinds, steps, retentions, st.frozensets(steps))
-def test_a_step_is_taken_if_it_is_due_and_nobody_needs_it_or_what_was_before(
+def test_a_step_is_taken_if_it_is_due_and_no_earlier_data_is_needed(
     age: timedelta, kind: str, kept: str, retention: Retention, needed: frozenset[str]
 ) -> None:
     """The model: from what is kept today, go on while what would go is old enough and not needed."""

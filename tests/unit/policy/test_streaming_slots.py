@@ -3,7 +3,7 @@ from __future__ import annotations
 from eventbridge.policy.streaming import short_of_slots
 
 
-def test_streaming_tasks_that_take_every_slot_are_told() -> None:
+def test_streaming_tasks_that_take_every_slot_are_reported() -> None:
     """A streaming task holds a slot as long as it lasts; one that is left is enough to say nothing."""
     assert short_of_slots(3, 4) is None
     assert short_of_slots(4, 4) == (

@@ -115,7 +115,7 @@ def test_rates_are_read(text: str, rate: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "200", "0/s", "-1/s", "1.5/s", "200/h", "200 / s", "200/sec", "12345678/s"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_an_invalid_rate_is_refused(text: str) -> None:
     """With an example of one."""
     with pytest.raises(ValueError, match="200/s or 10/m"):
         parse_rate(text)

@@ -58,7 +58,7 @@ def test_the_example_of_standard_webhooks() -> None:
     ("kind", "secrets", "headers"),
     [("github", "old key", github()), ("stripe", "whsec_old whsec_key", stripe()), ("standard", SECRET, standard())],
 )
-def test_what_one_of_the_secrets_has_signed_is_believed(kind: str, secrets: str, headers: dict[str, str]) -> None:
+def test_a_signature_by_any_of_the_secrets_is_accepted(kind: str, secrets: str, headers: dict[str, str]) -> None:
     """Several secrets count at a time, and of several signatures one is enough; another body is not believed."""
     keys = keys_of(kind, secrets)  # type: ignore[arg-type]
 
@@ -84,7 +84,7 @@ def test_what_one_of_the_secrets_has_signed_is_believed(kind: str, secrets: str,
         ("standard", standard() | {"webhook-signature": "v1a,AAAA"}, "no signature"),
     ],
 )
-def test_what_is_not_believed_says_why(kind: str, headers: dict[str, str], said: str) -> None:
+def test_a_rejected_signature_has_a_reason(kind: str, headers: dict[str, str], said: str) -> None:
     """A header that is missing or none, a time that is too far, a signature of somebody else."""
     keys = keys_of(kind, {"standard": SECRET}.get(kind, "key"))  # type: ignore[arg-type]
 

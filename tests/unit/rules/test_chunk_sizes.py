@@ -32,7 +32,7 @@ def test_the_settings_speak_for_every_target() -> None:
     assert sizes.of(FileFields(name="archive")) == (40_000, 1 << 20)
 
 
-def test_what_is_pending_together_is_never_more_than_any_target_can_take() -> None:
+def test_a_pending_row_is_never_larger_than_any_target_can_take() -> None:
     """Larger chunks do not make larger pending rows; smaller ones do make smaller ones."""
     assert ChunkSizes().small == SMALL_CHUNK
     assert ChunkSizes(40_000, 1 << 20).small == ChunkSize(5_000, 1 << 20)

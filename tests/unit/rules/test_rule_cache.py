@@ -108,7 +108,7 @@ def test_the_same_with_a_cache_as_without(steps: list[list[str]]) -> None:
             assert outcome(folder, cache) == read  # from the disk
 
 
-def test_what_was_read_is_known_again(places: tuple[Path, Path]) -> None:
+def test_a_file_read_once_is_taken_from_the_cache(places: tuple[Path, Path]) -> None:
     """Not read a second time, also by another process: what the cache says of a content is believed."""
     folder, cache = places
     other = RuleSet.from_json(load_rules(folder).to_json().replace('"/y"', '"/elsewhere"'))
@@ -151,7 +151,7 @@ def test_an_entry_that_is_damaged_is_read_again(places: tuple[Path, Path], damag
     assert outcome(folder, cache) == outcome(folder)
 
 
-def test_a_time_zone_that_is_gone_is_found(places: tuple[Path, Path]) -> None:
+def test_a_missing_time_zone_is_found(places: tuple[Path, Path]) -> None:
     """A machine may know fewer zones than the one that read the file: then it is read, and refused, with its place."""
     folder, cache = places
     (folder / "c.yaml").write_text(LATE)
@@ -202,7 +202,7 @@ def test_changed_code_reads_files_again(places: tuple[Path, Path], tmp_path: Pat
     assert len(set(cache.iterdir()) - before) == 2
 
 
-def test_every_source_that_reads_is_looked_at() -> None:
+def test_every_source_file_of_the_reader_is_in_the_cache_key() -> None:
     """Whatever of ours is imported to read a file of all forms of transforms decides what it means."""
     code = (
         "import sys, tempfile\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
@@ -241,7 +241,7 @@ def test_where_no_cache_can_be_there_is_none(tmp_path: Path, place: str) -> None
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_entries_of_files_that_are_gone_are_removed(places: tuple[Path, Path]) -> None:
+def test_entries_of_removed_files_are_removed(places: tuple[Path, Path]) -> None:
     """When something new is kept, what nobody asked for is removed if it is old; what is not ours is left alone."""
     folder, cache = places
     (cache / ".died.rules").write_bytes(b"half")
@@ -258,7 +258,7 @@ def test_entries_of_files_that_are_gone_are_removed(places: tuple[Path, Path]) -
     assert len(list(cache.iterdir())) == 4  # the one before is too new: somebody may be reading in turns
 
 
-def test_what_is_kept_is_for_us_alone(places: tuple[Path, Path]) -> None:
+def test_cache_entries_are_private(places: tuple[Path, Path]) -> None:
     """Nobody else can read an entry, and of a file with an error, a secret by its looks, there is none."""
     folder, cache = places
     entries = set(cache.iterdir())

@@ -237,7 +237,7 @@ def test_policies_by_name() -> None:
     assert decay.maximum_event_age_seconds == 86_400.0
 
 
-def test_what_users_wrote_keeps_its_numbers_whatever_rules_and_targets_are_called() -> None:
+def test_numbers_stay_exact_under_any_name_of_rules_and_targets() -> None:
     """Names such as `pattern`, `value`, `form` and `steps` make no difference to a frozen rule set."""
     steps = [{"insert": {"path": "$.data.a", "value": Number("1.50")}}]
     transform = Transform(form="FIELDS", steps=steps)
@@ -268,7 +268,7 @@ def test_a_rule_set_of_a_newer_format_is_refused(lines: bool) -> None:
         RuleSet.from_json(newer)
 
 
-def test_what_is_said_of_runners_is_frozen_and_read_again() -> None:
+def test_settings_of_runners_are_frozen_and_read_again() -> None:
     """A set that says nothing of runners is frozen as before; one that does keeps it through both of its forms."""
     mode = Runner(mode="streaming", streaming=StreamingTimes(task_duration=60.0))
     plain_set, said = RuleSet(), RuleSet(modes={"orders": mode})

@@ -76,7 +76,9 @@ def test_a_rule_that_does_what_its_tests_say_has_no_error(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_fails_is_an_error_with_its_place(tmp_path: Path, filled_in: tuple[str, ...], errors: list[str]) -> None:
+def test_a_failing_test_of_a_rule_is_an_error_with_its_place(
+    tmp_path: Path, filled_in: tuple[str, ...], errors: list[str]
+) -> None:
     """It says what the rule does instead."""
     assert said(tmp_path, *filled_in) == errors
 

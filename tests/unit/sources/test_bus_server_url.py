@@ -39,7 +39,7 @@ def test_any_password_reaches_only_the_server(asked: list[str], password: str) -
     assert password not in str(raised.value)
 
 
-def test_a_server_that_is_gone_without_a_word_is_noticed(asked: list[str]) -> None:
+def test_a_server_lost_without_a_close_is_noticed(asked: list[str]) -> None:
     """As by the ledger; what the URL says counts more."""
     with pytest.raises(BusError):
         BusServer("postgresql://bus@db.example/ledger?keepalives_idle=5", "shop")

@@ -136,7 +136,7 @@ def test_an_io_error_of_a_full_disk_is_reported_as_one(folder: str, told: str) -
 @pytest.mark.parametrize(
     ("number", "remedy"), [(errno.ENOSPC, "Free some"), (errno.EACCES, "Give the user"), (errno.EIO, "Check the")]
 )
-def test_what_the_system_refuses_is_a_bus_error(tmp_path: Path, number: int, remedy: str) -> None:
+def test_an_os_error_is_a_bus_error(tmp_path: Path, number: int, remedy: str) -> None:
     """An OSError gets the file and a remedy, and stays the cause."""
     with pytest.raises(BusError, match=remedy) as caught, bus_file.bus_errors(tmp_path / "x.sqlite"):
         raise OSError(number, os.strerror(number))

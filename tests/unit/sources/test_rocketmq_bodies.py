@@ -60,7 +60,7 @@ def test_a_message_that_says_it_is_longer_is_refused(place: str) -> None:
 
 
 @given(NO_MESSAGE)
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_invalid_bytes_are_refused(data: bytes) -> None:
     """Bytes of no known format are an error, alone and behind a message; no bytes are no messages."""
     for body in (data, stored(0, b"first", {"KEYS": "a"}) + data):
         with pytest.raises(Malformed):

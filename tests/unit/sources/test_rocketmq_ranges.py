@@ -71,7 +71,7 @@ def test_another_range_is_begun_and_the_first_one_ended() -> None:
         assert pulls.ended == 1
 
 
-def test_what_was_not_taken_is_let_go_of() -> None:
+def test_messages_not_taken_are_released() -> None:
     """When the source is closed."""
     pulls = Pulls()
     ranges = RangeReader(pulls.begin)

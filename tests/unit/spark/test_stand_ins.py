@@ -58,7 +58,7 @@ def test_a_number_is_read_by_spark_without_loss(number: str, spelling: str) -> N
     assert stand_in(Number(number)).text == spelling
 
 
-def test_what_is_put_back_stands_alone_or_in_text() -> None:
+def test_a_restored_value_stands_alone_or_in_text() -> None:
     """A value between quotes is the number again, also in JSON within JSON; within a text only the spaces go."""
     made = stand_in([Number("1e400"), "a b"])
     assert made.key is not None

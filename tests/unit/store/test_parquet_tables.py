@@ -109,7 +109,7 @@ def test_the_rows_of_a_set_come_in_ascending_order(rows: str) -> None:
     assert table.schema.equals(SMALL)
 
 
-def test_what_spark_sql_gave_lies_beside_deliveries_and_is_none() -> None:
+def test_results_of_spark_sql_are_no_deliveries() -> None:
     """A file of such a folder has columns of its own; one of deliveries that lacks theirs is damaged."""
     store, rows = InMemoryStore(), pa.table({"n": [1], "text": ["one"]}, schema=SMALL)
     write_table(store, "deliveries/date=2026-11-27/batch/run/sql/rule.parquet", rows, schema=SMALL)

@@ -84,7 +84,7 @@ def test_an_event_that_is_no_text_is_null(store: Store, written: Callable[..., s
 @pytest.mark.parametrize(
     "condition", ["true) LIMIT (1", "true) ORDER BY (reason", "false) UNION ALL SELECT * FROM dead_letters WHERE (true"]
 )
-def test_what_goes_on_behind_a_condition_is_refused(condition: str, store: Store, written: Callable[..., str]) -> None:
+def test_text_after_a_condition_is_refused(condition: str, store: Store, written: Callable[..., str]) -> None:
     """A redrive asks for each of its batches: of `LIMIT 1` it would take one after the other, until it had all."""
     file = written("a", dead_letter(1), dead_letter(2))
 

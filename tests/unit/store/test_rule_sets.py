@@ -68,7 +68,7 @@ def is_kept(store: FileStore, name: str) -> bool:
     return True
 
 
-def test_a_damaged_rule_set_is_told(store: FileStore) -> None:
+def test_a_damaged_rule_set_is_reported(store: FileStore) -> None:
     """A file that does not hold what its name says is not used, and not kept."""
     name = freeze_rules(store, a_set(1))
     store.put(layout.rule_set(name), b"{}")

@@ -24,7 +24,9 @@ from eventbridge.clients.s3.errors import arrow_error
         ),
     ],
 )
-def test_an_error_of_pyarrow_is_told_by_its_code_or_by_the_name_in_its_text(code: str, text: str, told: str) -> None:
+def test_an_error_of_pyarrow_is_identified_by_its_code_or_by_the_name_in_its_text(
+    code: str, text: str, told: str
+) -> None:
     """A name that is not known leaves what the status says."""
     said, _ = arrow_error(OSError(f"When writing: AWS Error {code} during PutObject operation: {text}"))
 

@@ -68,7 +68,7 @@ def test_a_later_write_syncs_twice(tmp_path: Path, synced: list[str]) -> None:
     assert synced[-1] == str(tmp_path / "a")
 
 
-def test_folders_that_somebody_else_made_are_synced_too(tmp_path: Path, synced: list[str]) -> None:
+def test_folders_made_by_other_processes_are_synced_too(tmp_path: Path, synced: list[str]) -> None:
     """A folder that is there need not be durable: its maker may have died before syncing it."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     FileStore(tmp_path).put("a/b/x", b"1")
@@ -86,7 +86,7 @@ def test_the_loser_of_a_create_syncs_the_winners_name(tmp_path: Path, synced: li
     assert synced[-1] == str(tmp_path / "a")
 
 
-def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, synced: list[str]) -> None:
+def test_a_removed_folder_is_created_again(tmp_path: Path, synced: list[str]) -> None:
     """A store emptied by hand while a process runs does not break its next write, nor its durability."""
     store = FileStore(tmp_path)
     store.put("a/b/x", b"1")
@@ -112,7 +112,7 @@ def test_a_write_leaves_nothing_else_behind(tmp_path: Path) -> None:
     assert list((tmp_path / INCOMING).iterdir()) == []
 
 
-def test_what_killed_writers_left_is_swept_after_a_day(tmp_path: Path) -> None:
+def test_private_files_of_killed_writers_are_removed_after_a_day(tmp_path: Path) -> None:
     """The first write of a process removes private files older than 24 hours, and only those."""
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     incoming = tmp_path / INCOMING
@@ -140,7 +140,7 @@ def test_what_killed_writers_left_is_swept_after_a_day(tmp_path: Path) -> None:
         (errno.ENETDOWN, "Look at the disk"),
     ],
 )
-def test_what_the_disk_refuses_is_told_with_a_remedy(tmp_path: Path, number: int, remedy: str) -> None:
+def test_a_refusal_of_the_disk_is_reported_with_a_remedy(tmp_path: Path, number: int, remedy: str) -> None:
     """An error of the disk becomes a StoreError that names the file, the disk's own words and what to do."""
     store = FileStore(tmp_path)
     fail_at("store.put.written", number)

@@ -111,7 +111,7 @@ def test_waits_before_another_try_are_not_all_the_same(s3_server: S3Server) -> N
     assert max(waits) < 5
 
 
-def test_who_won_is_not_told_that_he_lost(store: S3Store, s3_server: S3Server) -> None:
+def test_the_winner_of_a_create_is_not_reported_as_the_loser(store: S3Store, s3_server: S3Server) -> None:
     """The response to a create is lost and the repetition finds its own file: that is to have won."""
     numbers = count(1)
     s3_server.lose_response = lambda request: request.method == "PUT" and next(numbers) == 1
@@ -219,7 +219,7 @@ def test_other_peoples_objects_are_not_seen(store: S3Store) -> None:
         ("InternalError", "an internal error of the server. It was tried several times"),
     ],
 )
-def test_what_a_server_refuses_is_told_in_one_line(s3_server: S3Server, code: str, said: str) -> None:
+def test_a_refusal_of_the_server_is_reported_in_one_line(s3_server: S3Server, code: str, said: str) -> None:
     """Bucket, file, place, what it is and what to do; never a key."""
     store = store_of(s3_server, attempts=1)
     s3_server.refuse = lambda request: code

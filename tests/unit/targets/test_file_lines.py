@@ -78,7 +78,7 @@ def test_an_unfinished_line_of_any_length_is_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"12", b'{"a":1', b"tru", b"\x00\x00\x00", b'"\xc3', b"[1,2", b'"a', b"-"])
-def test_what_may_be_the_beginning_of_a_line_is_cut_off(tmp_path: Path, tail: bytes) -> None:
+def test_a_possible_partial_line_is_cut_off(tmp_path: Path, tail: bytes) -> None:
     """A number may be the beginning of a longer one; zeros are what a power loss leaves."""
     path = tmp_path / "out.jsonl"
     path.write_bytes(b"0\n" + tail)
@@ -87,7 +87,7 @@ def test_what_may_be_the_beginning_of_a_line_is_cut_off(tmp_path: Path, tail: by
 
 
 @pytest.mark.parametrize("tail", [b'{"a":1}', b'"a"', b"true", b"[]", b"written by hand", "Zoë".encode()])
-def test_what_is_whole_or_not_ours_only_gets_its_line_end(tmp_path: Path, tail: bytes) -> None:
+def test_a_whole_or_foreign_line_only_gets_its_line_end(tmp_path: Path, tail: bytes) -> None:
     """Nothing that a person wrote is thrown away because a line end is missing."""
     path = tmp_path / "out.jsonl"
     path.write_bytes(b"0\n" + tail)

@@ -113,7 +113,7 @@ def test_the_signature_is_that_of_the_array(receiver: Receiver) -> None:
     assert headers["webhook-signature"] == "v1," + base64.b64encode(digest).decode()
 
 
-def test_what_fits_into_no_array_goes_alone_as_it_is(receiver: Receiver) -> None:
+def test_a_payload_that_fits_no_array_is_sent_alone_unchanged(receiver: Receiver) -> None:
     """Text, bytes that only claim to be JSON, and what has headers of its own; events and values never mix."""
     kinds = [
         (EVENT, b"{}"),
@@ -222,7 +222,7 @@ def test_nothing_is_taken_that_is_not_sent() -> None:
     assert asked == list(range(14))
 
 
-def test_what_a_response_repeats_of_secrets_is_kept_from_its_items_too(receiver: Receiver) -> None:
+def test_secrets_repeated_by_a_response_are_masked_in_its_items(receiver: Receiver) -> None:
     """Results are read as they came, and kept with asterisks."""
     said = {"delivery_results": [{"status": 400, "error": "bad token s3cr3t-token"}]}
     path = "/say/" + quote(json.dumps(said), safe="")
@@ -238,7 +238,7 @@ def test_what_a_response_repeats_of_secrets_is_kept_from_its_items_too(receiver:
     [{"status": 400, "error": "e" * 992 + "s3cr3t-token"}, {"status": 400, "id": "i" * 92 + "s3cr3t-token"}],
     ids=["error", "id"],
 )
-def test_what_is_cut_leaves_no_piece_of_a_secret(receiver: Receiver, result: dict[str, Any]) -> None:
+def test_a_cut_text_contains_no_piece_of_a_secret(receiver: Receiver, result: dict[str, Any]) -> None:
     """What is said of an item has its length after it has lost its secrets."""
     path = "/say/" + quote(json.dumps({"delivery_results": [result]}), safe="")
     with closing(target_of(receiver.url(path), extra={"token": "s3cr3t-token"})) as target:

@@ -247,7 +247,7 @@ def test_a_connection_that_cannot_be_used(unusable: Connection, part: str) -> No
     assert "hush" not in str(caught.value)
 
 
-def test_an_extra_of_somebody_else_is_let_be() -> None:
+def test_an_extra_of_another_program_is_left_alone() -> None:
     """A connection may serve other programs too."""
     found = credentials_of(connection({"verify": False, "headers": {"a": "b"}, "timeout": 5, "token": "t0p"}))
 

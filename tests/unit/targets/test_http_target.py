@@ -53,7 +53,7 @@ def seen(receiver: Receiver, path: str) -> list[dict[str, object]]:
     return [request for request in receiver.requests() if request["path"] == path]
 
 
-def test_what_goes_out(receiver: Receiver) -> None:
+def test_the_request_has_payload_and_standard_headers(receiver: Receiver) -> None:
     """A delivery is a POST with the payload as its body and the headers of Standard Webhooks and W3C tracing."""
     request = Request(0, "01234567-89ab-8def-8123-456789abcdef", '{"ü":1}'.encode(), "application/cloudevents+json")
     with closing(target_of(receiver.url("/healthy/out"))) as target:
@@ -87,7 +87,7 @@ def test_each_request_has_its_own_content_type(receiver: Receiver) -> None:
     assert got == types
 
 
-def test_what_has_no_content_type_is_sent_without_one(receiver: Receiver) -> None:
+def test_a_payload_without_a_content_type_is_sent_without_one(receiver: Receiver) -> None:
     """Neither an empty one nor the one that libcurl would send; the next request has its own again."""
     requests = [Request(n, str(uuid.uuid4()), b"\0", kind) for n, kind in enumerate(["", "text/plain", ""])]
     with closing(target_of(receiver.url("/healthy/untyped"), max_in_flight=1)) as target:
@@ -270,7 +270,7 @@ def test_an_unknown_host() -> None:
     assert (response.accepted, response.code, response.error_class) == (False, None, "HostUnknown")
 
 
-def test_what_is_no_http_is_a_network_error() -> None:
+def test_a_response_that_is_not_http_is_a_network_error() -> None:
     """A server that speaks another protocol gives no response."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -288,7 +288,7 @@ def test_what_is_no_http_is_a_network_error() -> None:
     assert (response.accepted, response.code, response.error_class) == (False, None, "NetworkError")
 
 
-def test_what_is_in_flight_at_the_end_is_interrupted(receiver: Receiver) -> None:
+def test_a_request_in_flight_at_the_end_is_interrupted(receiver: Receiver) -> None:
     """At `until` what was sent and not responded to is given up at once; what was not sent has no response."""
     began = time.monotonic()
     with closing(target_of(receiver.url("/hang/until"), max_in_flight=3)) as target:

@@ -380,7 +380,7 @@ def test_how_long_a_token_is_good(said: object, seconds: float) -> None:
     assert read_token(CLIENT, json.dumps({"access_token": "t", "expires_in": said}).encode()).seconds == seconds
 
 
-def test_what_a_refusal_says() -> None:
+def test_the_text_of_a_refusal_is_bounded() -> None:
     """Error and description of RFC 6749, on one line and not without end; nothing where there is no such JSON."""
     told = why_refused(json.dumps({"error": "invalid_scope", "error_description": "no\n such  scope"}).encode(), bytes)
     long = why_refused(json.dumps({"error": "e" * 5000}).encode(), bytes)

@@ -139,7 +139,7 @@ def test_nothing_is_sent_inside_by_whatever_name(receiver: Receiver, host: str) 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
-def test_what_is_allowed_is_delivered_to(tmp_path: Path, host: str) -> None:
+def test_an_allowed_address_is_delivered_to(tmp_path: Path, host: str) -> None:
     """With its block allowed the same address is one like any other; one that is refused beside it does not matter."""
     with Receiver(tmp_path / "log.jsonl") as receiver:
         response = response_of(f"http://{host}:{receiver.port}/healthy", "127.0.0.0/8")

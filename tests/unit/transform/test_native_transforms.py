@@ -64,7 +64,7 @@ def test_cheap_forms_are_rendered_by_compiled_code(form: tuple[Transform, str]) 
         (template("<${x}>", x="\ud800"), event()),
     ],
 )
-def test_what_compiled_code_cannot_decide_is_handed_back(form: tuple[Transform, str], body: bytes) -> None:
+def test_undecided_events_are_handed_back_by_compiled_code(form: tuple[Transform, str], body: bytes) -> None:
     """Keys twice or too many, other media types, no data, headers, half of a surrogate pair in text."""
     assert natively([form], [body], SCOPE) == [None]
     assert assert_agreed([form], [body], SCOPE) == 0

@@ -109,7 +109,7 @@ def test_literals_and_placeholders(text: str, expected: list[object]) -> None:
     assert parts(text) == expected
 
 
-def test_names_may_hold_letters_digits_and_three_signs() -> None:
+def test_names_may_have_letters_digits_and_three_signs() -> None:
     """Letters of any script, digits, `_`, `.` and `-`."""
     template, _ = parse_template("${eb.rule} ${a-b_c.d9} ${größe} ${9}")
 

@@ -29,7 +29,7 @@ from eventbridge.transform import transform_errors
         {"form": "TEMPLATE", "template": "<x> {{x}} ${x}", "value": {"x": "$.data.x"}},
     ],
 )
-def test_what_is_right_has_no_errors(definition: dict[str, Any]) -> None:
+def test_a_correct_transform_has_no_errors(definition: dict[str, Any]) -> None:
     """None stands for a field that is not there; text beside a placeholder may look like another language's."""
     assert transform_errors(definition) == []
 

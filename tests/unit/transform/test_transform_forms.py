@@ -151,7 +151,7 @@ def test_a_default_replaces_null_and_missing_values(name: str) -> None:
     assert filled('["${x:-d}", ${x:-d}]', x="$.data.empty") == '["", ""]'
 
 
-def test_what_must_be_there_fails_the_delivery() -> None:
+def test_a_missing_required_value_fails_the_delivery() -> None:
     """With `missing: error` an absent value without a default fails, with the name and the path."""
     with pytest.raises(TransformFailed, match=r"\$\{who\}: the event has no \$\.data\.nosuch"):
         filled('"${who}"', who="$.data.nosuch", missing="error")
@@ -177,7 +177,7 @@ def test_a_name_may_stand_for_a_constant(constant: Any, output: str) -> None:
     assert filled('[${x}, "${x}"]', x=constant) == output
 
 
-def test_what_is_predefined() -> None:
+def test_predefined_names_need_no_definition() -> None:
     """Rule, bus, target, delivery id, arrival and the whole event are there without a definition."""
     template = '["${eb.rule}", ${eb.bus}, "${eb.target}", "${eb.delivery_id}", "${eb.ingested_at}"]'
 

@@ -74,7 +74,7 @@ def test_the_http_bindings_own_example_of_percent_encoding() -> None:
     assert result.headers["ce-subject"] == "Euro%20%E2%82%AC%20%F0%9F%98%80"
 
 
-def test_what_is_percent_encoded() -> None:
+def test_special_and_non_ascii_characters_are_percent_encoded() -> None:
     """Space, double quote, percent and what is not printable ASCII are; no other character is."""
     printable = "".join(map(chr, range(0x20, 0x7F)))
     result = rendered("binary", event(subject=printable))

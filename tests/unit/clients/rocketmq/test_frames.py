@@ -44,7 +44,7 @@ def test_responses_are_found_however_they_are_cut(bodies: list[bytes], step: int
         struct.pack(">II", 6, 1 << 24 | 2) + b"{}",
     ],
 )
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
+def test_an_invalid_frame_is_refused(data: bytes) -> None:
     """Another protocol, lengths that do not fit, headers that are none, or of the kind that nobody asked for."""
     with pytest.raises(Malformed):
         take_frames(bytearray(data))

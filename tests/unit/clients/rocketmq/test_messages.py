@@ -49,7 +49,7 @@ def stored(
     st.sampled_from([0, 0x10, 0x20, 0x30]),
     st.sampled_from([0xDAA320A7, 0xDAA320AB]),
 )
-def test_what_is_stored_is_read(each: Sequence[tuple[bytes, dict[str, str]]], flags: int, magic: int) -> None:
+def test_a_stored_message_is_read(each: Sequence[tuple[bytes, dict[str, str]]], flags: int, magic: int) -> None:
     """Bodies, properties, offsets and times; with addresses of either length, in both formats."""
     data = b"".join(
         stored(number, body, properties, flags=flags, magic=magic) for number, (body, properties) in enumerate(each)
@@ -73,7 +73,7 @@ def test_a_batch_is_its_messages(each: Sequence[tuple[bytes, dict[str, str]]]) -
 
 
 @given(st.binary(max_size=100), st.sampled_from([0x40, 0x80, 0xC0]))
-def test_what_only_says_that_it_is_a_batch_is_a_message(body: bytes, flags: int) -> None:
+def test_a_message_with_a_wrong_batch_flag_is_one_message(body: bytes, flags: int) -> None:
     """A producer's odd flag stops no runner, and loses no message."""
     found = list(decoded(stored(10, b"\xff" + body, {"KEYS": "a"}, flags=flags)))
 
@@ -98,7 +98,7 @@ NO_MESSAGE = st.one_of(
 
 
 @given(NO_MESSAGE)
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_invalid_bytes_are_refused(data: bytes) -> None:
     """Bytes of no known format are an error, alone and behind a message; no bytes are no messages."""
     for body in (data, stored(0, b"first", {"KEYS": "a"}) + data):
         with pytest.raises(Malformed):
@@ -163,6 +163,6 @@ def test_a_body_that_would_become_too_large_is_left_as_it_is(codec: str, monkeyp
     assert found.body == packed
 
 
-def test_what_parts_properties_cannot_be_in_one() -> None:
+def test_a_separator_in_a_property_becomes_a_space() -> None:
     """It becomes a space."""
     assert properties_text({"a\x01": "b\x02c"}) == "a \x01b c\x02"

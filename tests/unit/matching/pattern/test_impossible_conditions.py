@@ -69,6 +69,6 @@ def test_a_number_of_an_extension_depends_on_the_mode(pattern: str, said: str) -
         '{"type": [{"anything-but": [5]}]}',
     ],
 )
-def test_what_events_can_meet_is_not_named(pattern: str) -> None:
+def test_a_condition_that_events_can_meet_is_not_named(pattern: str) -> None:
     """Parts of the data may be of any type, and an optional attribute may be absent."""
     assert warnings(pattern) == []

@@ -44,7 +44,7 @@ def test_data_may_be_a_scalar() -> None:
         ({"$not": {"Source": ["a"]}}, "$.$not.Source", "source"),
     ],
 )
-def test_what_no_cloudevent_has_is_an_error(pattern: dict[str, Any], path: str, meant: str) -> None:
+def test_an_attribute_that_no_cloudevent_has_is_an_error(pattern: dict[str, Any], path: str, meant: str) -> None:
     """The key is named, with what was likely meant; the language itself has nothing against it."""
     (error,) = rule_pattern_errors(pattern)
 
@@ -60,6 +60,6 @@ def test_errors_of_both_kinds_are_reported_together() -> None:
     assert sorted(error.path for error in errors) == ["$.Type", "$.Type", "$.data.x"]
 
 
-def test_what_is_no_object_is_one_error() -> None:
+def test_a_pattern_that_is_no_object_is_one_error() -> None:
     """A list for a pattern is told once."""
     assert [error.path for error in rule_pattern_errors(["a"])] == ["$"]  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from eventbridge.matching.scan.compiled import compiled
 from eventbridge.matching.scan.progress import PROGRESS, CompileProgress, sentence, telling_progress
 
 
-def test_what_is_compiled_is_said_and_what_is_kept_is_not(tmp_path: Path) -> None:
+def test_compiling_is_reported_and_a_cached_function_is_not(tmp_path: Path) -> None:
     """A new function compiles and counts among all; run once more it says nothing."""
     (tmp_path / "fresh_function.py").write_text("def added(a, b):\n    return a + b\n")
     spec = importlib.util.spec_from_file_location("fresh_function", tmp_path / "fresh_function.py")

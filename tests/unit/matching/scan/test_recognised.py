@@ -83,7 +83,7 @@ def _compare(bodies: Sequence[bytes]) -> int:
 
 @settings(max_examples=300)
 @given(_names, _values, st.booleans())
-def test_what_is_recognised_is_an_event(name: str, value: Any, ascii_only: bool) -> None:
+def test_a_recognised_document_is_an_event(name: str, value: Any, ascii_only: bool) -> None:
     """With any member changed, added or left out."""
     changed = [EVENT | {name: value}, FULL | {name: value}, {key: kept for key, kept in FULL.items() if key != name}]
 
@@ -165,7 +165,7 @@ def test_usual_events_are_recognised(changes: Mapping[str, Any], recognised: boo
         b'{"id": "1", "source": "/a", "type": "t", "specversion": "1.0",}',
     ],
 )
-def test_what_is_written_oddly_is_not(body: bytes) -> None:
+def test_an_unusually_written_event_is_not_recognised(body: bytes) -> None:
     """Names twice or with escapes among them: which counts, others know."""
     assert _recognised([body]) == [None]
 

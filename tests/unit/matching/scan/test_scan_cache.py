@@ -55,7 +55,7 @@ def test_a_change_in_another_file_is_seen(tmp_path: Path) -> None:
     assert response(tmp_path) == "False"
 
 
-def test_what_another_user_compiled_is_used(tmp_path: Path) -> None:
+def test_code_compiled_by_another_user_is_used(tmp_path: Path) -> None:
     """Code that lies beside the sources counts for a process whose own folder is elsewhere, and is empty."""
     copied(tmp_path)
     by_owner = asked(tmp_path)

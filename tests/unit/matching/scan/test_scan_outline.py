@@ -79,7 +79,7 @@ def test_tokens_are_those_that_a_regular_expression_finds(seed: int) -> None:
     "content",
     ["\\", "\\x", "\\u", "\\u12", "\\u12G4", "\\u 123", "\n", "\x00", "\x1f", "x" * 40 + "\t", "\\U0041"],
 )
-def test_what_is_no_content_of_a_string_has_no_outline(content: str, at: int) -> None:
+def test_invalid_string_content_has_no_outline(content: str, at: int) -> None:
     """Control characters, unknown escapes and halves of escapes are refused, wherever in a block they stand."""
     assert outlined(b" " * at + f'"{content}"'.encode()) is None
 

@@ -39,7 +39,7 @@ def test_every_kind_of_text_is_read(kind: pa.DataType) -> None:
     assert contents(pa.array([None, None], kind)) == [b"", b""]
 
 
-def test_what_is_no_text_is_refused() -> None:
+def test_a_value_that_is_no_text_is_refused() -> None:
     """Numbers are not events."""
     with pytest.raises(TypeError, match="int64"):
         texts_of(pa.array([1]))
