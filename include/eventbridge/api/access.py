@@ -16,7 +16,8 @@ from eventbridge.api.payloads import set_payloads_right
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.control.api_tokens import valid_token
 from eventbridge.model.api import PAYLOADS, PUBLISH, READ, TOKEN_PREFIX, ApiToken
-from eventbridge.rules import Bus
+from eventbridge.rules import RuleSet
+from eventbridge.rules.find import find_bus
 from eventbridge.runtime.runtime import Runtime
 
 _SCHEME = HTTPBearer(
@@ -159,15 +160,19 @@ def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
     return runtime.seen_by(owners)
 
 
-def check_publishes(token: ApiToken, bus: Bus) -> None:
+def check_publishes(token: ApiToken, name: str, rules: RuleSet) -> None:
     """Raise CallRefused if a token that is limited to owners may not publish to a bus.
 
-    It may publish to buses of its owners and, if its scope names the bus, to buses without an owner.
+    It may publish to buses of its owners and, if its scope names the bus, to buses without an owner. Raises
+    NotFoundError if there is no such bus, and for a bus of others from which no rule of its owners takes events.
     """
-    if token.owners is None or bus.owner in token.owners:
+    if token.owners is None:
         return
-    if bus.owner is None and f"{PUBLISH}:{bus.name}" in token.scopes:
+    is_named = f"{PUBLISH}:{name}" in token.scopes
+    known = rules.buses.get(name)
+    if known is not None and (known.owner in token.owners or (known.owner is None and is_named)):
         return
+    bus = find_bus(rules.of_owners(token.owners), name)
     raise CallRefused(
         HTTPStatus.FORBIDDEN,
         f"The token {token.name!r} belongs to {', '.join(token.owners)}, and the bus {bus.name!r} to "

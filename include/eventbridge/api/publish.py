@@ -110,8 +110,8 @@ async def publish(
     check_scope(token, PUBLISH, bus)
     runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
+    check_publishes(token, bus, await buses.rules())
     found, chosen = await buses.find(bus, topic)
-    check_publishes(token, found)
     check_content_coding(request.headers)
     content = await content_of(request)
     key = key_of(request)

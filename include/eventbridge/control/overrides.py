@@ -22,6 +22,7 @@ from eventbridge.rules.find import find_rule, find_target
 from eventbridge.rules.model import Priority
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
 
 log = logging.getLogger(__name__)
 Action = Literal[
@@ -93,7 +94,8 @@ def operate(
         wanted = "name a target of the rule" if action in _OF_TARGET else "it is about the whole rule: name no target"
         raise UserError(f"{action}: {wanted}")
     kind = _ACTIONS[action][0]
-    there = {(each.rule, each.target, each.kind) for each in runtime.ledger.overrides.all()}
+    seen = visibility_of(runtime)
+    there = {(each.rule, each.target, each.kind) for each in runtime.ledger.overrides.all() if seen.rule(each.rule)}
     if action not in _CLEARS or (rule, target, kind) not in there:
         _find(runtime.rule_set(), rule, target)
     if action in _CLEARS:

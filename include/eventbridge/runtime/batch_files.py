@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from eventbridge.errors import (
     NewerFormatError,
+    NotFoundError,
     ReconciliationError,
     StoreFileDamaged,
     StoreFileMissing,
@@ -51,15 +52,25 @@ def files_from(
 ) -> Iterator[FilePosition]:
     """Yield what `newest_files` yields, from the file of a place on, which comes first if it is still there.
 
-    `bus`, `batch_kind`: only of batches of these; None: of all.
+    `bus`, `batch_kind`: only of batches of these; None: of all. They also hold for the batch of `place`, which a caller
+    may have made up.
     """
     behind = None
     if place is not None:
         behind = FilePosition(_EPOCH + place.planned_at * _MICROSECOND, place.batch_id, place.key, "")
-        for each in runtime.ledger.files.of_batch(place.batch_id, kind):
-            if each.key == place.key and each.path is not None:
-                yield FilePosition(behind.planned_at, each.batch_id, each.key, each.path)
+        here = _batch(runtime, place.batch_id)
+        if here is not None and bus in (None, here.bus) and batch_kind in (None, here.kind):
+            for each in runtime.ledger.files.of_batch(place.batch_id, kind):
+                if each.key == place.key and each.path is not None:
+                    yield FilePosition(here.planned_at, each.batch_id, each.key, each.path)
     yield from _behind(runtime, kind, what, bus, batch_kind, behind)
+
+
+def _batch(runtime: Runtime, batch_id: str) -> Batch | None:
+    try:
+        return runtime.ledger.batches.get(batch_id)
+    except NotFoundError:  # retention removed it
+        return None
 
 
 def place_of(file: FilePosition, row: int = -1) -> PagePosition:

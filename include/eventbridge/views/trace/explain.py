@@ -190,7 +190,8 @@ def _today(runtime: Runtime) -> RuleSet | None:
 
 
 def _check_bus(runtime: Runtime, bus: str | None, today: RuleSet | None) -> None:
-    known = {each.bus for each in runtime.ledger.offsets.find()} | set(today.buses if today is not None else ())
+    read = {each.bus for each in runtime.ledger.offsets.find()} | set(today.buses if today is not None else ())
+    known = set(filter(visibility_of(runtime).bus, read))
     if bus is not None and bus not in known:
         raise NotFoundError(f"there is no bus {bus!r}. {suggest('Buses', bus, known)}")
 

@@ -31,6 +31,7 @@ from eventbridge.rules import Bus
 from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import day_of
+from eventbridge.runtime.visibility import visibility_of
 from eventbridge.sources.protocol import LogSource
 from eventbridge.store.columns import one_text, plain_rows
 from eventbridge.store.event_index import claimed_ids, look_up
@@ -89,13 +90,24 @@ class ArchiveSearch:
         for each in unindexed:
             batches[each.batch_id] = each
             paths.pop(each.batch_id, None)  # all of it is searched
-        chosen = sorted((each for each in batches.values() if self.wanted.has(each)), key=_in_time)
+        seen = visibility_of(self.runtime)  # no note may name a batch of a bus that the caller does not see
+        chosen = sorted(
+            (each for each in batches.values() if self.wanted.has(each) and seen.bus(each.bus)), key=_in_time
+        )
         return [found for batch in chosen for found in self.of_batch(batch, paths.get(batch.batch_id))]
 
     def looked(self) -> Looked:
         """Return what was searched."""
-        of_time = self.runtime.ledger.archive.summary(self.wanted.since, self.wanted.until, self.wanted.bus)
-        return Looked(of_time.batches, of_time.pruned, self.files, of_time.oldest, of_time.newest)
+        seen = visibility_of(self.runtime).buses
+        buses = [self.wanted.bus] if seen is None or self.wanted.bus else sorted(seen)
+        of_time = [self.runtime.ledger.archive.summary(self.wanted.since, self.wanted.until, each) for each in buses]
+        return Looked(
+            sum(each.batches for each in of_time),
+            sum(each.pruned for each in of_time),
+            self.files,
+            min((each.oldest for each in of_time if each.oldest is not None), default=None),
+            max((each.newest for each in of_time if each.newest is not None), default=None),
+        )
 
     def of_batch(self, batch: Batch, paths: set[str] | None = None) -> Iterator[FoundMessage]:
         """Yield the messages of one batch with the id, in some of its files or in all."""
