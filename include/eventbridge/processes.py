@@ -53,10 +53,15 @@ def time_limit(seconds: float) -> Iterator[None]:
         _limit.reset(before)
 
 
+def is_cancelled() -> bool:
+    """Return whether the work of this thread is cancelled."""
+    stop = cancelled.get()
+    return stop is not None and stop.is_set()
+
+
 def check_cancelled() -> None:
     """Raise Cancelled if the work of this thread is cancelled, TimeSpent if its time is over."""
-    stop = cancelled.get()
-    if stop is not None and stop.is_set():
+    if is_cancelled():
         raise Cancelled("the call was cancelled: nobody waits for its response")
     limit = _limit.get()
     if limit is not None and time.monotonic() > limit[0]:

@@ -17,7 +17,7 @@ import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
 
-from eventbridge.api.expensive_calls import MOST_RUNNING
+from eventbridge.api.call_pools import MOST_RUNNING
 from eventbridge.bounded_call import call_bounded
 from eventbridge.control.try_pattern import MOST_CHARACTERS
 from eventbridge.event.json_document import parse_document

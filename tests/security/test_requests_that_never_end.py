@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 from api.server import Installation, Server, order
 
-from eventbridge.api import expensive_calls
-from eventbridge.api.expensive_calls import MOST_RUNNING, MOST_WAITING
+from eventbridge.api import call_pools
+from eventbridge.api.call_pools import MOST_RUNNING, MOST_WAITING
 from eventbridge.errors import UserError
 from eventbridge.processes import TimeSpent
 from eventbridge.store import sql_sandbox

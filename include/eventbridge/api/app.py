@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from eventbridge.api import documents, hooks, lists, metrics, operations, publish, replays
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
-from eventbridge.api.expensive_calls import ExpensiveCalls
+from eventbridge.api.call_pools import CallPools
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.middleware import BodyLimit, HeadAsGet, SafeHeaders
 from eventbridge.api.page import backtests, batches, pages, redrives
@@ -60,7 +60,7 @@ def create_app(runtime: Runtime) -> FastAPI:
         app.state.idempotency = Idempotency(runtime)
         app.state.buses = buses = Buses(runtime)
         yield
-        app.state.expensive.close()
+        app.state.pools.close()
         await buses.close()
         reader.ledger.close()
         operator.ledger.close()
@@ -93,7 +93,7 @@ def create_mounted_app(open_runtime: Callable[[], Runtime], gate: Gate) -> FastA
     @asynccontextmanager
     async def closed(app: FastAPI) -> AsyncIterator[None]:
         yield
-        app.state.expensive.close()
+        app.state.pools.close()
         if (runtime := getattr(app.state, "runtime", None)) is not None:
             app.state.reader.ledger.close()
             runtime.close()
@@ -120,7 +120,7 @@ def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]
         openapi_url=None,  # `description` serves it to callers with a token
         redirect_slashes=False,  # behind a proxy that terminates TLS, a redirect would name http://
     )
-    app.state.expensive = ExpensiveCalls()
+    app.state.pools = CallPools()
     app.add_middleware(BodyLimit)
     app.add_middleware(HeadAsGet)
     app.add_middleware(SafeHeaders)

@@ -9,10 +9,12 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
+from typing import ParamSpec, TypeVar
 
 from eventbridge.api.refusal import CallRefused
 from eventbridge.control.publish import BusWatch
@@ -27,6 +29,9 @@ from eventbridge.sources.protocol import Publisher, SizeLimitedPublisher
 
 log = logging.getLogger(__name__)
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 #: How long rule files and tokens are cached.
 CACHED_SECONDS = 2.0
 
@@ -40,9 +45,15 @@ class _OpenBus:
     bus: Bus
     writer: BusWriter
     watch: BusWatch
+    #: Of its own, because a look waits for the servers of the bus.
+    thread: ThreadPoolExecutor
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     looked_at: float = -PRESSURE_CACHED_SECONDS
     refusal: Refusal | None = None
+
+    def run(self, do: Callable[_P, _T], *args: _P.args, **values: _P.kwargs) -> Awaitable[_T]:
+        """Run a function in the thread of the bus."""
+        return asyncio.get_running_loop().run_in_executor(self.thread, partial(do, *args, **values))
 
 
 class Buses:
@@ -100,7 +111,7 @@ class Buses:
             if time.monotonic() - opened.looked_at > PRESSURE_CACHED_SECONDS:
                 rules = await self.rules()
                 runners = [runner for runner, name in rules.runners().items() if name == bus.name]
-                look = await asyncio.to_thread(opened.watch.look, runners, rules)
+                look = await opened.run(opened.watch.look, runners, rules)
                 opened.refusal = refusal(look, self._watermarks, bus.max_backlog, opened.refusal)
                 opened.looked_at = time.monotonic()
         if opened.refusal is not None:
@@ -140,7 +151,9 @@ class Buses:
         if known is not None and known.bus == bus:
             return known
         writer = BusWriter(bus.name, lambda: self._runtime.open_publisher(bus))
-        made = self._open[bus.name] = _OpenBus(bus, writer, BusWatch(self._runtime, bus))
+        made = self._open[bus.name] = _OpenBus(
+            bus, writer, BusWatch(self._runtime, bus), ThreadPoolExecutor(1, f"look-{bus.name}")
+        )
         if known is not None:  # its rule file changed
             closing = asyncio.create_task(_close(known))
             self._closing.add(closing)
@@ -149,10 +162,11 @@ class Buses:
 
 
 async def _close(opened: _OpenBus) -> None:
-    await asyncio.to_thread(opened.writer.close)
+    await opened.run(opened.writer.close)
     async with opened.looking:
         opened.looked_at = math.inf  # a thread that still waits for the lock uses the last result, and reopens nothing
-        await asyncio.to_thread(opened.watch.close)
+        await opened.run(opened.watch.close)
+    opened.thread.shutdown(wait=False)
 
 
 @dataclass

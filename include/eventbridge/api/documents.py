@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader, visible_to_caller
+from eventbridge.api.call_pools import asks_buses
 from eventbridge.api.host_paths import response_without_host_paths
 from eventbridge.api.payloads import (
     can_see_payloads,
@@ -83,6 +84,7 @@ Time = Annotated[str | None, Query(description="ISO 8601 (UTC without an offset)
 
 
 @router.get("/status", summary="Get the status of every runner")
+@asks_buses
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
     """Return lag, in flight, available and flow of each partition, the newest batches, and everything unhealthy."""
 
@@ -203,6 +205,7 @@ def dead_letter(
 
 
 @router.get("/events/{event_id:path}", summary="Trace an event")
+@asks_buses
 def event(
     request: Request,
     event_id: Annotated[str, Path(description="The id of the event.")],

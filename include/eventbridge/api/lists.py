@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
+from eventbridge.api.call_pools import asks_buses
 from eventbridge.api.documents import RESPONSES, Cursor, Time, document_response, json_response, run_for_caller
 from eventbridge.api.payloads import can_see_payloads, visible_actions, visible_quality, visible_selection
 from eventbridge.api.routes import TokenFirst
@@ -123,6 +124,7 @@ def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Respon
 
 
 @router.get("/buses", summary="List buses")
+@asks_buses
 def buses(request: Request) -> Response:
     """Return each bus of the rules in force: its source, and lag, in flight, available and flow of each partition."""
 
@@ -134,6 +136,7 @@ def buses(request: Request) -> Response:
 
 
 @router.get("/buses/{bus}", summary="Get a bus")
+@asks_buses
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
     """Return its source, and lag, in flight, available and flow of each partition and runner."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import os
@@ -18,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from eventbridge.api.access import caller, check_general_scope
+from eventbridge.api.call_pools import run_at_buses
 from eventbridge.api.refusal import PROBLEM
 from eventbridge.api.routes import TokenFirst
 from eventbridge.errors import EventBridgeError, SettingsError
@@ -58,7 +58,7 @@ async def metrics(
     def render() -> tuple[bytes, str]:
         return exposition(metrics_of(runtime, of_targets=targets), accept)
 
-    body, content_type = await asyncio.to_thread(render)
+    body, content_type = await run_at_buses(request, render)
     return Response(body, media_type=content_type)
 
 

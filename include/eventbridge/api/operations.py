@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import caller_name, reader
+from eventbridge.api.call_pools import run_at_buses, run_at_target, run_expensive
 from eventbridge.api.documents import Time, document_response
-from eventbridge.api.expensive_calls import run_expensive
 from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, record_name, respond_once, start_once
 from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
 from eventbridge.api.routes import JsonCall
@@ -77,9 +77,11 @@ class RedriveCall(BaseModel):
 async def set_override(request: Request, token: Operator, call: OverrideCall) -> Response:
     """Apply an action in the name of the token, and return its result."""
     by = caller_name(request, token)
-    return await respond_once(
-        request, token, lambda runtime: operate(runtime, call.action, call.rule, call.target, call.value, by=by)
-    )
+
+    def done(runtime: Runtime) -> Any:
+        return operate(runtime, call.action, call.rule, call.target, call.value, by=by)
+
+    return await respond_once(request, token, done, within=run_at_buses)  # the change is published as an event
 
 
 @router.post("/redrives", summary="Deliver dead letters again")
@@ -97,7 +99,7 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
         redrive_request = begin_redrive(runtime, wanted, run, rate=call.rate, **how)
         return redrive_document(redrive_request, Marks(runtime).counts(redrive_request))
 
-    return await start_once(request, token, "redrive", made, is_expensive=True)
+    return await start_once(request, token, "redrive", made, within=run_expensive)
 
 
 @router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")
@@ -218,7 +220,7 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
         error = check_target(runtime, rule, target)
         return {"rule": rule, "target": target, "reached": error is None, "error": error}
 
-    return await respond_once(request, token, checked)
+    return await respond_once(request, token, checked, within=run_at_target)
 
 
 @router.post("/targets/{rule}/{target}/send", summary="Send one event to a target")
@@ -239,7 +241,7 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
         found = response_document(rule, target, response)
         return found | {"response_head": visible_response_head(request, found["response_head"])}
 
-    return await respond_once(request, token, sent)
+    return await respond_once(request, token, sent, within=run_at_target)
 
 
 @router.post("/targets/{rule}/{target}/enable", summary="Enable a target")
@@ -250,7 +252,7 @@ async def enable(request: Request, token: Operator, rule: _Rule, target: _Target
         find_target(runtime.rule_set(), rule, target)
         return {"rule": rule, "target": target, "released": enable_target(runtime, rule, target)}
 
-    return await respond_once(request, token, enabled)
+    return await respond_once(request, token, enabled, within=run_at_buses)
 
 
 def _body(request: Request, runtime: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:

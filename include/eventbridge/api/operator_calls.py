@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 
 from eventbridge.api.access import caller, caller_name, check_general_scope
+from eventbridge.api.call_pools import run_briefly
 from eventbridge.api.documents import document_response, run_for_caller
-from eventbridge.api.expensive_calls import run_expensive
 from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key_of
 from eventbridge.api.page.session import Gate, RequestKind
 from eventbridge.api.payloads import check_conditions
@@ -52,33 +51,35 @@ async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
 Operator = Annotated[ApiToken, Depends(operator)]
 
 
+#: Runs a call in a thread; one of `call_pools`.
+Pool = Callable[[Request, Callable[[], Response]], Awaitable[Response]]
+
+
 async def respond_once(
-    request: Request, token: ApiToken, do: Callable[[Runtime], Any], *, is_expensive: bool = False
+    request: Request, token: ApiToken, do: Callable[[Runtime], Any], *, within: Pool = run_briefly
 ) -> Response:
     """Run `do` and return its result as JSON; a repeated call with the same key gets the first response.
 
-    `is_expensive`: run it among the calls whose cost the caller chooses.
+    `within` runs it in a thread, such as `run_expensive`.
     """
     idempotency: Idempotency = request.app.state.idempotency
     content = await request.body()
     by = caller_name(request, token)
 
     async def call() -> Response:
-        if is_expensive:
-            return await run_expensive(request, lambda: _recorded_response(request, by, content, do))
-        return await asyncio.to_thread(_recorded_response, request, by, content, do)
+        return await within(request, lambda: _recorded_response(request, by, content, do))
 
     return await idempotency.once(by, key_of(request), call_hash_of(request, content), call)
 
 
 async def start_once(
-    request: Request, token: ApiToken, kind: RequestKind, do: Callable[[Runtime], Any], *, is_expensive: bool = False
+    request: Request, token: ApiToken, kind: RequestKind, do: Callable[[Runtime], Any], *, within: Pool = run_briefly
 ) -> Response:
     """Record a redrive or replay once, and start its delivery if another server that mounts this one can.
 
     Raises CallRefused if the delivery cannot be started; the record stays.
     """
-    response = await respond_once(request, token, do, is_expensive=is_expensive)
+    response = await respond_once(request, token, do, within=within)
     result: Any = parse_document(bytes(response.body))
     name = str(result.get(f"{kind}_id", ""))
     if not name or result.get("changed") is False or REPLAYED in response.headers:  # a dry run, or already running

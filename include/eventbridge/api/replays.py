@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from eventbridge.api.call_pools import run_expensive
 from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
 from eventbridge.api.routes import JsonCall
 from eventbridge.control.consecutive_batches import cancel_replay, pause_replay, resume_replay
@@ -69,7 +70,7 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
             return survey(runtime, replay_request, PREVIEW_FILES)
         return replay_document(runtime, begin_replay(runtime, replay_request, run).replay_id)
 
-    return await start_once(request, token, "replay", made, is_expensive=True)
+    return await start_once(request, token, "replay", made, within=run_expensive)
 
 
 @router.post("/replays/{replay}/{word}", summary="Pause, resume or cancel a replay")

@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 from eventbridge.api.app import create_app
-from eventbridge.api.expensive_calls import ExpensiveCalls
+from eventbridge.api.call_pools import CallPools
 from eventbridge.api.metrics import pushed_metrics
 from eventbridge.errors import UserError
 from eventbridge.runtime.runtime import Runtime
@@ -27,16 +27,16 @@ MOST_CONNECTIONS = 256
 
 
 class _Server(uvicorn.Server):
-    """Reports when it listens, and cancels expensive calls when it is asked to stop."""
+    """Reports when it listens, and cancels calls that may take long when it is asked to stop."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], object], expensive: ExpensiveCalls) -> None:
+    def __init__(self, config: uvicorn.Config, started: Callable[[], object], pools: CallPools) -> None:
         super().__init__(config)
         self._report_started = started
-        self._expensive = expensive
+        self._pools = pools
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle a signal: finish calls in progress, except expensive ones, whose duration is unknown."""
-        self._expensive.end()
+        """Handle a signal: finish calls in progress, except those of `CallPools`, whose duration is unknown."""
+        self._pools.end()
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -67,7 +67,7 @@ def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], obj
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with pushed_metrics(runtime), long_lived_set_aside():
-            _Server(config, lambda: listening(url), app.state.expensive).run([listener])
+            _Server(config, lambda: listening(url), app.state.pools).run([listener])
     finally:
         listener.close()
         for number, handler in before.items():

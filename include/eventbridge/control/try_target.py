@@ -9,13 +9,14 @@ import shlex
 import uuid
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.outcome import Response
+from eventbridge.processes import check_cancelled, is_cancelled
 from eventbridge.routing.headers import delivery_headers
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.rules.model import Rule, Target
@@ -31,7 +32,7 @@ def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
     """Return why a target, or dead letter queue, of today's rules cannot be reached; None: it can.
 
     Nothing is sent. Raises NotFoundError, UserError for a target with an invalid configuration, and for a type that can
-    only be tried by sending.
+    only be tried by sending, Cancelled soon after the caller has left.
     """
     spec = find_target(runtime.rule_set(), rule, target)
     with closing(runtime.open_target(rule, spec)) as opened:
@@ -40,24 +41,31 @@ def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
                 f"Targets of the type {spec.type} cannot be checked without sending. "
                 f"Send one event: eventbridge targets send {rule} {target} --event FILE"
             )
-        return opened.check()
+        found = opened.check()
+    check_cancelled()
+    return found
 
 
 def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Response:
     """Send an event to a target once, whether its rule matches it or not, and return the response.
 
     Raises NotFoundError, EventError for an invalid event, TransformFailed if its transform fails, UserError for a
-    transform that only Spark evaluates.
+    transform that only Spark evaluates, Cancelled soon after the caller has left.
     """
     found = find_rule(runtime.rule_set(), rule)
     spec = find_target(runtime.rule_set(), rule, target)
     request = request_of(runtime, found, spec, body)
     until = runtime.clock() + timedelta(seconds=spec.timeout_seconds + _SPARE_SECONDS)
-    with closing(runtime.open_target(rule, spec)) as opened:
+
+    def clock() -> datetime:
+        return until if is_cancelled() else runtime.clock()  # a target gives up what it has in flight when time is over
+
+    with closing(replace(runtime, clock=clock).open_target(rule, spec)) as opened:
         response = Response(False, runtime.clock(), 0.0, error_class="NotSent", error="the target took nothing")
         with closing(opened.deliver([request], until)) as responses, suppress(StopIteration):
             _, response = next(responses)
         opened.flush()
+    check_cancelled()
     return response
 
 

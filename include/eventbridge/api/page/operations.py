@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from eventbridge.api.call_pools import asks_buses, run_at_target, run_expensive
 from eventbridge.api.documents import run_for_caller
-from eventbridge.api.expensive_calls import run_expensive
 from eventbridge.api.page import views
 from eventbridge.api.page.forms import (
     OperatorForm,
@@ -42,6 +42,7 @@ _NEWEST_EVENTS = 8
 
 
 @router.post("/rules/{name}/operate")
+@asks_buses
 def operate_rule(request: Request, submitted: OperatorForm, name: str) -> Response:
     """Apply the action of a button to a rule, or to one of its targets."""
     action, target = submitted["action"], submitted["target"]
@@ -71,6 +72,7 @@ def operate_rule(request: Request, submitted: OperatorForm, name: str) -> Respon
 
 
 @router.get("/request")
+@asks_buses
 def request_of_delivery(
     request: Request,
     found: _Viewer,
@@ -166,7 +168,7 @@ def form_to_try(
 
 
 @router.post("/targets/{rule}/{name}/try")
-def try_target(request: Request, submitted: OperatorForm, rule: str, name: str) -> Response:
+async def try_target(request: Request, submitted: OperatorForm, rule: str, name: str) -> Response:
     """Check a target, or send it an event, and return the form with the result."""
 
     def done(runtime: Runtime) -> dict[str, Any]:
@@ -183,4 +185,4 @@ def try_target(request: Request, submitted: OperatorForm, rule: str, name: str) 
         return {"response": response, "head": visible_response_head(request, head)}
 
     values = {"viewer": submitted.viewer, "rule": rule, "target": name, "body": submitted["body"]}
-    return render(request, "try", values | run_for_caller(request, done))
+    return render(request, "try", values | await run_at_target(request, lambda: run_for_caller(request, done)))

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from eventbridge.api.call_pools import asks_buses
 from eventbridge.api.documents import DeadLetterQuery, run_for_caller
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import views
@@ -33,6 +34,7 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 
 
 @router.get("")
+@asks_buses
 def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
     """Return the overview: lag, unhealthy targets, pending deliveries, and the newest batches."""
     return _shown(
@@ -41,6 +43,7 @@ def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response
 
 
 @router.get("/event")
+@asks_buses
 def event(
     request: Request, token: _Viewer, event_id: Annotated[str, Query(alias="id")] = "", every_rule: bool = False
 ) -> Response:
@@ -142,6 +145,7 @@ def log_out(request: Request) -> Response:
 
 
 @router.get("/lag.json")
+@asks_buses
 def lag(request: Request, token: _Viewer) -> Response:
     """Return the data of the panel on Airflow's home page."""
     return Response(write_document(run_for_caller(request, views.lag)), media_type="application/json")

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from eventbridge.api.call_pools import run_expensive
 from eventbridge.api.documents import run_for_caller
-from eventbridge.api.expensive_calls import run_expensive
 from eventbridge.api.lists import page_of
 from eventbridge.api.page.forms import OperatorForm, SubmittedForm, redirect_to, run_form
 from eventbridge.api.page.render import render

@@ -12,6 +12,7 @@ import pycurl
 from eventbridge.errors import EventBridgeError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
+from eventbridge.processes import is_cancelled
 from eventbridge.targets.http.access import Access
 from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.http.endpoint import Endpoint
@@ -131,6 +132,8 @@ class HttpTarget:
             return f"TokenUnavailable: {error}"
         exchange = Exchange(self._endpoint)
         exchange.curl.setopt(pycurl.CONNECT_ONLY, 1)
+        exchange.curl.setopt(pycurl.NOPROGRESS, 0)
+        exchange.curl.setopt(pycurl.XFERINFOFUNCTION, lambda *_: int(is_cancelled()))  # about once a second
         try:
             exchange.curl.perform()
         except pycurl.error as error:

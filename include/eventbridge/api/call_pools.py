@@ -1,0 +1,209 @@
+"""Threads of their own for calls that may take long, so that all other calls get a response meanwhile.
+
+Such calls are those whose cost the caller chooses (SQL, rule files, tests of rules, searches of dead letters), those
+that wait for a target, and those that ask the servers of buses. They are cancelled when the caller disconnects and when
+the server stops; expensive ones also when they take CLOCK_SECONDS: work of unknown duration runs in a child process,
+which is ended then.
+
+The pools of asyncio and of the framework are for calls that wait for the ledger and the store only: they check tokens
+and health, and publish. Where another web server mounts the application, it uses them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, ParamSpec, TypeVar
+
+from fastapi import Request, Response
+
+from eventbridge.api.refusal import CallRefused
+from eventbridge.bounded_call import CLOCK_SECONDS
+from eventbridge.processes import Cancelled, cancelled, time_limit
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+#: Expensive calls that run at a time, and calls that may wait for one of them to end.
+MOST_RUNNING: Final = 2
+MOST_WAITING: Final = 16
+#: How long a call waits before it is refused.
+WAIT_SECONDS: Final = 5.0
+#: Calls that wait for a target at a time: each may wait for as long as the target's time-out.
+MOST_AT_TARGETS: Final = 8
+#: Calls that ask the servers of buses at a time, and calls that may wait for one of them to end.
+MOST_AT_BUSES: Final = 16
+MOST_WAITING_FOR_BUSES: Final = 128
+
+_AGAIN: Final = "Send the call again after Retry-After"
+
+
+@dataclass(frozen=True)
+class CallKind:
+    """How many calls of a kind run and wait at a time, and what the others are told."""
+
+    name: str
+    running: int
+    waiting: int
+    #: Completes "The server is busy with N calls".
+    described: str
+    #: What a call that was cancelled because the server stops has done.
+    stopped: str = "Nothing was changed"
+    #: How long a call may take by the clock; None: as long as it waits for others.
+    seconds: float | None = None
+
+
+EXPENSIVE: Final = CallKind(
+    "expensive",
+    MOST_RUNNING,
+    MOST_WAITING,
+    "of this kind: SQL, replays, redrives, and checks and tests of rules",
+    seconds=CLOCK_SECONDS,
+)
+AT_TARGETS: Final = CallKind(
+    "targets", MOST_AT_TARGETS, MOST_WAITING, "that wait for targets", "The target may have received the event"
+)
+AT_BUSES: Final = CallKind("buses", MOST_AT_BUSES, MOST_WAITING_FOR_BUSES, "that ask the servers of buses")
+
+
+class CallPool:
+    """Runs the calls of one kind, a few at a time."""
+
+    def __init__(self, kind: CallKind) -> None:
+        self._kind = kind
+        self._free = asyncio.Semaphore(kind.running)
+        self._waiting = 0
+        self._threads = ThreadPoolExecutor(kind.running, thread_name_prefix=kind.name)
+        self._running: set[threading.Event] = set()
+        self._ended = False
+
+    async def run(self, request: Request, call: Callable[[], _T]) -> _T:
+        """Run `call` in a thread and return its result, or raise its exception.
+
+        Raises CallRefused if too many calls run or wait, or if the call was cancelled: the caller has left, or the
+        server stops.
+        """
+        await self._enter()
+        stop = threading.Event()
+        self._running.add(stop)
+        if self._ended:
+            stop.set()
+        context = contextvars.copy_context()
+        context.run(cancelled.set, stop)
+        done = asyncio.get_running_loop().run_in_executor(self._threads, context.run, self._in_time, call)
+        gone = asyncio.create_task(_left(request))
+        try:
+            await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                stop.set()
+            return await done
+        except Cancelled:
+            raise _refused(f"The server is stopping. {_AGAIN}. {self._kind.stopped}") from None
+        finally:
+            stop.set()
+            gone.cancel()
+            self._running.discard(stop)
+            done.add_done_callback(lambda _: self._free.release())
+
+    def end(self) -> None:
+        """Cancel every running and later call; may be called by a signal handler."""
+        self._ended = True
+        for stop in tuple(self._running):
+            stop.set()
+
+    def close(self) -> None:
+        """Cancel running calls, and wait for their threads."""
+        self.end()
+        self._threads.shutdown()
+
+    async def _enter(self) -> None:
+        if self._waiting >= self._kind.waiting:
+            raise self._full()
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise self._full() from None
+        finally:
+            self._waiting -= 1
+
+    def _in_time(self, call: Callable[[], _T]) -> _T:
+        if self._kind.seconds is None:
+            return call()
+        with time_limit(self._kind.seconds):
+            return call()
+
+    def _full(self) -> CallRefused:
+        kind = self._kind
+        return _refused(f"The server is busy with {kind.running} calls {kind.described}. {_AGAIN}. Nothing was changed")
+
+
+class CallPools:
+    """The pools of one server."""
+
+    def __init__(self) -> None:
+        self.expensive, self.at_targets, self.at_buses = CallPool(EXPENSIVE), CallPool(AT_TARGETS), CallPool(AT_BUSES)
+
+    def end(self) -> None:
+        """Cancel every running and later call; may be called by a signal handler."""
+        for pool in (self.expensive, self.at_targets, self.at_buses):
+            pool.end()
+
+    def close(self) -> None:
+        """Cancel running calls, and wait for their threads."""
+        self.end()
+        for pool in (self.expensive, self.at_targets, self.at_buses):
+            pool.close()
+
+
+async def run_briefly(request: Request, call: Callable[[], _T]) -> _T:
+    """Return the result of a call that waits for nothing but the ledger and the store."""
+    return await asyncio.to_thread(call)
+
+
+async def run_expensive(request: Request, call: Callable[[], _T]) -> _T:
+    """Return the result of a call whose cost the caller chooses; see `CallPool.run`."""
+    return await _pools(request).expensive.run(request, call)
+
+
+async def run_at_target(request: Request, call: Callable[[], _T]) -> _T:
+    """Return the result of a call that waits for a target; see `CallPool.run`."""
+    return await _pools(request).at_targets.run(request, call)
+
+
+async def run_at_buses(request: Request, call: Callable[[], _T]) -> _T:
+    """Return the result of a call that asks the servers of buses; see `CallPool.run`."""
+    return await _pools(request).at_buses.run(request, call)
+
+
+def asks_buses(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:
+    """Run an endpoint, which has a parameter `request`, among the calls that ask the servers of buses."""
+
+    @functools.wraps(endpoint)
+    async def run(*args: _P.args, **values: _P.kwargs) -> Response:
+        request: Any = values["request"]  # the framework passes every parameter by name
+        return await run_at_buses(request, lambda: endpoint(*args, **values))
+
+    return run
+
+
+def _pools(request: Request) -> CallPools:
+    pools: CallPools = request.app.state.pools
+    return pools
+
+
+def _refused(detail: str) -> CallRefused:
+    return CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(int(WAIT_SECONDS))})
+
+
+async def _left(request: Request) -> None:
+    """Return once the caller has closed the connection. Call it only after the body was read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
