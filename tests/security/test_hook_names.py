@@ -11,6 +11,9 @@ import pytest
 from api.server import Installation, Server
 from api.test_hooks import HOOKS, github, stripe
 
+from eventbridge.api import hooks
+from eventbridge.policy import webhook_signature
+
 #: Webhooks that are there, whose connections are good, lack a secret, are not defined, or are of another type.
 KNOWN = ("code", "money", "bare", "mail", "store")
 
@@ -71,6 +74,34 @@ def test_the_response_time_reveals_nothing(hooked: Server, size: int) -> None:
     medians = {name: statistics.median(seconds) for name, seconds in took.items()}
     assert min(medians.values()) >= 0.1
     assert abs(medians["code"] - medians["nothing"]) < 0.05, medians
+
+
+@pytest.mark.parametrize("signed", ["wrongly", "not at all", "long ago"])
+def test_a_name_is_worth_no_less_work(hooked: Server, monkeypatch: pytest.MonkeyPatch, signed: str) -> None:
+    """Many large bodies at a time wait for each other, so that their time shows the work: it is the same for all."""
+    body = b"x" * 1_000
+    headers = {
+        "wrongly": github(body, b"guessed") | stripe(body + b" ", int(time.time())),
+        "not at all": {},
+        "long ago": stripe(body, 1_000_000_000),
+    }[signed]
+    hashed: list[int] = []
+    digest = webhook_signature._digest
+
+    def counted(key: bytes, before: bytes, content: bytes) -> bytes:
+        hashed.append(len(content))
+        return digest(key, before, content)
+
+    monkeypatch.setattr(webhook_signature, "_digest", counted)
+    work = {}
+    with hooked.installation.opened() as runtime:
+        for name in (*KNOWN, "nothing"):
+            hashed.clear()
+            with pytest.raises(hooks._CallRejected):
+                hooks._verified(runtime, (runtime.rule_set(), name), headers, body)
+            work[name] = list(hashed)
+
+    assert work == dict.fromkeys(work, [len(body)] * 2)
 
 
 def test_names_are_not_in_the_description(hooked: Server) -> None:

@@ -19,7 +19,7 @@ from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.errors import ConnectionUnusable, EventError
 from eventbridge.event.bindings import MessageOrigin, kind_of, of_plain
-from eventbridge.policy.webhook_signature import keys_of, signature_problem
+from eventbridge.policy.webhook_signature import hash_once, keys_of, signature_problem
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.model import Webhook
 from eventbridge.runtime.runtime import Runtime
@@ -33,8 +33,11 @@ _REJECTED = (
     "The call is rejected: no webhook of this name accepts this signature. Check the name, the secret and the clock; "
     "the log of the server has the reason"
 )
-#: A rejection comes this long after the end of the body, whatever was checked, so that its timing reveals nothing.
+#: A rejection comes a multiple of this after the end of the body, so that its timing does not show what was checked.
 _REJECTED_SECONDS = 0.1
+#: How often the body of a rejected call is hashed: once for each secret of a webhook that is changing its secret. Many
+#: large bodies at a time show the work, as they wait for each other.
+_HASHED_TIMES = 2
 _OTHER = {
     403: "No rule file names this webhook, or the signature matches none of its secrets, or is too old.",
     415: "The content coding is neither gzip nor deflate.",
@@ -66,15 +69,16 @@ async def take(
     runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
     content = await content_of(request)
-    response_at = asyncio.get_running_loop().time() + _REJECTED_SECONDS
+    whole_at = asyncio.get_running_loop().time()
     headers = dict(request.headers)
     try:
-        bus, webhook = _find(await buses.rules(), name)
+        rules = await buses.rules()
         # In a thread: the clock and the secret may come from a database, and megabytes take a while to hash and parse.
-        now = await asyncio.to_thread(_verified_at, runtime, webhook, headers, content)
+        bus, webhook, now = await asyncio.to_thread(_verified, runtime, (rules, name), headers, content)
     except _CallRejected as rejected:
         log.warning("a call to the webhook %.100r is rejected: %s", name, rejected)
-        await asyncio.sleep(response_at - asyncio.get_running_loop().time())
+        passed = asyncio.get_running_loop().time() - whole_at
+        await asyncio.sleep(_REJECTED_SECONDS - passed % _REJECTED_SECONDS)
         raise CallRefused(HTTPStatus.FORBIDDEN, _REJECTED) from None
     mark_authenticated(request)
     await buses.check_pressure(bus)
@@ -94,23 +98,36 @@ async def take(
     return publish_response(results_of(submissions, positions))
 
 
-def _verified_at(runtime: Runtime, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:
-    """Return the time of a call; raises _CallRejected if its signature is wrong, or cannot be checked."""
+def _verified(
+    runtime: Runtime, named: tuple[RuleSet, str], headers: Mapping[str, str], content: bytes
+) -> tuple[Bus, Webhook, datetime]:
+    """Return the bus and the webhook of a name, and the time of the call.
+
+    Raises _CallRejected if there is no such webhook, or if the signature is wrong or cannot be checked: always after
+    the same work, so that nobody learns the names by how long it takes.
+    """
+    rules, name = named
     now = runtime.clock()
-    try:
-        keys = _keys(runtime, webhook)
-    except ConnectionUnusable as error:
-        raise _CallRejected(str(error)) from None
-    if problem := signature_problem(webhook.signature, keys, headers, content, now.timestamp()):
-        raise _CallRejected(problem)
-    return now
+    bus = next((each for each in rules.buses.values() if name in each.webhooks), None)
+    checked = _any_webhook(rules) if bus is None else bus.webhooks[name]
+    keys: list[bytes] = []
+    problem = "its connection is unusable"
+    if checked is not None:
+        try:
+            keys = _keys(runtime, checked)
+            problem = signature_problem(checked.signature, keys, headers, content, now.timestamp())
+        except ConnectionUnusable as error:
+            problem = str(error)
+    if bus is not None and checked is not None and not problem:
+        return bus, checked, now
+    for _ in range(_HASHED_TIMES - len(keys)):
+        hash_once(content)
+    raise _CallRejected(problem if bus is not None else "no rule file names it")
 
 
-def _find(rules: RuleSet, name: str) -> tuple[Bus, Webhook]:
-    for bus in rules.buses.values():
-        if name in bus.webhooks:
-            return bus, bus.webhooks[name]
-    raise _CallRejected("no rule file names it")
+def _any_webhook(rules: RuleSet) -> Webhook | None:
+    """Return some webhook: for an unknown name its connection is read, which may come from a database."""
+    return next((each for bus in rules.buses.values() for each in bus.webhooks.values()), None)
 
 
 def _keys(runtime: Runtime, webhook: Webhook) -> list[bytes]:

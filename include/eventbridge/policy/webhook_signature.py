@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 SignatureKind = Literal["github", "stripe", "standard"]
@@ -19,14 +20,32 @@ TOLERANCE_SECONDS: Final = 300.0
 _STANDARD_PREFIX: Final = "whsec_"
 
 
+@dataclass(frozen=True)
+class _Claim:
+    """What the headers of a call say: why it is rejected, the signatures, and what was signed before the content."""
+
+    problem: str = ""
+    given: Sequence[str] = ()
+    before: bytes = b""
+    write: Callable[[bytes], str] = bytes.hex
+
+
+def hash_once(content: bytes) -> None:
+    """Hash content as the check of one key does, and return nothing."""
+    _digest(b"", b"", content)
+
+
 def signature_problem(
     kind: SignatureKind, keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float
 ) -> str:
     """Return why a webhook is rejected, "" if it is accepted: one of `keys` has signed it recently.
 
-    `headers` have names in lower case; `now` is in seconds since 1970.
+    `headers` have names in lower case; `now` is in seconds since 1970. Whatever is wrong, `content` is hashed once for
+    each key, so that the time that it takes does not show which kind of signature is expected.
     """
-    return _CHECKS[kind](keys, headers, content, now)
+    claim = _CLAIMS[kind](headers, now)
+    right = [_digest(key, claim.before, content) for key in keys]  # also of a call without a signature
+    return claim.problem or _among(claim.given, map(claim.write, right))
 
 
 def keys_of(kind: SignatureKind, secrets: str) -> list[bytes]:
@@ -47,43 +66,46 @@ def keys_of(kind: SignatureKind, secrets: str) -> list[bytes]:
     return keys
 
 
-def _github(keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float) -> str:
+def _github(headers: Mapping[str, str], now: float) -> _Claim:
     given = headers.get("x-hub-signature-256", "")
     if not given.startswith("sha256="):
-        return "the header X-Hub-Signature-256 is missing, or is not sha256=<hex>"
-    return _among([given.removeprefix("sha256=")], (_hex(key, content) for key in keys))
+        return _Claim("the header X-Hub-Signature-256 is missing, or is not sha256=<hex>")
+    return _Claim(given=[given.removeprefix("sha256=")])
 
 
-def _stripe(keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float) -> str:
+def _stripe(headers: Mapping[str, str], now: float) -> _Claim:
     parts = [part.strip().partition("=") for part in headers.get("stripe-signature", "").split(",")]
     at = next((value for name, _, value in parts if name == "t"), "")
     if problem := _time_problem("Stripe-Signature", at, now):
-        return problem
-    signed = at.encode() + b"." + content
-    return _among([value for name, _, value in parts if name == "v1"], (_hex(key, signed) for key in keys))
+        return _Claim(problem)
+    return _Claim(given=[value for name, _, value in parts if name == "v1"], before=at.encode() + b".")
 
 
-def _standard(keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float) -> str:
+def _standard(headers: Mapping[str, str], now: float) -> _Claim:
     name, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not name:
-        return "the header webhook-id is missing"
+        return _Claim("the header webhook-id is missing")
     if problem := _time_problem("webhook-timestamp", at, now):
-        return problem
-    signed = f"{name}.{at}.".encode("utf-8", "surrogatepass") + content
+        return _Claim(problem)
     given = [each.removeprefix("v1,") for each in headers.get("webhook-signature", "").split() if each[:3] == "v1,"]
-    digests = (hmac.digest(key, signed, "sha256") for key in keys)
-    return _among(given, (binascii.b2a_base64(each, newline=False).decode() for each in digests))
+    return _Claim(given=given, before=f"{name}.{at}.".encode("utf-8", "surrogatepass"), write=_base64)
 
 
-_CHECKS: Final[dict[str, Callable[[Sequence[bytes], Mapping[str, str], bytes, float], str]]] = {
+_CLAIMS: Final[dict[str, Callable[[Mapping[str, str], float], _Claim]]] = {
     "github": _github,
     "stripe": _stripe,
     "standard": _standard,
 }
 
 
-def _hex(key: bytes, signed: bytes) -> str:
-    return hmac.digest(key, signed, "sha256").hex()
+def _digest(key: bytes, before: bytes, content: bytes) -> bytes:
+    found = hmac.new(key, before, "sha256")
+    found.update(content)
+    return found.digest()
+
+
+def _base64(digest: bytes) -> str:
+    return binascii.b2a_base64(digest, newline=False).decode()
 
 
 def _among(given: Sequence[str], right: Iterable[str]) -> str:
