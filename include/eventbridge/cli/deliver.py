@@ -177,9 +177,9 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.spark.environment import TOKEN
     from eventbridge.spark.server import SparkConnectServer
-    from eventbridge.spark.session import with_token, without_token
+    from eventbridge.spark.session import shown_address, with_token
 
-    if url is not None and "token=" in url:
+    if url is not None and ("token=" in url or "@" in url):
         raise UserError(f"Other users of this machine see --spark. Put the token into the variable {TOKEN} instead.")
     url = url or settings.spark_remote
     if url is None:
@@ -188,7 +188,7 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
         note("starting a Spark Connect server; --spark sc://host:port uses a running one")
         return stack.enter_context(SparkConnectServer(settings.home / "spark")).url
     if not url.startswith("sc://"):
-        raise UserError(f"{without_token(url)!r} is not the address of a Spark Connect server. Write sc://host:port")
+        raise UserError(f"{shown_address(url)!r} is not the address of a Spark Connect server. Write sc://host:port")
     return with_token(url, os.environ.get(TOKEN))
 
 

@@ -76,6 +76,12 @@ def _no_folder(url: str) -> str:
     return url
 
 
+def _escaped(url: str) -> str:
+    if re.match(r"postgres[^:]*://[^@]*@[^/?]*@", url):
+        raise ValueError("its host has an @: is an @ of the password not escaped? Write it as %40")
+    return url
+
+
 def _read_folders(value: object) -> object:
     return tuple(each.strip() for each in value.split(":") if each.strip()) if isinstance(value, str) else value
 
@@ -129,7 +135,7 @@ Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_rea
 Uri = Annotated[str, AfterValidator(_with_scheme)]
 
 
-LedgerUrl = Annotated[Uri, AfterValidator(_no_folder)]
+LedgerUrl = Annotated[Uri, AfterValidator(_no_folder), AfterValidator(_escaped)]
 
 
 def is_setting_name(name: str) -> bool:

@@ -10,6 +10,7 @@ from sqlalchemy.sql.expression import column
 from eventbridge.errors import LedgerError, UserError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.definitions import RowId, metadata
+from eventbridge.ledger.engines.shown_url import shown_url
 from eventbridge.ledger.ledger import Ledger
 from eventbridge.ledger.revision import ledger as identity
 
@@ -46,7 +47,7 @@ def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
 def _refuse_full(here: Connection, destination: Database) -> None:
     full = [each.name for each in metadata.sorted_tables if each is not identity and _count(each, here)]
     if full:
-        shown = destination.engine.url.render_as_string(hide_password=True)
+        shown = shown_url(destination.engine.url)
         raise UserError(
             f"Ledger {shown} is not empty: it has rows in {', '.join(full)}. Copy into a database of its own, with "
             "nothing but what `eventbridge ledger migrate` made; nothing was changed."

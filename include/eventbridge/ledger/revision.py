@@ -25,6 +25,7 @@ from sqlalchemy.sql.expression import column
 from eventbridge.errors import LedgerError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
+from eventbridge.ledger.engines.shown_url import shown_url
 
 #: The one row with the id of this ledger; runners/<runner>.json in the store names it.
 ledger = Table(
@@ -104,13 +105,13 @@ def _refuse_older(database: Database, stored: str | None) -> None:
     if stored is not None and stored not in _known_revisions():
         with database.reading() as connection:
             _refuse_foreign(database, connection, stored)
-    shown = database.engine.url.render_as_string(hide_password=True)
+    shown = shown_url(database.engine.url)
     what = "has no tables yet" if stored is None else f"has revision {stored}, this version needs {HEAD}"
     raise LedgerError(f"Ledger {shown} {what}. Run `eventbridge ledger migrate`, on one host; nothing was changed.")
 
 
 def _refuse_foreign(database: Database, connection: Connection, stored: str | None) -> None:
-    shown = database.engine.url.render_as_string(hide_password=True)
+    shown = shown_url(database.engine.url)
     if stored is not None and stored not in _known_revisions():
         raise LedgerError(
             f"Ledger {shown} has revision {stored}, this version of eventbridge knows none after {HEAD}: "

@@ -18,7 +18,7 @@ from eventbridge.rules import Rule
 from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import routed_frame, worker_connection
-from eventbridge.spark.session import forget, retried, rows_of, without_token
+from eventbridge.spark.session import forget, retried, rows_of, shown_address
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -52,7 +52,7 @@ class ConnectRouter:
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route the tasks as one Spark job; yields what is finished, in their order."""
         try:
-            with spark_errors(f"Spark at {without_token(self._url)} did not route batch {job.batch_id}"):
+            with spark_errors(f"Spark at {shown_address(self._url)} did not route batch {job.batch_id}"):
                 results = self._routed(job, tasks)
                 yield from results if self._is_stopped is None else _until_stopped(results, self._is_stopped)
         except SparkError:

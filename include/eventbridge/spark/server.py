@@ -29,7 +29,7 @@ from eventbridge.spark.environment import (
     write_secrets,
 )
 from eventbridge.spark.failure import first_error_of_log, spark_errors
-from eventbridge.spark.session import connect, forget, without_token
+from eventbridge.spark.session import connect, forget, shown_address
 
 #: The file with its workers' secrets, in its folder.
 _SECRETS = "worker-secrets.json"
@@ -185,7 +185,7 @@ def warm_up(url: str, runner: str = "warm-up") -> None:
     Raises SparkError if the server cannot be reached. The very first job of a server takes about 10 s.
     """
     forget(url, runner)  # this process may have a session with an earlier server at this address
-    with spark_errors(f"Spark at {without_token(url)} does not respond"):
+    with spark_errors(f"Spark at {shown_address(url)} does not respond"):
         connect(url, runner).range(0, 2, 1, numPartitions=2).mapInArrow(_import_what_route_needs, "id long").collect()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import ipaddress
 import logging
+import re
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -157,11 +158,14 @@ def rows_of(frame: DataFrame) -> Any:
     yield from frame.toLocalIterator()
 
 
-def without_token(url: str) -> str:
-    """Return a Connect URL without its token, for messages."""
-    head, _, parameters = url.partition("/;")
-    kept = [part for part in parameters.split(";") if part and not part.startswith("token=")]
-    return f"{head}/;{';'.join(kept)}" if kept else head
+_PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
+
+
+def shown_address(url: str) -> str:
+    """Return the scheme, host and port of a Connect URL: all other parts may hold a secret."""
+    scheme, _, rest = url.partition("://")
+    place = re.split("[/?#]", rest.partition(";")[0].rpartition("@")[2])[0]
+    return f"{scheme}://{place if _PLACE.fullmatch(place) else '...'}"
 
 
 def with_token(url: str, token: str | None) -> str:
@@ -180,7 +184,7 @@ def is_cleartext(url: str) -> bool:
     parameters = _parameters(url)
     use_ssl = parameters.get("use_ssl", "").lower()
     if use_ssl not in ("", "true", "false"):
-        raise UserError(f"use_ssl of {without_token(url)} is {use_ssl!r}. Write true or false.")
+        raise UserError(f"use_ssl of {shown_address(url)} is {use_ssl!r}. Write true or false.")
     if use_ssl:
         return use_ssl == "false"
     return "token" not in parameters or _is_here(urlsplit(url).hostname or "")
@@ -211,8 +215,26 @@ def channel_builder(url: str) -> DefaultChannelBuilder:
             proof = [("authorization", f"Bearer {self.token}")] if clear and self.token else []
             return [*super().metadata(), *proof]
 
+    _refuse_malformed(url)
     clear = is_cleartext(url)
     return TokenChannel(url)
+
+
+def _refuse_malformed(url: str) -> None:
+    """Raise UserError, without a secret, for what PySpark would refuse with a message that quotes the URL."""
+    head, _, parameters = url.partition(";")
+    scheme, _, rest = head.partition("://")
+    if scheme == "sc" and "@" in rest:
+        raise UserError(
+            f"The address {shown_address(url)} of Spark Connect has a login, which Spark does not take. Remove it; "
+            "a token follows as /;token=T, or in Airflow is the connection's password."
+        )
+    pairs = [part for part in parameters.split(";") if part]
+    if scheme != "sc" or not _PLACE.fullmatch(rest.removesuffix("/")) or any("=" not in part for part in pairs):
+        raise UserError(
+            f"{shown_address(url)} is not the address of a Spark Connect server. Write sc://host:port, parameters as "
+            "sc://host:port/;name=value"
+        )
 
 
 def _parameters(url: str) -> dict[str, str]:

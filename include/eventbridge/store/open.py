@@ -18,6 +18,9 @@ _PREFIX = re.compile(r"[\w!*'()=-][\w.!*'()=-]*(/[\w!*'()=-][\w.!*'()=-]*)*", re
 _CONNECTION = re.compile(r"[\w.-]+", re.ASCII)
 
 
+_FORMS = "Write file:///absolute/folder, with three slashes, or s3://bucket/prefix."
+
+
 def open_store(uri: str, connections: Callable[[str], Connection] | None = None) -> Store:
     """Return the store at `uri`: `file:///absolute/folder` or `s3://connection@bucket/prefix`; else raise UserError.
 
@@ -25,16 +28,21 @@ def open_store(uri: str, connections: Callable[[str], Connection] | None = None)
     (EVENTBRIDGE_CONN_<ID>): that is where Spark's workers find it.
     Nothing is created, read or looked up yet, so an unreachable store raises its error at the first call.
     """
-    parts = urlsplit(uri)
+    parts = _parts_of(uri)
     if parts.scheme == "s3":
         return _s3_store(parts, connections or connections_from_environment(os.environ))
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise UserError(
-            f"{uri!r} is not a URI of a store. Write file:///absolute/folder, with three slashes, or s3://bucket/prefix."
-        )
+        raise UserError(f"{parts.scheme}://... is not a URI of a store. {_FORMS}")  # it may hold a secret
     if parts.query or parts.fragment:
-        raise UserError(f"{uri!r} is not a URI of a store. Write ? as %3F and # as %23.")
+        raise UserError(f"{parts.path!r} is not the folder of a store. Write ? as %3F and # as %23.")
     return FileStore(Path(unquote(parts.path)))
+
+
+def _parts_of(uri: str) -> SplitResult:
+    try:
+        return urlsplit(uri)
+    except ValueError:  # its message may quote a secret
+        raise UserError(f"The store's URI cannot be read. {_FORMS}") from None
 
 
 def _s3_store(parts: SplitResult, connections: Callable[[str], Connection]) -> Store:

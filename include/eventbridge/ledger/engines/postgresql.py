@@ -19,6 +19,7 @@ from eventbridge.errors import LedgerError, PackageMissing
 from eventbridge.ledger.engines.compiled import CompiledStatements
 from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock
 from eventbridge.ledger.engines.postgresql_remedies import REMEDIES
+from eventbridge.ledger.engines.shown_url import shown_url
 
 #: The driver, whatever driver the URL names.
 _DRIVER = "postgresql+psycopg"
@@ -170,7 +171,7 @@ class PostgresqlEngine:
     def _prove_encoding(self, connection: Connection) -> None:
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
         if encoding != "UTF8":
-            shown = self.url.render_as_string(hide_password=True)
+            shown = shown_url(self.url)
             raise LedgerError(
                 f"Ledger {shown}: the encoding of its database is {encoding}, and it needs UTF8. Make another "
                 f"database: `createdb -T template0 -E UTF8 NAME`; nothing was changed."

@@ -10,6 +10,7 @@ from sqlalchemy.exc import ArgumentError
 from eventbridge.errors import SettingsError
 from eventbridge.ledger.engines.postgresql import PostgresqlEngine
 from eventbridge.ledger.engines.protocol import LedgerEngine
+from eventbridge.ledger.engines.shown_url import shown_url
 from eventbridge.ledger.engines.sqlite import SqliteEngine
 
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -30,8 +31,12 @@ def engine_of(text: str, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> 
         url = make_url(text)
     except (ArgumentError, ValueError):  # its message may hold a password
         raise SettingsError(f"The ledger's URL cannot be read as one. {_SET_URL}") from None
+    if "@" in (url.host or ""):
+        raise SettingsError(
+            f"The host in the ledger's URL has an @: is an @ of the password not escaped? Write it as %40. {_SET_URL}"
+        )
     scheme = url.drivername.partition("+")[0]
-    shown = url.render_as_string(hide_password=True)
+    shown = shown_url(url)
     if scheme not in ENGINES:
         raise SettingsError(f"No ledger can be kept in {shown}. {_SET_URL}")
     return ENGINES[scheme](url, busy_timeout_seconds)

@@ -46,7 +46,7 @@ class TokenClient:
     def place(self) -> str:
         """Return the endpoint without secret parts."""
         parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc}"
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     @property
     def secrets(self) -> tuple[SecretForm, ...]:
