@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -18,8 +19,7 @@ import pyarrow as pa
 import pytest
 from api.server import Installation, Server, order
 
-from eventbridge.api import call_pools
-from eventbridge.api.call_pools import MOST_RUNNING, MOST_WAITING
+from eventbridge.api.call_pools import EXPENSIVE, MOST_RUNNING, MOST_WAITING, CallPool
 from eventbridge.errors import UserError
 from eventbridge.processes import TimeSpent
 from eventbridge.store import sql_sandbox
@@ -199,7 +199,6 @@ class Staying:
 
 def test_all_queries_of_a_call_have_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay asks once for each file of the archive: the files do not multiply the time."""
-    monkeypatch.setattr(expensive_calls, "CLOCK_SECONDS", 4.0)
     monkeypatch.setattr(sql_sandbox, "SECONDS", 1.0)
     asked = 0
 
@@ -211,7 +210,7 @@ def test_all_queries_of_a_call_have_one_deadline(monkeypatch: pytest.MonkeyPatch
                 database.ask([f"SELECT {ENDLESS}"])
 
     async def call() -> None:
-        await expensive_calls.ExpensiveCalls().run(Staying(), ask_for_each_file)  # type: ignore[arg-type]
+        await CallPool(replace(EXPENSIVE, seconds=4.0)).run(Staying(), ask_for_each_file)  # type: ignore[arg-type]
 
     began = time.monotonic()
     with pytest.raises(TimeSpent, match="more than 4 s, the limit of one call"):

@@ -16,27 +16,49 @@ MOST_BODY_BYTES = MOST_BYTES + 1024 * 1024
 BODY_SECONDS = 40.0
 
 
+#: All bodies of calls in progress, of webhooks and of others: whoever calls a webhook has no token.
+MOST_HELD_BYTES = 256 * 1024 * 1024
+_WEBHOOKS = "/hooks/"
+
+
+class _Held:
+    """The bytes of the bodies of calls in progress."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class BodyLimit:
     """Refuses a body that is larger than 9 MiB or takes longer than 40 seconds, whatever its headers say.
 
+    It also refuses a body while those of other calls take MOST_HELD_BYTES. Webhooks are counted apart, so that they
+    leave the others room.
     The framework reads the body of a call before it checks the token, so this limit also holds for unknown callers.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._of_webhooks, self._of_others = _Held(), _Held()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a call."""
-        await self._app(scope, _limited(receive) if scope["type"] == "http" else receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        held = self._of_webhooks if scope["path"].startswith(_WEBHOOKS) else self._of_others
+        own = _Held()
+        try:
+            await self._app(scope, _limited(receive, held, own), send)
+        finally:
+            held.count -= own.count
 
 
-def _limited(receive: Receive) -> Receive:
-    taken = 0
+def _limited(receive: Receive, held: _Held, own: _Held) -> Receive:
     ends_at: float | None = None
     whole = False
 
     async def part() -> Message:
-        nonlocal taken, ends_at, whole
+        nonlocal ends_at, whole
         if whole:  # the framework waits for the end of the connection
             return await receive()
         ends_at = ends_at or asyncio.get_running_loop().time() + BODY_SECONDS
@@ -46,9 +68,14 @@ def _limited(receive: Receive) -> Receive:
         except TimeoutError:
             detail = f"The body did not arrive within {BODY_SECONDS:g} seconds"
             raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, {"connection": "close"}) from None
-        taken += len(message.get("body", b""))
+        size = len(message.get("body", b""))
+        own.count += size
+        held.count += size
         whole = not message.get("more_body", False)
-        if taken > MOST_BODY_BYTES:
+        if held.count > MOST_HELD_BYTES:
+            detail = "The server holds as many bodies as it may. Send the call again after Retry-After"
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"connection": "close", "retry-after": "5"})
+        if own.count > MOST_BODY_BYTES:
             detail = f"The body has more than {MOST_BODY_BYTES:,} bytes"
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"connection": "close"})
         return message
