@@ -78,5 +78,5 @@ def test_old_data_that_is_kept_is_reported(
     result = eventbridge("maintain")
 
     assert result.code == 0
-    assert "past retention and kept, 1: something of it waits\n" in result.out
+    assert "past retention and kept, 1: it has pending deliveries or deferred matches\n" in result.out
     assert eventbridge("audit").code == 0

@@ -100,15 +100,17 @@ class RetentionContract:
     def test_the_dependents_of_a_batch_are_listed(self, ledger: Ledger) -> None:
         """What waits of it, who took something up and is whole, and, for its row, the newest, older and naming ones."""
         batch = committed(ledger, pending=(0,))
-        assert {"something of it waits", "it is the newest of its runner"} == whys(ledger, batch)
+        assert {"it has pending deliveries or deferred matches", "it is the newest batch of its runner"} == whys(
+            ledger, batch
+        )
         younger = committed(ledger, "batch-2", 2)
-        assert "an older one of its runner is kept" in whys(ledger, younger)
+        assert "an earlier batch of its runner is kept" in whys(ledger, younger)
         (row,) = ledger.pending.find()
         assert row.pending_id is not None
         take(ledger, "retry-1", row.pending_id)
 
-        assert whys(ledger, batch) == {"a younger batch took up something of it"}
-        assert "it took up something of a batch that is kept" in whys(ledger, ledger.batches.get("retry-1"))
+        assert whys(ledger, batch) == {"a later batch that is kept took rows of it"}
+        assert "it took rows of a batch that is kept" in whys(ledger, ledger.batches.get("retry-1"))
         marked(ledger, ledger.batches.get("retry-1"), "archive")
         assert whys(ledger, batch) == set()
 
@@ -162,7 +164,7 @@ class RetentionContract:
         assert ledger.redrives.end(request.redrive_id, "done")
 
         batch = marked(ledger, ledger.batches.get("batch-1"), "dead_letters")
-        assert "a younger batch took dead letters of it" in whys(ledger, batch)
+        assert "a later batch that is kept took its dead letters" in whys(ledger, batch)
         assert ledger.retention.drop_ended_requests(after(10_000)) == 0, "its dead letters are there"
         ledger.retention.clear_rows(marked(ledger, batch, "manifest"))
         assert ledger.redrives.taken() == {}

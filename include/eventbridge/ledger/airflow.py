@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, Column, Integer, Table, Text, bindparam, select, update
+import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
@@ -13,52 +13,43 @@ from eventbridge.model.chunk import AppliedSlots
 
 #: The slots that a rule file last set for a pool: until the value in the file changes, an operator's value wins.
 #: `seen_slots`: the slots that the pool had when Airflow was last queried.
-pool_applied = Table(
+pool_applied = sa.Table(
     "pool_applied",
     metadata,
-    Column("pool", Text, primary_key=True),
-    Column("slots", Integer, nullable=False),
-    Column("applied_at", UtcTime, nullable=False),
-    Column("seen_slots", Integer, nullable=False),
-    Column("seen_at", UtcTime, nullable=False),
+    sa.Column("pool", sa.Text, primary_key=True),
+    sa.Column("slots", sa.Integer, nullable=False),
+    sa.Column("applied_at", UtcTime, nullable=False),
+    sa.Column("seen_slots", sa.Integer, nullable=False),
+    sa.Column("seen_at", UtcTime, nullable=False),
 )
 
-watcher = Table(
+watcher = sa.Table(
     "watcher",
     metadata,
-    Column("singleton", Integer, primary_key=True, autoincrement=False),
-    Column("looked_at", UtcTime, nullable=False),
-    CheckConstraint("singleton = 1", name="singleton"),
+    sa.Column("singleton", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("looked_at", UtcTime, nullable=False),
+    sa.CheckConstraint("singleton = 1", name="singleton"),
 )
-
-#: The slots that rule files set, and those seen, by pool.
-APPLIED_SLOTS = select(pool_applied).order_by(pool_applied.c.pool)
-
-#: Adds a pool that no rule file had set before.
-NOTE_SLOTS = insert_or_skip(pool_applied)
 
 #: Records the slots that a rule file set.
 CHANGE_SLOTS = (
-    update(pool_applied)
-    .where(pool_applied.c.pool == bindparam("of_pool"), pool_applied.c.slots != bindparam("to"))
-    .values(slots=bindparam("to"), applied_at=bindparam("now"))
+    sa.update(pool_applied)
+    .where(pool_applied.c.pool == sa.bindparam("of_pool"), pool_applied.c.slots != sa.bindparam("to"))
+    .values(slots=sa.bindparam("to"), applied_at=sa.bindparam("now"))
 )
 
 #: Records the slots seen in a pool.
 SEE_SLOTS = (
-    update(pool_applied)
-    .where(pool_applied.c.pool == bindparam("of_pool"), pool_applied.c.seen_slots != bindparam("seen"))
-    .values(seen_slots=bindparam("seen"), seen_at=bindparam("now"))
+    sa.update(pool_applied)
+    .where(pool_applied.c.pool == sa.bindparam("of_pool"), pool_applied.c.seen_slots != sa.bindparam("seen"))
+    .values(seen_slots=sa.bindparam("seen"), seen_at=sa.bindparam("now"))
 )
 
-#: Notes the first look of an installation.
-FIRST_LOOK = insert_or_skip(watcher)
-
 #: Notes a look.
-LOOK = update(watcher).values(looked_at=bindparam("now", type_=UtcTime))
+LOOK = sa.update(watcher).values(looked_at=sa.bindparam("now", type_=UtcTime))
 
 #: The time of the watcher's last look.
-LAST_LOOK = select(watcher.c.looked_at)
+LAST_LOOK = sa.select(watcher.c.looked_at)
 
 
 class Pools(Aggregate):
@@ -66,16 +57,15 @@ class Pools(Aggregate):
 
     def applied_slots(self) -> dict[str, AppliedSlots]:
         """Return the slots set by rule files and those last seen, by pool."""
-        with self._reading() as connection:
-            rows = connection.execute(APPLIED_SLOTS)
-            return {row.pool: AppliedSlots(**row._mapping) for row in rows}
+        rows = self._rows(sa.select(pool_applied).order_by(pool_applied.c.pool))
+        return {row.pool: AppliedSlots(**row._mapping) for row in rows}
 
     def record_slots(self, pool: str, slots: int, seen: int) -> None:
         """Record that a rule file's slots were set for a pool, and how many the pool has; write only changes."""
         now = self._now()
         row = {"pool": pool, "slots": slots, "applied_at": now, "seen_slots": seen, "seen_at": now}
         with self._writing() as connection:
-            if connection.execute(NOTE_SLOTS, row).rowcount == 0:
+            if connection.execute(insert_or_skip(pool_applied), row).rowcount == 0:
                 connection.execute(CHANGE_SLOTS, {"of_pool": pool, "to": slots, "now": now})
                 connection.execute(SEE_SLOTS, {"of_pool": pool, "seen": seen, "now": now})
 
@@ -88,7 +78,7 @@ class Watcher(Aggregate):
         now = self._now()
         with self._writing() as connection:
             if connection.execute(LOOK, {"now": now}).rowcount == 0:
-                connection.execute(FIRST_LOOK, {"singleton": 1, "looked_at": now})
+                connection.execute(insert_or_skip(watcher), {"singleton": 1, "looked_at": now})
 
     def last_look(self) -> datetime | None:
         """Return when the watcher last looked at the buses; None if it never did."""

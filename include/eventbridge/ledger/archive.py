@@ -7,27 +7,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Row,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    case,
-    delete,
-    func,
-    insert,
-    select,
-    type_coerce,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.batches import UNINDEXED, batch, to_batch
-from eventbridge.ledger.database import Aggregate
-from eventbridge.ledger.definitions import UtcTime, metadata, word
+from eventbridge.ledger.database import Aggregate, LostRaceError
+from eventbridge.ledger.definitions import UtcTime, in_period, metadata, word
 from eventbridge.ledger.files import batch_file
 from eventbridge.model.batch import Batch
 from eventbridge.model.file_detail import LandedRange, decode_detail
@@ -35,24 +19,22 @@ from eventbridge.model.redelivery import ArchiveFile
 from eventbridge.model.storage import STEPS, ArchivedBatches, IndexedFile, IndexFile, Kept, is_kept
 
 #: Each file names the archive files of batches that were planned on `day` (its beginning in UTC).
-event_index = Table(
+event_index = sa.Table(
     "event_index",
     metadata,
-    Column("path", Text, primary_key=True),
-    Column("day", UtcTime, nullable=False),
-    Column("rows", BigInteger, nullable=False),
+    sa.Column("path", sa.Text, primary_key=True),
+    sa.Column("day", UtcTime, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
 )
 
-_SINCE = bindparam("since", type_=UtcTime)
-_UNTIL = bindparam("until", type_=UtcTime)
-_OF_TIME: ColumnElement[bool] = (batch.c.planned_at >= _SINCE) & (batch.c.planned_at < _UNTIL)
-_ARCHIVED: ColumnElement[bool] = batch.c.kept.in_([word("all"), word("archive")])
+_OF_TIME = in_period(batch.c.planned_at)
+_ARCHIVED: sa.ColumnElement[bool] = batch.c.kept.in_([word("all"), word("archive")])
 
 #: The archive files of batches, each with its landed range as text.
 ARCHIVE_OF = (
-    select(batch_file.c.batch_id, batch_file.c.path, type_coerce(batch_file.c.detail, Text).label("detail"))
+    sa.select(batch_file.c.batch_id, batch_file.c.path, sa.type_coerce(batch_file.c.detail, sa.Text).label("detail"))
     .where(
-        batch_file.c.batch_id.in_(bindparam("ids", expanding=True)),
+        batch_file.c.batch_id.in_(sa.bindparam("ids", expanding=True)),
         batch_file.c.kind == word("buffer"),
         batch_file.c.path.is_not(None),
     )
@@ -60,42 +42,41 @@ ARCHIVE_OF = (
 )
 
 #: A batch of a period whose archive exists.
-ONE_ARCHIVED = select(batch.c.batch_id).where(_OF_TIME, batch.c.kind == word("normal"), _ARCHIVED).limit(1)
+ONE_ARCHIVED = sa.select(batch.c.batch_id).where(_OF_TIME, batch.c.kind == word("normal"), _ARCHIVED).limit(1)
 
 #: A summary of the normal batches of a period.
-ARCHIVED_BATCHES = select(
-    func.count().label("batches"),
-    func.coalesce(func.sum(case((_ARCHIVED, 0), else_=1)), 0).label("pruned"),
-    type_coerce(func.min(batch.c.planned_at), UtcTime).label("oldest"),
-    type_coerce(func.max(batch.c.planned_at), UtcTime).label("newest"),
+ARCHIVED_BATCHES = sa.select(
+    sa.func.count().label("batches"),
+    sa.func.coalesce(sa.func.sum(sa.case((_ARCHIVED, 0), else_=1)), 0).label("pruned"),
+    sa.type_coerce(sa.func.min(batch.c.planned_at), UtcTime).label("oldest"),
+    sa.type_coerce(sa.func.max(batch.c.planned_at), UtcTime).label("newest"),
 ).where(_OF_TIME, batch.c.kind == word("normal"))
 
 #: The same of one bus.
-ARCHIVED_BATCHES_OF_BUS = ARCHIVED_BATCHES.where(batch.c.bus == bindparam("of_bus"))
+ARCHIVED_BATCHES_OF_BUS = ARCHIVED_BATCHES.where(batch.c.bus == sa.bindparam("of_bus"))
 
 #: The condition for committed normal batches of a bus that were planned in a period and committed before a time.
 _ARCHIVED_OF_BUS = (
     (batch.c.kind == word("normal"))
-    & (batch.c.bus == bindparam("of_bus"))
-    & (batch.c.planned_at >= bindparam("since", type_=UtcTime))
-    & (batch.c.planned_at < bindparam("until", type_=UtcTime))
-    & (batch.c.committed_at < bindparam("before", type_=UtcTime))
+    & (batch.c.bus == sa.bindparam("of_bus"))
+    & _OF_TIME
+    & (batch.c.committed_at < sa.bindparam("before", type_=UtcTime))
     & batch.c.kept.in_(["all", "archive"])
 )
 
 #: The runners that landed events of a bus within a time, with the rule sets that their batches are pinned to.
 ARCHIVE_RULE_SETS = (
-    select(batch.c.runner, batch.c.rule_set)
+    sa.select(batch.c.runner, batch.c.rule_set)
     .where(_ARCHIVED_OF_BUS)
     .distinct()
     .order_by(batch.c.runner, batch.c.rule_set)
 )
 
 
-def select_files(runner: str | None, limit: int | None) -> Select[Any]:
+def select_files(runner: str | None, limit: int | None) -> sa.Select[Any]:
     """Return the query for files of the archive, in order of time; `runner` None: of all that landed the bus."""
     found = (
-        select(
+        sa.select(
             batch.c.batch_id,
             batch.c.runner,
             batch.c.rule_set,
@@ -103,7 +84,7 @@ def select_files(runner: str | None, limit: int | None) -> Select[Any]:
             batch_file.c.key,
             batch_file.c.path,
             batch_file.c.rows,
-            type_coerce(batch_file.c.detail, Text).label("detail"),
+            sa.type_coerce(batch_file.c.detail, sa.Text).label("detail"),
         )
         .select_from(batch)
         .join(batch_file, (batch_file.c.batch_id == batch.c.batch_id) & (batch_file.c.kind == word("buffer")))
@@ -116,63 +97,54 @@ def select_files(runner: str | None, limit: int | None) -> Select[Any]:
 
 #: The newest normal batch of a bus, planned within a time, whose archive is gone.
 PRUNED_ARCHIVE = (
-    select(batch.c.planned_at)
+    sa.select(batch.c.planned_at)
     .where(
-        batch.c.planned_at >= bindparam("since", type_=UtcTime),
-        batch.c.planned_at < bindparam("until", type_=UtcTime),
+        _OF_TIME,
         batch.c.kind == "normal",
-        batch.c.bus == bindparam("of_bus"),
-        batch.c.kept.not_in(bindparam("enough", expanding=True)),
+        batch.c.bus == sa.bindparam("of_bus"),
+        batch.c.kept.not_in(sa.bindparam("enough", expanding=True)),
     )
     .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
     .limit(1)
 )
 
 #: The files of the index, of days within a period.
-INDEX_FILES = (
-    select(event_index)
-    .where(event_index.c.day >= _SINCE, event_index.c.day < _UNTIL)
-    .order_by(event_index.c.day, event_index.c.path)
-)
+INDEX_FILES = sa.select(event_index).where(in_period(event_index.c.day)).order_by(event_index.c.day, event_index.c.path)
 
 #: Adds a file.
-ADD_INDEX_FILE = insert(event_index)
+ADD_INDEX_FILE = sa.insert(event_index)
 
 #: Deletes the records of files.
-DROP_INDEX_FILES = delete(event_index).where(event_index.c.path.in_(bindparam("paths", expanding=True)))
+DROP_INDEX_FILES = sa.delete(event_index).where(event_index.c.path.in_(sa.bindparam("paths", expanding=True)))
 
 #: Deletes the records of the files of a day.
-DROP_INDEX_OF_DAY = delete(event_index).where(event_index.c.day == bindparam("of_day", type_=UtcTime))
+DROP_INDEX_OF_DAY = sa.delete(event_index).where(event_index.c.day == sa.bindparam("of_day", type_=UtcTime))
 
 #: Marks batches as in the index: compare and set.
 MARK_INDEXED = (
-    update(batch)
-    .where(batch.c.batch_id.in_(bindparam("ids", expanding=True)), batch.c.in_index == "no")
+    sa.update(batch)
+    .where(batch.c.batch_id.in_(sa.bindparam("ids", expanding=True)), batch.c.in_index == "no")
     .values(in_index="yes")
 )
 
 #: Marks the batches of a period as not in the index.
-MARK_UNINDEXED = update(batch).where(_OF_TIME, batch.c.in_index == "yes").values(in_index="no")
+MARK_UNINDEXED = sa.update(batch).where(_OF_TIME, batch.c.in_index == "yes").values(in_index="no")
 
 
 @cache
-def select_unindexed(*, committed: bool, limited: bool) -> Select[Any]:
+def select_unindexed(*, committed: bool, limited: bool) -> sa.Select[Any]:
     """Return the query for batches of a period that are not in the index, oldest first.
 
     `committed`: only those that are committed and have their archive; `limited`: at most `most`.
     """
-    found = select(batch).where(UNINDEXED, _OF_TIME).order_by(batch.c.planned_at, batch.c.batch_id)
+    found = sa.select(batch).where(UNINDEXED, _OF_TIME).order_by(batch.c.planned_at, batch.c.batch_id)
     if committed:
         found = found.where(batch.c.state == word("committed"))
-    return found.limit(bindparam("most")) if limited else found
+    return found.limit(sa.bindparam("most")) if limited else found
 
 
 _EVER = {"since": datetime(1970, 1, 1, tzinfo=UTC), "until": datetime(9999, 1, 1, tzinfo=UTC)}
 _IDS_AT_ONCE = 500
-
-
-class _Lost(Exception):
-    """Another process was first; the transaction is rolled back."""
 
 
 class Archive(Aggregate):
@@ -181,8 +153,7 @@ class Archive(Aggregate):
     def rule_sets(self, bus: str, since: datetime, until: datetime, before: datetime) -> list[tuple[str, str]]:
         """Return the runners that landed events of a bus, with the rule sets of their batches; see `files`."""
         times = {"of_bus": bus, "since": since, "until": until, "before": before}
-        with self._reading() as connection:
-            return [(row.runner, row.rule_set) for row in connection.execute(ARCHIVE_RULE_SETS, times)]
+        return [(row.runner, row.rule_set) for row in self._rows(ARCHIVE_RULE_SETS, times)]
 
     def files(
         self,
@@ -199,27 +170,23 @@ class Archive(Aggregate):
         Only batches committed before a time count, so that the result never changes. `runner` None: of all.
         """
         times = {"of_bus": bus, "since": since, "until": until, "before": before}
-        with self._reading() as connection:
-            rows = connection.execute(select_files(runner, limit), times).all()
-        return [_to_archive_file(row) for row in rows]
+        return [_to_archive_file(row) for row in self._rows(select_files(runner, limit), times)]
 
     def files_of(self, batch_ids: Sequence[str]) -> list[tuple[IndexedFile, bool]]:
         """Return the archive files of batches, each with True if it has messages that are not events."""
-        with self._reading() as connection:
-            rows = connection.execute(ARCHIVE_OF, {"ids": list(batch_ids)}).all()
+        rows = self._rows(ARCHIVE_OF, {"ids": list(batch_ids)})
         return [(IndexedFile(row.batch_id, row.path), _has_malformed(row.detail)) for row in rows]
 
     def has_any(self, since: datetime, until: datetime) -> bool:
         """Return whether any batch planned within a period has its archive."""
-        with self._reading() as connection:
-            return connection.execute(ONE_ARCHIVED, {"since": since, "until": until}).first() is not None
+        return self._first(ONE_ARCHIVED, {"since": since, "until": until}) is not None
 
     def summary(self, since: datetime, until: datetime, bus: str = "") -> ArchivedBatches:
         """Return a summary of the normal batches planned within a period, of one bus or ("") of all."""
         statement = ARCHIVED_BATCHES_OF_BUS if bus else ARCHIVED_BATCHES
         with self._reading() as connection:
             row = connection.execute(
-                statement, {"since": since, "until": until, **({"of_bus": bus} if bus else {})}
+                statement, {"since": since, "until": until} | ({"of_bus": bus} if bus else {})
             ).one()
         return ArchivedBatches(row.batches, int(row.pruned), row.oldest, row.newest)
 
@@ -237,21 +204,18 @@ class EventIndex(Aggregate):
     def files(self, since: datetime | None = None, until: datetime | None = None) -> list[IndexFile]:
         """Return the files of the index, of days that begin within a period or of all days."""
         times = {"since": since or _EVER["since"], "until": until or _EVER["until"]}
-        with self._reading() as connection:
-            return [IndexFile(**row._mapping) for row in connection.execute(INDEX_FILES, times)]
+        return [IndexFile(**row._mapping) for row in self._rows(INDEX_FILES, times)]
 
     def unindexed(self, since: datetime, until: datetime) -> list[Batch]:
         """Return the normal batches planned within a period that have their archive and are not in the index."""
         times = {"since": since, "until": until}
-        with self._reading() as connection:
-            found = connection.execute(select_unindexed(committed=False, limited=False), times)
-            return [to_batch(row) for row in found]
+        found = self._rows(select_unindexed(committed=False, limited=False), times)
+        return [to_batch(row) for row in found]
 
     def batches_to_index(self, limit: int) -> list[Batch]:
         """Return committed normal batches that have an archive which is not in the index, oldest first."""
-        with self._reading() as connection:
-            found = connection.execute(select_unindexed(committed=True, limited=True), _EVER | {"most": limit})
-            return [to_batch(row) for row in found]
+        found = self._rows(select_unindexed(committed=True, limited=True), _EVER | {"most": limit})
+        return [to_batch(row) for row in found]
 
     def publish(self, file: IndexFile, batch_ids: Collection[str], instead_of: Sequence[IndexFile]) -> bool:
         """Add a file, record that batches are in it, and delete the records of files that it replaces: all or nothing.
@@ -264,20 +228,19 @@ class EventIndex(Aggregate):
                 for start in range(0, len(ids), _IDS_AT_ONCE):
                     some = ids[start : start + _IDS_AT_ONCE]
                     if connection.execute(MARK_INDEXED, {"ids": some}).rowcount != len(some):
-                        raise _Lost
+                        raise LostRaceError
                 if instead_of:
                     paths = [each.path for each in instead_of]
                     if connection.execute(DROP_INDEX_FILES, {"paths": paths}).rowcount != len(paths):
-                        raise _Lost
+                        raise LostRaceError
                 connection.execute(ADD_INDEX_FILE, vars(file))
-        except _Lost:
+        except LostRaceError:
             return False
         return True
 
     def drop_day(self, day: datetime) -> None:
         """Delete the records of index files of a day without an archive."""
-        with self._writing() as connection:
-            connection.execute(DROP_INDEX_OF_DAY, {"of_day": day})
+        self._change(DROP_INDEX_OF_DAY, {"of_day": day})
 
     def forget_day(self, day: datetime) -> None:
         """Delete the index records of a day: its batches are searched directly until they are indexed again."""
@@ -291,7 +254,7 @@ def _has_malformed(detail: str) -> bool:
     return not isinstance(landed, LandedRange) or landed.malformed > 0
 
 
-def _to_archive_file(row: Row[Any]) -> ArchiveFile:
+def _to_archive_file(row: sa.Row[Any]) -> ArchiveFile:
     landed = decode_detail(row.detail)
     assert isinstance(landed, LandedRange), "a normal batch's buffer files are landed"
     return ArchiveFile(

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Float,
-    ForeignKey,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
-    bindparam,
-    or_,
-    select,
-    type_coerce,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.batches import ranges_of, unfinished_of
 from eventbridge.ledger.database import Aggregate
@@ -28,62 +15,59 @@ from eventbridge.model.partition import Partition
 from eventbridge.model.runner import Assignment, Deliverers, LeftAt, OpenBatch
 
 #: Where a runner's tasks execute (queue of an Airflow executor), and how loaded that worker is.
-event_push_worker = Table(
+event_push_worker = sa.Table(
     "event_push_worker",
     metadata,
-    Column("worker", Text, primary_key=True),
-    Column("state", Text, nullable=False),
-    Column("load", Float, nullable=False),
-    Column("seen_at", UtcTime, nullable=False),
+    sa.Column("worker", sa.Text, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("load", sa.Float, nullable=False),
+    sa.Column("seen_at", UtcTime, nullable=False),
 )
 
 #: Which runner serves a rule's target, and the worker to which the runner is assigned.
-event_target_runner = Table(
+event_target_runner = sa.Table(
     "event_target_runner",
     metadata,
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("runner", Text, nullable=False),
-    Column("worker", Text, ForeignKey("event_push_worker.worker")),
-    Column("assigned_at", UtcTime, nullable=False),
-    Column("left_at", JsonText, nullable=False, server_default="[]"),
-    PrimaryKeyConstraint("rule", "target"),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("runner", sa.Text, nullable=False),
+    sa.Column("worker", sa.Text, sa.ForeignKey("event_push_worker.worker")),
+    sa.Column("assigned_at", UtcTime, nullable=False),
+    sa.Column("left_at", JsonText, nullable=False, server_default="[]"),
+    sa.PrimaryKeyConstraint("rule", "target"),
 )
 
 #: The runner that delivers for each target, and where it left the target's rule.
-ASSIGNMENTS = select(
+ASSIGNMENTS = sa.select(
     event_target_runner.c.rule,
     event_target_runner.c.target,
     event_target_runner.c.runner,
     event_target_runner.c.left_at,
 )
 
-_HAS_LEFT = type_coerce(event_target_runner.c.left_at, Text) != "[]"
-
-#: Assigns a target to a runner, unless it is assigned.
-ASSIGN_TARGET = insert_or_skip(event_target_runner)
+_HAS_LEFT = sa.type_coerce(event_target_runner.c.left_at, sa.Text) != "[]"
 
 #: Assigns to a runner a target that another runner has, or that it had left itself.
 REASSIGN_TARGET = (
-    update(event_target_runner)
+    sa.update(event_target_runner)
     .where(
-        event_target_runner.c.rule == bindparam("of_rule"),
-        event_target_runner.c.target == bindparam("of_target"),
-        or_(event_target_runner.c.runner != bindparam("to"), _HAS_LEFT),
+        event_target_runner.c.rule == sa.bindparam("of_rule"),
+        event_target_runner.c.target == sa.bindparam("of_target"),
+        sa.or_(event_target_runner.c.runner != sa.bindparam("to"), _HAS_LEFT),
     )
-    .values(runner=bindparam("to"), assigned_at=bindparam("now", type_=UtcTime), left_at=())
+    .values(runner=sa.bindparam("to"), assigned_at=sa.bindparam("now", type_=UtcTime), left_at=())
 )
 
 #: Records where a runner leaves a target's rule; the first place counts.
 LEAVE_TARGET = (
-    update(event_target_runner)
+    sa.update(event_target_runner)
     .where(
-        event_target_runner.c.rule == bindparam("of_rule"),
-        event_target_runner.c.target == bindparam("of_target"),
-        event_target_runner.c.runner == bindparam("of_runner"),
+        event_target_runner.c.rule == sa.bindparam("of_rule"),
+        event_target_runner.c.target == sa.bindparam("of_target"),
+        event_target_runner.c.runner == sa.bindparam("of_runner"),
         ~_HAS_LEFT,
     )
-    .values(left_at=bindparam("left"))
+    .values(left_at=sa.bindparam("left"))
 )
 
 
@@ -141,17 +125,17 @@ class Assignments(Aggregate):
         with self._writing() as connection:
             if not _held(connection, in_force):
                 return False
-            connection.execute(ASSIGN_TARGET, rows)
+            connection.execute(insert_or_skip(event_target_runner), rows)
             connection.execute(REASSIGN_TARGET, changes)
             return True
 
 
-def _held(connection: Connection, in_force: str) -> bool:
+def _held(connection: sa.Connection, in_force: str) -> bool:
     """Return whether a rule set is in force; keep it so, and let no batch be planned, until the transaction ends."""
     return connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount == 1
 
 
-def _assignments(connection: Connection) -> dict[tuple[str, str], Assignment]:
+def _assignments(connection: sa.Connection) -> dict[tuple[str, str], Assignment]:
     return {
         (row.rule, row.target): Assignment(
             row.runner, tuple(LeftAt(Partition(*partition), offset, name) for partition, offset, name in row.left_at)

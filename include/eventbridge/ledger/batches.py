@@ -7,55 +7,46 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    Connection,
-    ForeignKey,
-    Index,
-    Integer,
-    PrimaryKeyConstraint,
-    Row,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    false,
-    func,
-    select,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.database import Aggregate
-from eventbridge.ledger.definitions import NOW, UtcTime, insert, insert_or_skip, metadata, one_of, partial, word
+from eventbridge.ledger.definitions import (
+    NOW,
+    UtcTime,
+    in_period,
+    insert,
+    insert_or_skip,
+    metadata,
+    one_of,
+    partial,
+    to_partition,
+    word,
+)
 from eventbridge.ledger.offsets import offsets_of, select_offsets
 from eventbridge.ledger.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchKind, BatchState, Range
 from eventbridge.model.partition import Move, Partition
 
-batch = Table(
+batch = sa.Table(
     "batch",
     metadata,
-    Column("batch_id", Text, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("runner", Text, nullable=False),
-    Column("bus", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("rule_set", Text, nullable=False),
-    Column("planned_at", UtcTime, nullable=False),
-    Column("deadline_at", UtcTime),
-    Column("replay_id", Text, nullable=False),
-    Column("committed_at", UtcTime),
-    Column("bus_committed_at", UtcTime),
-    Column("kept", Text, nullable=False, server_default="all"),
-    Column("cleared", Text, nullable=False, server_default="all"),
-    Column("is_full", Boolean, nullable=False, server_default=false()),
-    Column("in_index", Text, nullable=False, server_default="no"),
-    Column("follows", Text),
+    sa.Column("batch_id", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("runner", sa.Text, nullable=False),
+    sa.Column("bus", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("rule_set", sa.Text, nullable=False),
+    sa.Column("planned_at", UtcTime, nullable=False),
+    sa.Column("deadline_at", UtcTime),
+    sa.Column("replay_id", sa.Text, nullable=False),
+    sa.Column("committed_at", UtcTime),
+    sa.Column("bus_committed_at", UtcTime),
+    sa.Column("kept", sa.Text, nullable=False, server_default="all"),
+    sa.Column("cleared", sa.Text, nullable=False, server_default="all"),
+    sa.Column("is_full", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("in_index", sa.Text, nullable=False, server_default="no"),
+    sa.Column("follows", sa.Text),
     one_of("kind", BatchKind),
     one_of("state", BatchState),
 )
@@ -71,7 +62,7 @@ partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
 partial("uq_batch_follows", batch.c.follows.is_not(None), batch.c.follows, unique=True)
 partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
 partial("ix_batch_bus_commit_outstanding", BUS_COMMIT_OUTSTANDING, batch.c.runner)
-Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
+sa.Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
 RETRY = batch.c.kind == word("retry")
 partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
 
@@ -87,60 +78,56 @@ UNINDEXED = (
 )
 partial("ix_batch_unindexed", UNINDEXED, batch.c.planned_at, batch.c.batch_id)
 #: Retention finds expired batches by it, whatever else is kept.
-Index("ix_batch_kept", batch.c.kept, batch.c.runner, batch.c.bus, batch.c.planned_at, batch.c.batch_id)
-Index("ix_batch_rule_set", batch.c.rule_set)
+sa.Index("ix_batch_kept", batch.c.kept, batch.c.runner, batch.c.bus, batch.c.planned_at, batch.c.batch_id)
+sa.Index("ix_batch_rule_set", batch.c.rule_set)
 
-batch_range = Table(
+batch_range = sa.Table(
     "batch_range",
     metadata,
-    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
-    Column("topic_name", Text, nullable=False),
-    Column("broker_name", Text, nullable=False),
-    Column("partition_id", Integer, nullable=False),
-    Column("start_offset", BigInteger, nullable=False),
-    Column("end_offset", BigInteger, nullable=False),
-    PrimaryKeyConstraint("batch_id", "topic_name", "broker_name", "partition_id"),
-    CheckConstraint("end_offset >= start_offset", name="forward"),
+    sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id"), nullable=False),
+    sa.Column("topic_name", sa.Text, nullable=False),
+    sa.Column("broker_name", sa.Text, nullable=False),
+    sa.Column("partition_id", sa.Integer, nullable=False),
+    sa.Column("start_offset", sa.BigInteger, nullable=False),
+    sa.Column("end_offset", sa.BigInteger, nullable=False),
+    sa.PrimaryKeyConstraint("batch_id", "topic_name", "broker_name", "partition_id"),
+    sa.CheckConstraint("end_offset >= start_offset", name="forward"),
 )
 
-_BATCH = batch.c.batch_id == bindparam("of_batch")
+_BATCH = batch.c.batch_id == sa.bindparam("of_batch")
 
 #: One batch.
-BATCH = select(batch).where(_BATCH)
+BATCH = sa.select(batch).where(_BATCH)
 
 #: The state of a batch, locked until the transaction ends.
-BATCH_STATE = select(batch.c.state).where(_BATCH).with_for_update(read=True)
+BATCH_STATE = sa.select(batch.c.state).where(_BATCH).with_for_update(read=True)
 
 #: The batches that were planned in a period.
-BATCHES_BETWEEN = (
-    select(batch)
-    .where(
-        batch.c.planned_at >= bindparam("since", type_=UtcTime), batch.c.planned_at < bindparam("until", type_=UtcTime)
-    )
-    .order_by(batch.c.planned_at, batch.c.batch_id)
-)
+BATCHES_BETWEEN = sa.select(batch).where(in_period(batch.c.planned_at)).order_by(batch.c.planned_at, batch.c.batch_id)
 
 _newest_committed = (
-    select(batch)
+    sa.select(batch)
     .where(
-        batch.c.runner == bindparam("of_runner"),
+        batch.c.runner == sa.bindparam("of_runner"),
         batch.c.kind == word("normal"),
         batch.c.state == word("committed"),
     )
     .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
-    .limit(bindparam("most"))
+    .limit(sa.bindparam("most"))
     .subquery()
 )
 
 #: The moves of each partition by the newest committed batches of a runner, newest batch first.
 MOVES = (
-    select(batch_range, _newest_committed.c.planned_at, _newest_committed.c.committed_at, _newest_committed.c.is_full)
+    sa.select(
+        batch_range, _newest_committed.c.planned_at, _newest_committed.c.committed_at, _newest_committed.c.is_full
+    )
     .join(batch_range, batch_range.c.batch_id == _newest_committed.c.batch_id)
     .order_by(_newest_committed.c.planned_at.desc(), *batch_range.primary_key)
 )
 
 #: The one uncommitted normal batch of a runner that follows none.
-UNFINISHED_BATCH = select(batch).where(batch.c.runner == bindparam("of_runner"), NORMAL_UNCOMMITTED)
+UNFINISHED_BATCH = sa.select(batch).where(batch.c.runner == sa.bindparam("of_runner"), NORMAL_UNCOMMITTED)
 
 #: Adds a batch, unless its runner has another uncommitted normal one.
 PLAN_BATCH = insert_or_skip(batch)
@@ -152,68 +139,72 @@ INSERT_BATCH = insert(batch)
 INSERT_RANGES = insert(batch_range)
 
 #: The ranges of a batch, in order of their partitions.
-RANGES = select(batch_range).where(batch_range.c.batch_id == bindparam("of_batch")).order_by(*batch_range.primary_key)
+RANGES = (
+    sa.select(batch_range).where(batch_range.c.batch_id == sa.bindparam("of_batch")).order_by(*batch_range.primary_key)
+)
 
 #: The retry batch that was planned last.
 NEWEST_RETRY = (
-    select(batch.c.batch_id).where(RETRY).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(1)
+    sa.select(batch.c.batch_id).where(RETRY).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(1)
 )
 
 #: Moves a batch from one state to another: compare and set. One that follows stays open.
 MOVE_BATCH = (
-    update(batch)
-    .where(_BATCH, batch.c.state == bindparam("expected"), batch.c.follows.is_(None))
-    .values(state=bindparam("to"))
+    sa.update(batch)
+    .where(_BATCH, batch.c.state == sa.bindparam("expected"), batch.c.follows.is_(None))
+    .values(state=sa.bindparam("to"))
 )
 
 #: Publishes a batch as routed, with its deadline: compare and set.
 PUBLISH_ROUTED = (
-    update(batch)
+    sa.update(batch)
     .where(_BATCH, batch.c.state == "buffered")
-    .values(state="routed", deadline_at=bindparam("deadline", type_=UtcTime))
+    .values(state="routed", deadline_at=sa.bindparam("deadline", type_=UtcTime))
 )
 
 #: Publishes a batch as committed: compare and set.
-PUBLISH_COMMITTED = update(batch).where(_BATCH, batch.c.state == "settling").values(state="committed", committed_at=NOW)
+PUBLISH_COMMITTED = (
+    sa.update(batch).where(_BATCH, batch.c.state == "settling").values(state="committed", committed_at=NOW)
+)
 
 #: Makes the batch that follows a committed one the current batch of its runner.
 RELEASE_FOLLOWING = (
-    update(batch).where(batch.c.follows == bindparam("of_batch")).values(follows=None).returning(batch.c.batch_id)
+    sa.update(batch).where(batch.c.follows == sa.bindparam("of_batch")).values(follows=None).returning(batch.c.batch_id)
 )
 
 #: Records when the offsets of a committed batch were committed to the bus; the first time counts.
 MARK_BUS_COMMITTED = (
-    update(batch)
+    sa.update(batch)
     .where(_BATCH, batch.c.state == "committed", batch.c.bus_committed_at.is_(None))
     .values(bus_committed_at=NOW)
 )
 
 #: Committed batches of a runner whose offsets were not committed to its bus, oldest first.
 BUS_COMMITS_OUTSTANDING = (
-    select(batch)
-    .where(batch.c.runner == bindparam("of_runner"), BUS_COMMIT_OUTSTANDING)
+    sa.select(batch)
+    .where(batch.c.runner == sa.bindparam("of_runner"), BUS_COMMIT_OUTSTANDING)
     .order_by(batch.c.planned_at, batch.c.batch_id)
 )
 
 #: The condition for batches older than one, in the order of the newest first.
-OLDER = tuple_(batch.c.planned_at, batch.c.batch_id) < tuple_(
-    bindparam("before_at", type_=UtcTime), bindparam("before_batch", type_=Text)
+OLDER = sa.tuple_(batch.c.planned_at, batch.c.batch_id) < sa.tuple_(
+    sa.bindparam("before_at", type_=UtcTime), sa.bindparam("before_batch", type_=sa.Text)
 )
 
 
-def select_ids(beginning: str, most: int) -> Select[Any]:
+def select_ids(beginning: str, most: int) -> sa.Select[Any]:
     """Return the query for the ids of the newest batches that begin with a text."""
     return (
-        select(batch.c.batch_id)
+        sa.select(batch.c.batch_id)
         .where(batch.c.batch_id.startswith(beginning, autoescape=True))
         .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
         .limit(most)
     )
 
 
-def select_batches(limit: int | None, runner: str | None, state: str | None, *, older: bool = False) -> Select[Any]:
+def select_batches(limit: int | None, runner: str | None, state: str | None, *, older: bool = False) -> sa.Select[Any]:
     """Return the query for batches, newest first; `older`: only after one."""
-    found = select(batch).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
+    found = sa.select(batch).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
     if older:
         found = found.where(OLDER)
     if runner is not None:
@@ -221,10 +212,10 @@ def select_batches(limit: int | None, runner: str | None, state: str | None, *, 
     return found if state is None else found.where(batch.c.state == state)
 
 
-def select_overdue(kinds: Collection[str], runner: str | None) -> Select[Any]:
+def select_overdue(kinds: Collection[str], runner: str | None) -> sa.Select[Any]:
     """Return the query for uncommitted batches whose deadline lies before `now`, the longest overdue first."""
     found = (
-        select(batch)
+        sa.select(batch)
         .where(UNCOMMITTED, batch.c.kind.in_(sorted(kinds)), batch.c.deadline_at < NOW)
         .order_by(batch.c.deadline_at, batch.c.batch_id)
     )
@@ -232,19 +223,19 @@ def select_overdue(kinds: Collection[str], runner: str | None) -> Select[Any]:
 
 
 #: Uncommitted batches, oldest first.
-OPEN_BATCHES = select(batch).where(UNCOMMITTED).order_by(batch.c.planned_at, batch.c.batch_id)
+OPEN_BATCHES = sa.select(batch).where(UNCOMMITTED).order_by(batch.c.planned_at, batch.c.batch_id)
 
 #: Where the oldest recorded batch of each runner begins in each partition of a bus.
-FIRST_OFFSETS = (
-    select(
+FIRST_OFFSETS: sa.Select[Any] = (
+    sa.select(
         batch.c.runner,
         batch_range.c.topic_name,
         batch_range.c.broker_name,
         batch_range.c.partition_id,
-        func.min(batch_range.c.start_offset).label("offset"),
+        sa.func.min(batch_range.c.start_offset).label("offset"),
     )
     .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
-    .where(batch.c.bus == bindparam("of_bus"), batch.c.kind == word("normal"))
+    .where(batch.c.bus == sa.bindparam("of_bus"), batch.c.kind == word("normal"))
     .group_by(batch.c.runner, batch_range.c.topic_name, batch_range.c.broker_name, batch_range.c.partition_id)
 )
 
@@ -284,8 +275,7 @@ class Batches(Aggregate):
 
     def get(self, batch_id: str) -> Batch:
         """Return a batch; raises NotFoundError."""
-        with self._reading() as connection:
-            row = connection.execute(BATCH, {"of_batch": batch_id}).one_or_none()
+        row = self._first(BATCH, {"of_batch": batch_id})
         if row is None:
             raise NotFoundError(f"There is no batch {batch_id} in this ledger.")
         return to_batch(row)
@@ -301,13 +291,11 @@ class Batches(Aggregate):
         at, name = before or (None, "")
         query = select_batches(limit, runner, state, older=before is not None)
         values = {} if before is None else {"before_at": at, "before_batch": name}
-        with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(query, values)]
+        return [to_batch(row) for row in self._rows(query, values)]
 
     def uncommitted(self) -> list[Batch]:
         """Return the uncommitted batches, oldest first."""
-        with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(OPEN_BATCHES)]
+        return [to_batch(row) for row in self._rows(OPEN_BATCHES)]
 
     def ids_starting_with(self, beginning: str, most: int) -> list[str]:
         """Return at most `most` ids of batches that begin with a text, newest first."""
@@ -316,17 +304,14 @@ class Batches(Aggregate):
 
     def recent_moves(self, runner: str, *, most: int) -> list[Move]:
         """Return how far the last `most` committed normal batches of a runner moved each partition, newest first."""
-        with self._reading() as connection:
-            return [
-                Move(_partition(row), row.end_offset - row.start_offset, row.planned_at, row.committed_at, row.is_full)
-                for row in connection.execute(MOVES, {"of_runner": runner, "most": most})
-            ]
+        return [
+            Move(to_partition(row), row.end_offset - row.start_offset, row.planned_at, row.committed_at, row.is_full)
+            for row in self._rows(MOVES, {"of_runner": runner, "most": most})
+        ]
 
     def planned_between(self, since: datetime, until: datetime) -> list[Batch]:
         """Return the batches planned from `since` (included) to `until` (excluded), oldest first."""
-        with self._reading() as connection:
-            rows = connection.execute(BATCHES_BETWEEN, {"since": since, "until": until})
-            return [to_batch(row) for row in rows]
+        return [to_batch(row) for row in self._rows(BATCHES_BETWEEN, {"since": since, "until": until})]
 
     def latest(self) -> Batch | None:
         """Return the most recently planned batch; None in an empty ledger."""
@@ -351,14 +336,12 @@ class Batches(Aggregate):
         deadline and is never stale. The longest overdue batch comes first.
         """
         before = {"now": now - timedelta(seconds=grace_seconds)}
-        with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(select_overdue(kinds, runner), before)]
+        return [to_batch(row) for row in self._rows(select_overdue(kinds, runner), before)]
 
     def move(self, batch_id: str, expected: BatchState, to: BatchState) -> bool:
         """Move a batch from the expected state to another; return False if it is not in the expected state."""
         change = {"of_batch": batch_id, "expected": expected, "to": to}
-        with self._writing() as connection:
-            return connection.execute(MOVE_BATCH, change).rowcount == 1
+        return self._change(MOVE_BATCH, change) == 1
 
     def ranges(self, batch_id: str) -> list[Range]:
         """Return the offset ranges of a batch, in order of their partitions."""
@@ -376,44 +359,42 @@ class Batches(Aggregate):
                 if each.bus == bus:
                     found[each.partition][each.group] = each.offset
             for row in connection.execute(FIRST_OFFSETS, {"of_bus": bus}):
-                partition = Partition(row.topic_name, row.broker_name, row.partition_id)
+                partition = to_partition(row)
                 found[partition][row.runner] = min(row.offset, found[partition].get(row.runner, row.offset))
         return dict(found)
 
 
-def to_batch(row: Row[Any]) -> Batch:
+def to_batch(row: sa.Row[Any]) -> Batch:
     """Return the record of a row of table `batch`."""
     return Batch(**row._mapping)
 
 
-def unfinished_of(connection: Connection, runner: str) -> Batch | None:
+def unfinished_of(connection: sa.Connection, runner: str) -> Batch | None:
     """Return a runner's normal batch that is not committed."""
     row = connection.execute(UNFINISHED_BATCH, {"of_runner": runner}).one_or_none()
     return to_batch(row) if row is not None else None
 
 
-def ranges_of(connection: Connection, batch_id: str) -> list[Range]:
+def to_range(row: sa.Row[Any]) -> Range:
+    """Return the record of a row of table `batch_range`."""
+    return Range(to_partition(row), row.start_offset, row.end_offset)
+
+
+def ranges_of(connection: sa.Connection, batch_id: str) -> list[Range]:
     """Return the offset ranges of a batch, in order of their partitions."""
-    return [
-        Range(_partition(row), row.start_offset, row.end_offset)
-        for row in connection.execute(RANGES, {"of_batch": batch_id})
-    ]
+    return [to_range(row) for row in connection.execute(RANGES, {"of_batch": batch_id})]
 
 
-def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
+def in_state(connection: sa.Connection, batch_id: str, state: BatchState) -> bool:
     """Return whether a batch is in a state; keep it there until the transaction ends."""
     return connection.execute(BATCH_STATE, {"of_batch": batch_id}).scalar() == state
 
 
-def _partition(row: Row[Any]) -> Partition:
-    return Partition(row.topic_name, row.broker_name, row.partition_id)
-
-
-def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> None:
+def _refuse_old(connection: sa.Connection, group: str, ranges: Sequence[Range]) -> None:
     # Read after the batch was added: no other batch is planned while it exists, so no offset of the group moves.
     # A partition without an offset is not out of date; the commit reports the missing offset.
     rows = connection.execute(select_offsets(group))
-    standing = {_partition(row): row.offset for row in rows}
+    standing = {to_partition(row): row.offset for row in rows}
     if any(standing.get(each.partition, each.start) != each.start for each in ranges):
         raise _OldRangesError
 

@@ -6,24 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    ForeignKey,
-    Integer,
-    PrimaryKeyConstraint,
-    Row,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    case,
-    func,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import NORMAL_UNCOMMITTED, PUBLISH_ROUTED, UNCOMMITTED, batch, in_state
@@ -37,120 +20,125 @@ from eventbridge.model.chunk import Chunk, ChunkState, ChunkTotal, LiveClaim, Pi
 from eventbridge.model.pending import DeferredMatch
 from eventbridge.policy.breaker import Tally
 
-delivery_chunk = Table(
+delivery_chunk = sa.Table(
     "delivery_chunk",
     metadata,
-    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
-    Column("chunk_id", Integer, nullable=False),
-    Column("pool", Text, nullable=False),
-    Column("weight", Integer, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("handed_out", Boolean, nullable=False),
-    Column("map_index", Integer),
-    Column("held", Text, nullable=False),
-    Column("claim", Integer, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("started_at", UtcTime),
-    Column("ended_at", UtcTime),
-    Column("worker", Text, nullable=False),
-    Column("succeeded", BigInteger, nullable=False),
-    Column("failed", BigInteger, nullable=False),
-    Column("error", Message, nullable=False),
-    Column("cpu", BigInteger, nullable=False, server_default="0"),  # CPU time of its pushes in microseconds
-    Column("claimed_until", UtcTime),  # while started: no other push claims it before then, unless its push is dead
-    Column("pieces", JsonText, nullable=False),  # last: columns after a long column are slow to reach
-    PrimaryKeyConstraint("batch_id", "chunk_id"),
+    sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id"), nullable=False),
+    sa.Column("chunk_id", sa.Integer, nullable=False),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("weight", sa.Integer, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("handed_out", sa.Boolean, nullable=False),
+    sa.Column("map_index", sa.Integer),
+    sa.Column("held", sa.Text, nullable=False),
+    sa.Column("claim", sa.Integer, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("started_at", UtcTime),
+    sa.Column("ended_at", UtcTime),
+    sa.Column("worker", sa.Text, nullable=False),
+    sa.Column("succeeded", sa.BigInteger, nullable=False),
+    sa.Column("failed", sa.BigInteger, nullable=False),
+    sa.Column("error", Message, nullable=False),
+    sa.Column("cpu", sa.BigInteger, nullable=False, server_default="0"),  # CPU time of its pushes in microseconds
+    sa.Column("claimed_until", UtcTime),  # while started: no other push claims it before then, unless its push is dead
+    sa.Column("pieces", JsonText, nullable=False),  # last: columns after a long column are slow to reach
+    sa.PrimaryKeyConstraint("batch_id", "chunk_id"),
     one_of("state", ChunkState),
 )
 
-_CHUNK = (delivery_chunk.c.batch_id == bindparam("of_batch")) & (delivery_chunk.c.chunk_id == bindparam("of_chunk"))
-_CLAIM = delivery_chunk.c.claim == bindparam("of_claim")
-
-#: Adds chunks.
-INSERT_CHUNKS = insert(delivery_chunk)
+_CHUNK = (delivery_chunk.c.batch_id == sa.bindparam("of_batch")) & (
+    delivery_chunk.c.chunk_id == sa.bindparam("of_chunk")
+)
+_CLAIM = delivery_chunk.c.claim == sa.bindparam("of_claim")
 
 #: The chunks of a batch, in order.
 CHUNKS = (
-    select(delivery_chunk).where(delivery_chunk.c.batch_id == bindparam("of_batch")).order_by(delivery_chunk.c.chunk_id)
+    sa.select(delivery_chunk)
+    .where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"))
+    .order_by(delivery_chunk.c.chunk_id)
 )
 
 #: The pieces in the chunks of a batch that are handed out.
-CHUNK_PIECES = select(delivery_chunk.c.chunk_id, delivery_chunk.c.pieces).where(
-    delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.handed_out
+CHUNK_PIECES = sa.select(delivery_chunk.c.chunk_id, delivery_chunk.c.pieces).where(
+    delivery_chunk.c.batch_id == sa.bindparam("of_batch"), delivery_chunk.c.handed_out
 )
 
 #: The totals of the chunks of a batch that are handed out, by pool.
 CHUNK_TOTALS = (
-    select(
+    sa.select(
         delivery_chunk.c.pool,
-        func.count().label("chunks"),
-        func.sum(delivery_chunk.c.rows).label("rows"),
-        func.sum(delivery_chunk.c.size).label("size"),
+        sa.func.count().label("chunks"),
+        sa.func.sum(delivery_chunk.c.rows).label("rows"),
+        sa.func.sum(delivery_chunk.c.size).label("size"),
     )
-    .where(delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.handed_out)
+    .where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"), delivery_chunk.c.handed_out)
     .group_by(delivery_chunk.c.pool)
     .order_by(delivery_chunk.c.pool)
 )
 
 #: The pieces in the chunks of a batch that are neither handed out nor on hold.
-WITHHELD_PIECES = select(delivery_chunk.c.pool, delivery_chunk.c.pieces).where(
-    delivery_chunk.c.batch_id == bindparam("of_batch"), ~delivery_chunk.c.handed_out, delivery_chunk.c.held == ""
+WITHHELD_PIECES = sa.select(delivery_chunk.c.pool, delivery_chunk.c.pieces).where(
+    delivery_chunk.c.batch_id == sa.bindparam("of_batch"), ~delivery_chunk.c.handed_out, delivery_chunk.c.held == ""
 )
 
 #: One chunk.
-CHUNK = select(delivery_chunk).where(_CHUNK)
+CHUNK = sa.select(delivery_chunk).where(_CHUNK)
 
 #: Pool and weight of the handed-out chunks of a runner's uncommitted normal batch, for Airflow's scheduler.
 PLACES_OF_RUNNER = (
-    select(delivery_chunk.c.map_index, delivery_chunk.c.pool, delivery_chunk.c.weight)
+    sa.select(delivery_chunk.c.map_index, delivery_chunk.c.pool, delivery_chunk.c.weight)
     .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
-    .where(NORMAL_UNCOMMITTED, batch.c.runner == bindparam("of_runner"), delivery_chunk.c.map_index.is_not(None))
+    .where(NORMAL_UNCOMMITTED, batch.c.runner == sa.bindparam("of_runner"), delivery_chunk.c.map_index.is_not(None))
 )
 
 #: Whether a chunk is still under a claim; locked until the transaction ends.
-CHUNK_CLAIMED = select(delivery_chunk.c.claim).where(_CHUNK, _CLAIM).with_for_update(read=True)
+CHUNK_CLAIMED = sa.select(delivery_chunk.c.claim).where(_CHUNK, _CLAIM).with_for_update(read=True)
 
 _UNDER_WAY = delivery_chunk.c.state == "started"
 _LIVE = _UNDER_WAY & (delivery_chunk.c.claimed_until > NOW)
 
 #: The unexpired claims of a batch.
 LIVE_CLAIMS = (
-    select(
+    sa.select(
         delivery_chunk.c.chunk_id,
         delivery_chunk.c.claim,
         delivery_chunk.c.worker,
         delivery_chunk.c.claimed_until.label("until"),
     )
     .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
-    .where(delivery_chunk.c.batch_id == bindparam("of_batch"), batch.c.state == "routed", _LIVE)
+    .where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"), batch.c.state == "routed", _LIVE)
     .order_by(delivery_chunk.c.chunk_id)
 )
 
 #: Whether a push works on a batch, whatever the state of the batch.
-ANY_LIVE = select(delivery_chunk.c.chunk_id).where(delivery_chunk.c.batch_id == bindparam("of_batch"), _LIVE).limit(1)
+ANY_LIVE = (
+    sa.select(delivery_chunk.c.chunk_id).where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"), _LIVE).limit(1)
+)
 
 #: Extends a claim while it is valid.
 RENEW_CLAIM = (
-    update(delivery_chunk).where(_CHUNK, _CLAIM, _UNDER_WAY).values(claimed_until=bindparam("until", type_=UtcTime))
+    sa.update(delivery_chunk)
+    .where(_CHUNK, _CLAIM, _UNDER_WAY)
+    .values(claimed_until=sa.bindparam("until", type_=UtcTime))
 )
 
 #: Ends a claim that was not renewed since it was read.
 RELEASE_CLAIM = (
-    update(delivery_chunk)
-    .where(_CHUNK, _CLAIM, delivery_chunk.c.claimed_until == bindparam("until", type_=UtcTime))
+    sa.update(delivery_chunk)
+    .where(_CHUNK, _CLAIM, delivery_chunk.c.claimed_until == sa.bindparam("until", type_=UtcTime))
     .values(claimed_until=None)
 )
 
 #: Claims a chunk that is not completed and that no live push has; this invalidates an earlier claim.
 CLAIM_CHUNK = (
-    update(delivery_chunk)
-    .where(_CHUNK, delivery_chunk.c.state != "completed", ~func.coalesce(_LIVE, False))
+    sa.update(delivery_chunk)
+    .where(_CHUNK, delivery_chunk.c.state != "completed", ~sa.func.coalesce(_LIVE, False))
     .values(
         claim=delivery_chunk.c.claim + 1,
-        claimed_until=bindparam("until", type_=UtcTime),
+        claimed_until=sa.bindparam("until", type_=UtcTime),
         state="started",
-        worker=bindparam("by"),
+        worker=sa.bindparam("by"),
         started_at=NOW,
         ended_at=None,
         error="",
@@ -159,37 +147,37 @@ CLAIM_CHUNK = (
 
 #: Ends a chunk, only under the claim that worked on it.
 END_CHUNK = (
-    update(delivery_chunk)
+    sa.update(delivery_chunk)
     .where(_CHUNK, _CLAIM)
     .values(
-        state=bindparam("to"),
-        succeeded=bindparam("delivered"),
-        failed=bindparam("undelivered"),
-        error=bindparam("because", type_=delivery_chunk.c.error.type),
+        state=sa.bindparam("to"),
+        succeeded=sa.bindparam("delivered"),
+        failed=sa.bindparam("undelivered"),
+        error=sa.bindparam("because", type_=delivery_chunk.c.error.type),
         ended_at=NOW,
     )
 )
 
 #: Adds to the CPU time of a chunk.
-SPEND_CPU = update(delivery_chunk).where(_CHUNK).values(cpu=delivery_chunk.c.cpu + bindparam("more"))
+SPEND_CPU = sa.update(delivery_chunk).where(_CHUNK).values(cpu=delivery_chunk.c.cpu + sa.bindparam("more"))
 
 #: Ends the claims of all chunks of a batch; chunks that have not ended get no result.
 RAISE_CLAIMS = (
-    update(delivery_chunk)
-    .where(delivery_chunk.c.batch_id == bindparam("of_batch"))
+    sa.update(delivery_chunk)
+    .where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"))
     .values(
         claim=delivery_chunk.c.claim + 1,
-        state=case((_UNDER_WAY, "error"), else_=delivery_chunk.c.state),
-        ended_at=case((_UNDER_WAY, NOW), else_=delivery_chunk.c.ended_at),
-        error=case((_UNDER_WAY, bindparam("lost")), else_=delivery_chunk.c.error),
+        state=sa.case((_UNDER_WAY, "error"), else_=delivery_chunk.c.state),
+        ended_at=sa.case((_UNDER_WAY, NOW), else_=delivery_chunk.c.ended_at),
+        error=sa.case((_UNDER_WAY, sa.bindparam("lost")), else_=delivery_chunk.c.error),
     )
 )
 
 
-def select_counts(runner: str | None) -> Select[Any]:
+def select_counts(runner: str | None) -> sa.Select[Any]:
     """Return the query for the number of chunks of uncommitted batches in each state."""
     found = (
-        select(delivery_chunk.c.state, func.count().label("chunks"))
+        sa.select(delivery_chunk.c.state, sa.func.count().label("chunks"))
         .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
         .where(UNCOMMITTED)
         .group_by(delivery_chunk.c.state)
@@ -231,26 +219,22 @@ class Chunks(Aggregate):
 
     def of_batch(self, batch_id: str) -> list[Chunk]:
         """Return the chunks of a batch, in order of their ids."""
-        with self._reading() as connection:
-            return [_to_chunk(row) for row in connection.execute(CHUNKS, {"of_batch": batch_id})]
+        return [_to_chunk(row) for row in self._rows(CHUNKS, {"of_batch": batch_id})]
 
     def totals(self, batch_id: str) -> list[ChunkTotal]:
         """Return the totals of the chunks of a batch that are handed out, by pool."""
-        with self._reading() as connection:
-            rows = connection.execute(CHUNK_TOTALS, {"of_batch": batch_id})
-            return [ChunkTotal(row.pool, row.chunks, int(row.rows), int(row.size)) for row in rows]
+        rows = self._rows(CHUNK_TOTALS, {"of_batch": batch_id})
+        return [ChunkTotal(row.pool, row.chunks, int(row.rows), int(row.size)) for row in rows]
 
     def withheld_pieces(self, batch_id: str) -> list[tuple[str, Piece]]:
         """Return the pieces of a batch that are neither handed out nor on hold, each with its pool."""
-        with self._reading() as connection:
-            rows = connection.execute(WITHHELD_PIECES, {"of_batch": batch_id})
-            return [(row.pool, piece) for row in rows for piece in _to_pieces(row.pieces)]
+        rows = self._rows(WITHHELD_PIECES, {"of_batch": batch_id})
+        return [(row.pool, piece) for row in rows for piece in _to_pieces(row.pieces)]
 
     def targets(self, batch_id: str) -> dict[int, frozenset[tuple[str, str]]]:
         """Return the targets, as (rule, target), of each chunk of a batch that is handed out, by chunk id."""
-        with self._reading() as connection:
-            rows = connection.execute(CHUNK_PIECES, {"of_batch": batch_id})
-            return {row.chunk_id: frozenset((piece["rule"], piece["target"]) for piece in row.pieces) for row in rows}
+        rows = self._rows(CHUNK_PIECES, {"of_batch": batch_id})
+        return {row.chunk_id: frozenset((piece["rule"], piece["target"]) for piece in row.pieces) for row in rows}
 
     def get(self, batch_id: str, chunk_id: int) -> Chunk:
         """Return a chunk; raises NotFoundError."""
@@ -262,8 +246,7 @@ class Chunks(Aggregate):
 
     def counts(self, runner: str | None = None) -> dict[str, int]:
         """Return the number of chunks of uncommitted batches in each state; a state without chunks is absent."""
-        with self._reading() as connection:
-            return {row.state: row.chunks for row in connection.execute(select_counts(runner))}
+        return {row.state: row.chunks for row in self._rows(select_counts(runner))}
 
     def claim(self, batch_id: str, chunk_id: int, worker: str, until: datetime | None = None) -> Chunk | None:
         """Claim a chunk until a time and return it; this invalidates an earlier claim.
@@ -282,20 +265,17 @@ class Chunks(Aggregate):
     def live_claims(self, batch_id: str) -> list[LiveClaim]:
         """Return the claims of a routed batch that have not expired, in order of the chunks."""
         of = {"of_batch": batch_id, "now": self._now()}
-        with self._reading() as connection:
-            return [LiveClaim(*row) for row in connection.execute(LIVE_CLAIMS, of)]
+        return [LiveClaim(**row._mapping) for row in self._rows(LIVE_CLAIMS, of)]
 
     def renew_claim(self, batch_id: str, chunk_id: int, claim: int, until: datetime) -> bool:
         """Extend a claim until a time; return False if it is lost or its push has ended."""
         change = {"of_batch": batch_id, "of_chunk": chunk_id, "of_claim": claim, "until": until}
-        with self._writing() as connection:
-            return connection.execute(RENEW_CLAIM, change).rowcount == 1
+        return self._change(RENEW_CLAIM, change) == 1
 
     def release_claim(self, batch_id: str, found: LiveClaim) -> bool:
         """End the claim of a dead push; return False if the claim was renewed since it was found."""
         change = {"of_batch": batch_id, "of_chunk": found.chunk_id, "of_claim": found.claim, "until": found.until}
-        with self._writing() as connection:
-            return connection.execute(RELEASE_CLAIM, change).rowcount == 1
+        return self._change(RELEASE_CLAIM, change) == 1
 
     def record_late_segment(self, file: BatchFile) -> bool:
         """Record a segment of a push that lost its claim; return False if the batch is not in state routed."""
@@ -342,18 +322,18 @@ class Chunks(Aggregate):
             return ended
 
 
-def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
+def insert_chunks(connection: sa.Connection, chunks: Sequence[Chunk]) -> None:
     """Add chunks of a batch that is being published."""
     if chunks:
-        connection.execute(INSERT_CHUNKS, [_chunk_row(chunk) for chunk in chunks])
+        connection.execute(insert(delivery_chunk), [_chunk_row(chunk) for chunk in chunks])
 
 
-def _find(connection: Connection, batch_id: str, chunk_id: int) -> Chunk | None:
+def _find(connection: sa.Connection, batch_id: str, chunk_id: int) -> Chunk | None:
     row = connection.execute(CHUNK, {"of_batch": batch_id, "of_chunk": chunk_id}).one_or_none()
     return _to_chunk(row) if row is not None else None
 
 
-def _is_claimed(connection: Connection, batch_id: str, chunk_id: int, claim: int) -> bool:
+def _is_claimed(connection: sa.Connection, batch_id: str, chunk_id: int, claim: int) -> bool:
     of = {"of_batch": batch_id, "of_chunk": chunk_id, "of_claim": claim}
     return connection.execute(CHUNK_CLAIMED, of).first() is not None
 
@@ -362,7 +342,7 @@ def _chunk_row(chunk: Chunk) -> dict[str, object]:
     return vars(chunk) | {"pieces": [vars(piece) for piece in chunk.pieces]}
 
 
-def _to_chunk(row: Row[Any]) -> Chunk:
+def _to_chunk(row: sa.Row[Any]) -> Chunk:
     values = dict(row._mapping)
     values["pieces"] = _to_pieces(values["pieces"])
     return Chunk(**values)

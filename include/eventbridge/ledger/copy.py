@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, Table, func, insert, select, table
+import sqlalchemy as sa
 from sqlalchemy.sql.expression import column
 
 from eventbridge.errors import LedgerError, UserError
@@ -44,7 +44,7 @@ def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
         destination.close()
 
 
-def _refuse_full(here: Connection, destination: Database) -> None:
+def _refuse_full(here: sa.Connection, destination: Database) -> None:
     full = [each.name for each in metadata.sorted_tables if each is not identity and _count(each, here)]
     if full:
         shown = shown_url(destination.engine.url)
@@ -54,27 +54,29 @@ def _refuse_full(here: Connection, destination: Database) -> None:
         )
 
 
-def _copy(whole: Table, there: Connection, here: Connection) -> int:
+def _copy(whole: sa.Table, there: sa.Connection, here: sa.Connection) -> int:
     rows = _rows(whole)
-    for some in there.execute(select(rows)).mappings().partitions(_ROWS_AT_ONCE):
-        here.execute(insert(rows), [dict(row) for row in some])
+    for some in there.execute(sa.select(rows)).mappings().partitions(_ROWS_AT_ONCE):
+        here.execute(sa.insert(rows), [dict(row) for row in some])
     read, written = _count(whole, there), _count(whole, here)
     if read != written:
         raise LedgerError(f"Table {whole.name} has {read:,} rows and its copy {written:,}; nothing was copied.")
     return written
 
 
-def _rows(whole: Table) -> Any:
+def _rows(whole: sa.Table) -> Any:
     """Return a table with the stored values of its columns: only booleans are converted."""
-    columns = (column(c.name, c.type) if isinstance(c.type, Boolean) else column(c.name) for c in whole.columns)
-    return table(whole.name, *columns)
+    columns = (column(c.name, c.type) if isinstance(c.type, sa.Boolean) else column(c.name) for c in whole.columns)
+    return sa.table(whole.name, *columns)
 
 
-def _count(whole: Table, connection: Connection) -> int:
-    return int(connection.execute(select(func.count()).select_from(whole)).scalar_one())
+def _count(whole: sa.Table, connection: sa.Connection) -> int:
+    return int(connection.execute(sa.select(sa.func.count()).select_from(whole)).scalar_one())
 
 
-def _go_on_counting(whole: Table, source: Database, there: Connection, destination: Database, here: Connection) -> None:
+def _go_on_counting(
+    whole: sa.Table, source: Database, there: sa.Connection, destination: Database, here: sa.Connection
+) -> None:
     for key in whole.columns:
         if key.type is RowId:
             last = source.engine.last_number(there, whole.name, key.name)

@@ -14,14 +14,14 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, event
+import sqlalchemy as sa
 
 from eventbridge import fault_points
 from eventbridge.errors import LedgerError
@@ -65,7 +65,7 @@ class Database:
         self.engine = engine_of(url, busy_timeout_seconds)
         self._clock = clock or self.engine.now
         self._lock = threading.RLock()
-        self._connection: Connection | None = None
+        self._connection: sa.Connection | None = None
         with _registering:
             _databases.add(self)
 
@@ -79,7 +79,7 @@ class Database:
             self._drop()
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> Iterator[sa.Connection]:
         """Run a transaction that changes the ledger; an exception inside rolls all of it back."""
         engine = self.engine
         with self._lock, ledger_errors(engine), engine.turn_to_write(), self._connected() as connection:
@@ -93,7 +93,7 @@ class Database:
             fault_points.reach("ledger.commit.done")
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[sa.Connection]:
         """Run a read-only transaction: it sees one moment of the ledger, waits for no other and blocks no other."""
         with (
             self._lock,
@@ -106,11 +106,11 @@ class Database:
             transaction.rollback()
 
     @contextmanager
-    def _connected(self) -> Iterator[Connection]:
+    def _connected(self) -> Iterator[sa.Connection]:
         # The one connection is kept: opening one costs more than a transaction (SQLite makes several fsyncs).
         if self._connection is None:
             self._connection = self.engine.connect()
-            event.listen(self._connection, "before_cursor_execute", partial(_reach_execute, self.engine))
+            sa.event.listen(self._connection, "before_cursor_execute", partial(_reach_execute, self.engine))
         try:
             yield self._connection
         except BaseException:
@@ -123,6 +123,10 @@ class Database:
             connection.close()
 
 
+class LostRaceError(Exception):
+    """Another process was first; raised inside a transaction, it rolls all of it back."""
+
+
 class Aggregate:
     """One kind of thing in the ledger, with its methods: each is one transaction of the ledger's database.
 
@@ -133,6 +137,21 @@ class Aggregate:
         self._reading = database.reading
         self._writing = database.writing
         self._now = database.now
+
+    def _rows(self, query: sa.Executable, values: Mapping[str, object] | None = None) -> Sequence[sa.Row[Any]]:
+        """Return the rows of a query that is a transaction of its own."""
+        with self._reading() as connection:
+            return connection.execute(query, values).all()
+
+    def _first(self, query: sa.Executable, values: Mapping[str, object] | None = None) -> sa.Row[Any] | None:
+        """Return the first row of a query that is a transaction of its own."""
+        with self._reading() as connection:
+            return connection.execute(query, values).first()
+
+    def _change(self, statement: sa.UpdateBase, values: Mapping[str, object] | Sequence[Mapping[str, object]]) -> int:
+        """Make a change that is a transaction of its own; return the number of changed rows."""
+        with self._writing() as connection:
+            return connection.execute(statement, values).rowcount
 
     def __init_subclass__(cls) -> None:
         for name, value in list(vars(cls).items()):

@@ -5,24 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, get_args
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    ColumnElement,
-    Index,
-    Insert,
-    Integer,
-    MetaData,
-    Select,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    literal_column,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
@@ -31,7 +17,7 @@ from eventbridge.model.file_detail import FileDetail, decode_detail, encode_deta
 from eventbridge.model.partition import Partition, Span
 
 #: A number that the database generates and never reuses; SQLite generates one only in a plain INTEGER column.
-RowId = BigInteger().with_variant(Integer, "sqlite")
+RowId = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -47,7 +33,7 @@ def microseconds(at: datetime) -> int:
 class UtcTime(TypeDecorator[datetime]):
     """An aware time in UTC, stored as BIGINT microseconds: the same in every database, and compared exactly."""
 
-    impl = BigInteger
+    impl = sa.BigInteger
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
@@ -62,7 +48,7 @@ class UtcTime(TypeDecorator[datetime]):
 class JsonText(TypeDecorator[Any]):
     """A JSON value stored as ASCII text, the same in every database; tuples are read as lists."""
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: object, dialect: Dialect) -> str:
@@ -82,7 +68,7 @@ def to_spans(found: Iterable[Any]) -> tuple[Span, ...]:
 class FileDetailText(TypeDecorator[FileDetail]):
     """The detail that a stage records about a file, stored as JSON text."""
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: FileDetail, dialect: Dialect) -> str:
@@ -100,7 +86,7 @@ class Message(TypeDecorator[str]):
     A chunk's end must be recorded whatever its error says, so NUL and lone surrogates are replaced, not refused.
     """
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
@@ -110,7 +96,7 @@ class Message(TypeDecorator[str]):
         return value[:4000].replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-metadata = MetaData(
+metadata = sa.MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
         "fk": "fk_%(table_name)s_%(column_0_name)s",
@@ -126,28 +112,30 @@ BY_KEY: dict[str, Any] = {"sqlite_with_rowid": False}
 NUMBERED: dict[str, Any] = {"sqlite_autoincrement": True}
 
 
-def word(name: str) -> ColumnElement[str]:
+def word(name: str) -> sa.ColumnElement[str]:
     """Return a fixed word of the schema as SQL text: a partial index cannot be used with a parameter."""
-    return literal_column(f"'{name}'", Text)
+    return sa.literal_column(f"'{name}'", sa.Text)
 
 
-def one_of(column: str, names: object) -> CheckConstraint:
+def one_of(column: str, names: object) -> sa.CheckConstraint:
     """Return the constraint that a column holds one of the words of a Literal."""
     values = ", ".join(f"'{name}'" for name in get_args(names))
-    return CheckConstraint(f"{column} IN ({values})", name=column)
+    return sa.CheckConstraint(f"{column} IN ({values})", name=column)
 
 
-def partial(name: str, condition: ColumnElement[bool], *columns: Column[Any], unique: bool = False) -> Index:
+def partial(name: str, condition: sa.ColumnElement[bool], *columns: sa.Column[Any], unique: bool = False) -> sa.Index:
     """Return an index of the rows that meet a condition."""
-    return Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
+    return sa.Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
 
 
-def insert(table: Table) -> Insert:
+@cache
+def insert(table: sa.Table) -> sa.Insert:
     """Return the statement that adds rows, each of which must be new."""
-    return Insert(table).inline()
+    return sa.Insert(table).inline()
 
 
-def insert_or_skip(table: Table) -> Insert:
+@cache
+def insert_or_skip(table: sa.Table) -> sa.Insert:
     """Return the statement that adds only new rows; its row count is their number.
 
     It uses PostgreSQL's construct, which SQLite's compiler accepts too; the reverse does not work.
@@ -155,7 +143,7 @@ def insert_or_skip(table: Table) -> Insert:
     return postgresql.insert(table).on_conflict_do_nothing().inline().execution_options(preserve_rowcount=True)
 
 
-def insert_or_add(table: Table, sums: Collection[str], rows: Select[Any] | None = None) -> Insert:
+def insert_or_add(table: sa.Table, sums: Collection[str], rows: sa.Select[Any] | None = None) -> sa.Insert:
     """Return the statement that adds new rows, and adds the numbers of the columns `sums` to existing rows.
 
     `rows`: the source of the rows, with all columns in order; None: the parameters of the execution.
@@ -167,7 +155,8 @@ def insert_or_add(table: Table, sums: Collection[str], rows: Select[Any] | None 
     return made.on_conflict_do_update(index_elements=list(table.primary_key), set_=added).inline()
 
 
-def insert_or_set(table: Table) -> Insert:
+@cache
+def insert_or_set(table: sa.Table) -> sa.Insert:
     """Return the statement that adds a row, or replaces the columns outside the key of an existing row."""
     made = postgresql.insert(table)
     key = list(table.primary_key)
@@ -175,14 +164,29 @@ def insert_or_set(table: Table) -> Insert:
     return made.on_conflict_do_update(index_elements=key, set_=given).inline()
 
 
-def of_partition(table: Table) -> ColumnElement[bool]:
+def of_partition(table: sa.Table) -> sa.ColumnElement[bool]:
     """Return the condition for the rows of the partition that `of_topic`, `of_broker` and `of_partition` name."""
-    return and_(
-        table.c.topic_name == bindparam("of_topic"),
-        table.c.broker_name == bindparam("of_broker"),
-        table.c.partition_id == bindparam("of_partition"),
+    return sa.and_(
+        table.c.topic_name == sa.bindparam("of_topic"),
+        table.c.broker_name == sa.bindparam("of_broker"),
+        table.c.partition_id == sa.bindparam("of_partition"),
     )
 
 
+def naming(partition: Partition) -> dict[str, object]:
+    """Return the values that `of_partition` needs."""
+    return {"of_topic": partition.topic, "of_broker": partition.broker, "of_partition": partition.partition_id}
+
+
+def to_partition(row: sa.Row[Any]) -> Partition:
+    """Return the partition of a row."""
+    return Partition(row.topic_name, row.broker_name, row.partition_id)
+
+
 #: The time of the ledger's clock, which a method gives.
-NOW = bindparam("now", type_=UtcTime)
+NOW = sa.bindparam("now", type_=UtcTime)
+
+
+def in_period(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    """Return the condition that a time is in the period from `since` (included) to `until` (excluded)."""
+    return (column >= sa.bindparam("since", type_=UtcTime)) & (column < sa.bindparam("until", type_=UtcTime))

@@ -11,20 +11,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    FromClause,
-    Select,
-    bindparam,
-    case,
-    exists,
-    func,
-    select,
-    type_coerce,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import NOW, UtcTime
@@ -32,8 +19,8 @@ from eventbridge.ledger.loose_index_scan import on, one_of_each
 from eventbridge.ledger.operational_events import queue_events
 from eventbridge.ledger.order import SHARDS_TAKEN
 from eventbridge.ledger.pending import (
-    _RELEASED,
     OF_TARGET,
+    RELEASED,
     SCHEDULED,
     SCHEDULED_KIND,
     SCHEDULED_TRIED,
@@ -54,7 +41,7 @@ FIRST_ROWS = 100
 SMALLEST_OF = 1_000
 
 
-def _alone(status: FromClause) -> ColumnElement[bool]:
+def _alone(status: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return the condition that nothing is sent to a target now: disabled, paused, or its breaker is open."""
     return (
         (status.c.state == "disabled")
@@ -63,25 +50,25 @@ def _alone(status: FromClause) -> ColumnElement[bool]:
     )
 
 
-def _left_alone(rows: FromClause) -> ColumnElement[bool]:
+def _left_alone(rows: sa.FromClause) -> sa.ColumnElement[bool]:
     same_target = (target_status.c.rule == rows.c.rule, target_status.c.target == rows.c.target)
-    return exists().where(*same_target, _alone(target_status))
+    return sa.exists().where(*same_target, _alone(target_status))
 
 
-def _due_by_now(rows: FromClause) -> ColumnElement[bool]:
+def _due_by_now(rows: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return the condition in a form that searches no index: another column of the same row finds it."""
-    return type_coerce(rows.c.due_at, BigInteger) + 0 <= NOW
+    return sa.type_coerce(rows.c.due_at, sa.BigInteger) + 0 <= NOW
 
 
 #: Whether nothing is sent to a target now.
-LEFT_ALONE = select(target_status.c.rule).where(
-    target_status.c.rule == bindparam("of_rule"),
-    target_status.c.target == bindparam("of_target"),
+LEFT_ALONE = sa.select(target_status.c.rule).where(
+    target_status.c.rule == sa.bindparam("of_rule"),
+    target_status.c.target == sa.bindparam("of_target"),
     _alone(target_status),
 )
 
 _first = (
-    select(pending.c.rule, pending.c.target, pending.c.expires_at, pending.c.held)
+    sa.select(pending.c.rule, pending.c.target, pending.c.expires_at, pending.c.held)
     .where(SCHEDULED, pending.c.due_at <= NOW)
     .order_by(pending.c.due_at)
     .limit(FIRST_ROWS)
@@ -90,11 +77,13 @@ _first = (
 _can_go = ~_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.held != "")
 
 #: How many of the first due rows there are, and how many of them can be delivered or dead-lettered.
-FIRST_DUE = select(func.count().label("seen"), func.coalesce(func.sum(case((_can_go, 1), else_=0)), 0).label("can_go"))
+FIRST_DUE = sa.select(
+    sa.func.count().label("seen"), sa.func.coalesce(sa.func.sum(sa.case((_can_go, 1), else_=0)), 0).label("can_go")
+)
 
 
 @cache  # building it takes longer than running it
-def select_targets(runner: str | None) -> Select[Any]:
+def select_targets(runner: str | None) -> sa.Select[Any]:
     """Return the query for targets with deliveries due by `now`, the longest waiting first; see `select_rows`.
 
     For a target to which nothing is sent, the wait begins when its first expired row passed its age.
@@ -102,73 +91,79 @@ def select_targets(runner: str | None) -> Select[Any]:
     one = one_of_each(SCHEDULED_KIND, SCHEDULED)
     same = pending.alias("same")
     of_kind = [same.c[column.name] == column for column in SCHEDULED_KIND]
-    first = select(same.c.due_at).where(*of_kind, on(same, SCHEDULED), same.c.due_at <= NOW).order_by(same.c.due_at)
+    first = sa.select(same.c.due_at).where(*of_kind, on(same, SCHEDULED), same.c.due_at <= NOW).order_by(same.c.due_at)
     of_target = [same.c.rule == pending.c.rule, same.c.target == pending.c.target, same.c.runner == pending.c.runner]
     past_age = (
-        select(same.c.due_at)
+        sa.select(same.c.due_at)
         .where(*of_target, on(same, SCHEDULED), same.c.expires_at <= NOW, _due_by_now(same))
         .order_by(same.c.expires_at)
     )
-    due_at = case(
+    due_at = sa.case(
         (_left_alone(pending) & (pending.c.held == ""), _value(past_age)),
         else_=_value(first),
     )
-    found = select(pending.c.rule, pending.c.target, due_at.label("due_at")).where(
+    found = sa.select(pending.c.rule, pending.c.target, due_at.label("due_at")).where(
         pending.c.pending_id == one.c.pending_id
     )
     if runner is not None:
         found = found.where(pending.c.runner == runner)
     # Materialized; otherwise SQLite evaluates it at each use.
     due = found.cte("due").prefix_with("MATERIALIZED")
-    first_due_at = func.min(due.c.due_at)
+    first_due_at = sa.func.min(due.c.due_at)
     return (
-        select(due.c.rule, due.c.target, type_coerce(first_due_at, UtcTime).label("first_due_at"))
+        sa.select(due.c.rule, due.c.target, sa.type_coerce(first_due_at, UtcTime).label("first_due_at"))
         .where(due.c.due_at.is_not(None))
         .group_by(due.c.rule, due.c.target)
         .order_by(first_due_at, due.c.rule, due.c.target)
     )
 
 
-def _value(query: Select[Any]) -> Any:
+def _value(query: sa.Select[Any]) -> Any:
     return query.limit(1).correlate(pending).scalar_subquery()
 
 
-def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> Select[Any]:
+def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> sa.Select[Any]:
     """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
 
     For a target to which nothing is sent (`alone`), only rows that are past their age, or that keep their hold reason,
     and can only be dead-lettered.
     """
-    found = select(pending).where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW)
+    found = sa.select(pending).where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW)
     if alone:
-        past_age = select(pending.c.pending_id).where(
+        past_age = sa.select(pending.c.pending_id).where(
             SCHEDULED, OF_TARGET, pending.c.expires_at <= NOW, _due_by_now(pending)
         )
-        reasoned = select(pending.c.pending_id).where(SCHEDULED, OF_TARGET, pending.c.held > "", _due_by_now(pending))
+        reasoned = sa.select(pending.c.pending_id).where(
+            SCHEDULED, OF_TARGET, pending.c.held > "", _due_by_now(pending)
+        )
         some = [past_age.order_by(pending.c.expires_at), reasoned.order_by(pending.c.held)]
-        found = select(pending).where(pending.c.pending_id.in_(_any_of(some, limit, runner)))
+        found = sa.select(pending).where(pending.c.pending_id.in_(_any_of(some, limit, runner)))
     elif smallest:
         oldest = (
-            select(pending.c.pending_id).where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW).order_by(pending.c.due_at)
+            sa.select(pending.c.pending_id)
+            .where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW)
+            .order_by(pending.c.due_at)
         )
-        found = select(pending).where(pending.c.pending_id.in_(_any_of([oldest], max(limit, SMALLEST_OF), runner)))
+        found = sa.select(pending).where(pending.c.pending_id.in_(_any_of([oldest], max(limit, SMALLEST_OF), runner)))
     elif runner is not None:
         found = found.where(pending.c.runner == runner)
     order = (pending.c.count, pending.c.due_at) if smallest else (pending.c.due_at,)
     return found.order_by(*order, pending.c.pending_id).limit(limit)
 
 
-def _any_of(queries: list[Select[Any]], limit: int, runner: str | None) -> Select[Any]:
+def _any_of(queries: list[sa.Select[Any]], limit: int, runner: str | None) -> sa.Select[Any]:
     """Return the query for the ids of several queries, a bounded number of each."""
     limited = [(each if runner is None else each.where(pending.c.runner == runner)).limit(limit) for each in queries]
-    return select(union_all(*(select(each.subquery().c.pending_id) for each in limited)).subquery().c.pending_id)
+    return sa.select(
+        sa.union_all(*(sa.select(each.subquery().c.pending_id) for each in limited)).subquery().c.pending_id
+    )
 
 
-def select_rows_in_order(limit: int) -> Select[Any]:
+def select_rows_in_order(limit: int) -> sa.Select[Any]:
     """Return the query for due rows of an ordered target: tried ones first, then the longest waiting."""
-    due = select(pending.c.pending_id).where(OF_TARGET, pending.c.due_at <= NOW).order_by(pending.c.due_at)
+    due = sa.select(pending.c.pending_id).where(OF_TARGET, pending.c.due_at <= NOW).order_by(pending.c.due_at)
     return (
-        select(pending)
+        sa.select(pending)
         .where(
             pending.c.pending_id.in_(_any_of([due.where(SCHEDULED_TRIED), due.where(SCHEDULED_UNTRIED)], limit, None))
         )
@@ -177,23 +172,23 @@ def select_rows_in_order(limit: int) -> Select[Any]:
     )
 
 
-_OLDER = (OF_TARGET, pending.c.published_at <= bindparam("before", type_=UtcTime))
+_OLDER = (OF_TARGET, pending.c.published_at <= sa.bindparam("before", type_=UtcTime))
 _NOT_LET_GO = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | (pending.c.expires_at > NOW)
 
 #: Makes due now, to be dead-lettered, the waiting rows of a target that were published too long ago.
 RELEASE_MISSED = (
-    update(pending)
+    sa.update(pending)
     .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "on_hold") | (pending.c.held == ""))
-    .values(_RELEASED | {"expires_at": NOW})
+    .values(RELEASED | {"expires_at": NOW})
 )
 
 #: The waiting rows of a target that were published before a time and not yet reported.
-RUNNING_LATE = select(
+RUNNING_LATE = sa.select(
     pending.c.count.label("deliveries"), pending.c.published_at, pending.c.held, pending.c.reason
 ).where(UNREPORTED, *_OLDER)
 
 #: Marks these rows as reported.
-NOTE_REPORTED = update(pending).where(UNREPORTED, *_OLDER).values(late_reported_at=NOW)
+NOTE_REPORTED = sa.update(pending).where(UNREPORTED, *_OLDER).values(late_reported_at=NOW)
 
 
 class Due(Aggregate):
@@ -213,9 +208,8 @@ class Due(Aggregate):
         A target that is disabled or paused, or whose breaker is open, is left out, except for deliveries that can only
         be dead-lettered. The cost depends on how many targets wait, not on how many deliveries.
         """
-        with self._reading() as connection:
-            rows = connection.execute(select_targets(runner), {"now": now})
-            return [DueTarget(row.rule, row.target, row.first_due_at) for row in rows]
+        rows = self._rows(select_targets(runner), {"now": now})
+        return [DueTarget(row.rule, row.target, row.first_due_at) for row in rows]
 
     def rows(
         self,
@@ -253,8 +247,7 @@ class Due(Aggregate):
     def release_missed(self, rule: str, target: str, before: datetime) -> int:
         """Make waiting deliveries of a target published by `before` due, to be dead-lettered; return how many rows."""
         of = {"of_rule": rule, "of_target": target, "before": before, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(RELEASE_MISSED, of).rowcount
+        return self._change(RELEASE_MISSED, of)
 
     def report_late(
         self, rule: str, target: str, before: datetime, event_of: Callable[[RunningLate], OperationalEvent]

@@ -6,24 +6,7 @@ import threading
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    ForeignKey,
-    PrimaryKeyConstraint,
-    Row,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    delete,
-    func,
-    or_,
-    select,
-    type_coerce,
-)
+import sqlalchemy as sa
 
 from eventbridge.errors import SettledAgainError
 from eventbridge.ledger.batches import OLDER, batch, in_state
@@ -33,67 +16,66 @@ from eventbridge.model.batch import BatchFile, BatchKind, BatchState, FileKind, 
 from eventbridge.model.file_detail import decode_detail
 from eventbridge.model.storage import STEPS, Kept
 
-batch_file = Table(
+batch_file = sa.Table(
     "batch_file",
     metadata,
-    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("path", Text),
-    Column("rows", BigInteger, nullable=False),
-    Column("detail", FileDetailText, nullable=False),
-    PrimaryKeyConstraint("batch_id", "kind", "key"),
+    sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id"), nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("path", sa.Text),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("detail", FileDetailText, nullable=False),
+    sa.PrimaryKeyConstraint("batch_id", "kind", "key"),
     one_of("kind", FileKind),
 )
 
 #: Kinds of files that nearly every batch has: the newest files are those of the newest batches.
 _OF_MOST_BATCHES = frozenset(("buffer", "delivery", "outcome"))
 
-#: Records a file under its key, unless the key is taken.
-RECORD_FILE = insert_or_skip(batch_file)
-
 #: Deletes the record of a file; the file stays in the store.
-FORGET_FILE = delete(batch_file).where(
-    batch_file.c.batch_id == bindparam("of_batch"),
-    batch_file.c.kind == bindparam("of_kind"),
-    batch_file.c.key == bindparam("of_key"),
+FORGET_FILE = sa.delete(batch_file).where(
+    batch_file.c.batch_id == sa.bindparam("of_batch"),
+    batch_file.c.kind == sa.bindparam("of_kind"),
+    batch_file.c.key == sa.bindparam("of_key"),
 )
 
-_columns = [type_coerce(column, Text).label("detail") if column.name == "detail" else column for column in batch_file.c]
+_columns = [
+    sa.type_coerce(column, sa.Text).label("detail") if column.name == "detail" else column for column in batch_file.c
+]
 
 #: The recorded files of a batch and kind, in order of their keys; their details as text.
 FILES = (
-    select(*_columns)
-    .where(batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind == bindparam("of_kind"))
+    sa.select(*_columns)
+    .where(batch_file.c.batch_id == sa.bindparam("of_batch"), batch_file.c.kind == sa.bindparam("of_kind"))
     .order_by(batch_file.c.key)
 )
 
 #: The settlements of a batch, the first one first: a batch that is settled again has another first one.
 SETTLEMENTS = (
-    select(batch_file.c.key)
-    .where(batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind == "settlement")
+    sa.select(batch_file.c.key)
+    .where(batch_file.c.batch_id == sa.bindparam("of_batch"), batch_file.c.kind == "settlement")
     .order_by(batch_file.c.key)
 )
 
 #: Deletes the records of settlements and dead letters of a batch; the files stay in the store.
-FORGET_SETTLEMENT = delete(batch_file).where(
-    batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind.in_(["settlement", "dead_letter"])
+FORGET_SETTLEMENT = sa.delete(batch_file).where(
+    batch_file.c.batch_id == sa.bindparam("of_batch"), batch_file.c.kind.in_(["settlement", "dead_letter"])
 )
 
 
 def select_newest_files(
     kind: str, kept: Collection[str], limit: int, *, bus: str | None, batch_kind: str | None, older: bool
-) -> Select[Any]:
+) -> sa.Select[Any]:
     """Return the query for files of a kind of batches that still keep a kind of record, newest batch first.
 
     `bus`, `batch_kind`: only of batches of these; None: of all. `older`: only after a file.
     """
-    name: ColumnElement[Any] = batch.c.batch_id
-    left: ColumnElement[Any] = batch.c.kept
+    name: sa.ColumnElement[Any] = batch.c.batch_id
+    left: sa.ColumnElement[Any] = batch.c.kept
     if kind in _OF_MOST_BATCHES:  # no index has these: SQLite would read all batches or files, and sort them
-        name, left = func.coalesce(name, ""), func.coalesce(left, "")
+        name, left = sa.func.coalesce(name, ""), sa.func.coalesce(left, "")
     found = (
-        select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
+        sa.select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
         .select_from(batch)
         .join(batch_file, (batch_file.c.batch_id == name) & (batch_file.c.kind == word(kind)))
         .where(left.in_(sorted(kept)), batch_file.c.path.is_not(None))
@@ -104,13 +86,13 @@ def select_newest_files(
         found = found.where(batch.c.bus == bus)
     if batch_kind is not None:
         found = found.where(batch.c.kind == batch_kind)
-    same = (batch.c.batch_id == bindparam("before_batch")) & (batch_file.c.key > bindparam("before_key"))
-    return found.where(or_(OLDER, same)) if older else found
+    same = (batch.c.batch_id == sa.bindparam("before_batch")) & (batch_file.c.key > sa.bindparam("before_key"))
+    return found.where(sa.or_(OLDER, same)) if older else found
 
 
 #: The files that a batch has on record, with their kinds.
-PATHS = select(batch_file.c.kind, batch_file.c.path).where(
-    batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.path.is_not(None)
+PATHS = sa.select(batch_file.c.kind, batch_file.c.path).where(
+    batch_file.c.batch_id == sa.bindparam("of_batch"), batch_file.c.path.is_not(None)
 )
 
 
@@ -137,8 +119,7 @@ class Files(Aggregate):
 
     def of_batch(self, batch_id: str, kind: FileKind) -> list[BatchFile]:
         """Return the recorded files of a kind, in order of their keys."""
-        with self._reading() as connection:
-            rows = connection.execute(FILES, {"of_batch": batch_id, "of_kind": kind}).all()
+        rows = self._rows(FILES, {"of_batch": batch_id, "of_kind": kind})
         return self._descriptions.decoded(batch_id, rows)
 
     def newest(
@@ -160,16 +141,14 @@ class Files(Aggregate):
         values = {}
         if behind is not None:
             values = {"before_at": behind.planned_at, "before_batch": behind.batch_id, "before_key": behind.key}
-        with self._reading() as connection:
-            return [FilePosition(**row._mapping) for row in connection.execute(query, values)]
+        return [FilePosition(**row._mapping) for row in self._rows(query, values)]
 
     def paths(self, batch_id: str) -> list[tuple[FileKind, str]]:
         """Return the recorded files of a batch, with their kinds."""
-        with self._reading() as connection:
-            return [(row.kind, row.path) for row in connection.execute(PATHS, {"of_batch": batch_id})]
+        return [(row.kind, row.path) for row in self._rows(PATHS, {"of_batch": batch_id})]
 
 
-def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> None:
+def prove_settled_by(connection: sa.Connection, batch_id: str, settlement: str) -> None:
     """Raise SettledAgainError if the first settlement of a batch is not the one with this key.
 
     Results derived from a settlement count only while the batch still has it. The caller has locked the batch's row, so
@@ -183,9 +162,9 @@ def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> 
         )
 
 
-def record_file(connection: Connection, file: BatchFile) -> bool:
+def record_file(connection: sa.Connection, file: BatchFile) -> bool:
     """Record a file; return False if its key is taken."""
-    return connection.execute(RECORD_FILE, vars(file)).rowcount == 1
+    return connection.execute(insert_or_skip(batch_file), vars(file)).rowcount == 1
 
 
 class Descriptions:
@@ -196,14 +175,14 @@ class Descriptions:
         self._batch_id = ""
         self._files: dict[tuple[str, str], tuple[str, BatchFile]] = {}
 
-    def decoded(self, batch_id: str, rows: Sequence[Row[Any]]) -> list[BatchFile]:
+    def decoded(self, batch_id: str, rows: Sequence[sa.Row[Any]]) -> list[BatchFile]:
         """Return the files of rows of table `batch_file`, whose `detail` is still text, in their order."""
         with self._lock:
             if batch_id != self._batch_id:
                 self._batch_id, self._files = batch_id, {}
             return [self._decoded(row) for row in rows]
 
-    def _decoded(self, row: Row[Any]) -> BatchFile:
+    def _decoded(self, row: sa.Row[Any]) -> BatchFile:
         name = (row.kind, row.key)
         known = self._files.get(name)
         # A file may have been deleted and another one recorded under its key.

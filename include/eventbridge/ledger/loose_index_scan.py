@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import CTE, Column, ColumnElement, FromClause, ScalarSelect, func, select
+import sqlalchemy as sa
 from sqlalchemy.sql.util import ClauseAdapter
 
 
-def one_of_each(kind: Sequence[Column[Any]], condition: ColumnElement[bool]) -> CTE:
+def one_of_each(kind: Sequence[sa.Column[Any]], condition: sa.ColumnElement[bool]) -> sa.CTE:
     """Return the query for the ids of a table's rows that meet a condition, one of each kind, and a last one, null.
 
     `kind` names columns of one table that are never null in rows that meet the condition; the table's id is a single
@@ -23,32 +23,32 @@ def one_of_each(kind: Sequence[Column[Any]], condition: ColumnElement[bool]) -> 
     table = kind[0].table
     (row_id,) = table.primary_key
     here = table.alias("here")
-    first = select(row_id).where(condition).order_by(*kind).limit(1).scalar_subquery()
-    found = select(first.label(row_id.name)).cte("one_of_each", recursive=True)
+    first = sa.select(row_id).where(condition).order_by(*kind).limit(1).scalar_subquery()
+    found = sa.select(first.label(row_id.name)).cte("one_of_each", recursive=True)
     # The last column is greater, else the one before it, and so on, each in one search. A row comparison such as
     # (a, b) > (1, 2) would work, but SQLite enters its index at the first equal row and reads all of them.
     following = [_behind(here, row_id, kind[:length], kind, condition) for length in range(len(kind), 0, -1)]
-    next_one = func.coalesce(*following) if len(following) > 1 else following[0]
-    return found.union_all(select(next_one).where(here.c[row_id.name] == found.c[row_id.name]))
+    next_one = sa.func.coalesce(*following) if len(following) > 1 else following[0]
+    return found.union_all(sa.select(next_one).where(here.c[row_id.name] == found.c[row_id.name]))
 
 
-def on(table: FromClause, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+def on(table: sa.FromClause, condition: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     """Return a condition on a table as a condition on an alias of it."""
     return ClauseAdapter(table).traverse(condition)
 
 
 def _behind(
-    here: FromClause,
-    row_id: Column[Any],
-    prefix: Sequence[Column[Any]],
-    kind: Sequence[Column[Any]],
-    condition: ColumnElement[bool],
-) -> ScalarSelect[Any]:
+    here: sa.FromClause,
+    row_id: sa.Column[Any],
+    prefix: Sequence[sa.Column[Any]],
+    kind: Sequence[sa.Column[Any]],
+    condition: sa.ColumnElement[bool],
+) -> sa.ScalarSelect[Any]:
     """Return the query for the first row with the last column of `prefix` greater than here, and the others equal."""
     behind = row_id.table.alias("behind")
     *same, greater = (column.name for column in prefix)
     return (
-        select(behind.c[row_id.name])
+        sa.select(behind.c[row_id.name])
         .where(on(behind, condition), *(behind.c[name] == here.c[name] for name in same))
         .where(behind.c[greater] > here.c[greater])
         .order_by(*(behind.c[column.name] for column in kind))

@@ -6,15 +6,13 @@ from datetime import UTC, datetime
 
 from sqlalchemy import func, select
 
-from eventbridge.ledger.batches import OPEN_BATCHES, UNCOMMITTED, batch, batch_range, to_batch
+from eventbridge.ledger.batches import OPEN_BATCHES, UNCOMMITTED, batch, batch_range, to_batch, to_range
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.offsets import offsets_of
 from eventbridge.ledger.pending import WAITING, pending
 from eventbridge.ledger.stats import stats_ever
 from eventbridge.ledger.store import INGESTION_STOP
 from eventbridge.ledger.targets import TARGET_STATUSES
-from eventbridge.model.batch import Range
-from eventbridge.model.partition import Partition
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.model.stat import Moment, PendingSum, Scope
 
@@ -54,17 +52,7 @@ class Moments(Aggregate):
                 ),
                 offsets=tuple(offsets_of(connection)),
                 open_batches=tuple(map(to_batch, connection.execute(OPEN_BATCHES))),
-                ranges=tuple(
-                    (
-                        row.runner,
-                        Range(
-                            Partition(row.topic_name, row.broker_name, row.partition_id),
-                            row.start_offset,
-                            row.end_offset,
-                        ),
-                    )
-                    for row in connection.execute(OPEN_RANGES)
-                ),
+                ranges=tuple((row.runner, to_range(row)) for row in connection.execute(OPEN_RANGES)),
                 targets=tuple(TargetStatus(**row._mapping) for row in connection.execute(TARGET_STATUSES)),
                 ingestion_stopped=connection.execute(INGESTION_STOP).first() is not None,
             )

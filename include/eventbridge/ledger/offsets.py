@@ -6,76 +6,60 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Integer,
-    PrimaryKeyConstraint,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    func,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.errors import ReconciliationError
 from eventbridge.ledger.database import Aggregate
-from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata, of_partition
+from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata, naming, of_partition, to_partition
 from eventbridge.model.batch import Range, ReadRange
 from eventbridge.model.partition import ConsumerOffset, Partition
 
 #: Columns have the names of the offset table of RocketMQ EventBridge, except `partition_id` and `bus_identity`.
-consumer_offset = Table(
+consumer_offset = sa.Table(
     "consumer_offset",
     metadata,
-    Column("consumer_group", Text, nullable=False),
-    Column("bus", Text, nullable=False),
-    Column("topic_name", Text, nullable=False),
-    Column("broker_name", Text, nullable=False),
-    Column("partition_id", Integer, nullable=False),
-    Column("offset", BigInteger, nullable=False),
-    Column("message_id", Text, nullable=False),
-    Column("ctime", UtcTime, nullable=False),
-    Column("bus_identity", Text, nullable=False, server_default=""),
-    PrimaryKeyConstraint("consumer_group", "topic_name", "broker_name", "partition_id"),
+    sa.Column("consumer_group", sa.Text, nullable=False),
+    sa.Column("bus", sa.Text, nullable=False),
+    sa.Column("topic_name", sa.Text, nullable=False),
+    sa.Column("broker_name", sa.Text, nullable=False),
+    sa.Column("partition_id", sa.Integer, nullable=False),
+    sa.Column("offset", sa.BigInteger, nullable=False),
+    sa.Column("message_id", sa.Text, nullable=False),
+    sa.Column("ctime", UtcTime, nullable=False),
+    sa.Column("bus_identity", sa.Text, nullable=False, server_default=""),
+    sa.PrimaryKeyConstraint("consumer_group", "topic_name", "broker_name", "partition_id"),
 )
-
-#: Sets where a group starts in a partition, unless it is already set.
-REGISTER_PARTITIONS = insert_or_skip(consumer_offset)
 
 #: Records the log to which a group's offsets refer, if it is not recorded yet.
 IDENTIFY_BUS = (
-    update(consumer_offset)
+    sa.update(consumer_offset)
     .where(
-        consumer_offset.c.consumer_group == bindparam("of_group"),
-        consumer_offset.c.topic_name == bindparam("of_topic"),
+        consumer_offset.c.consumer_group == sa.bindparam("of_group"),
+        consumer_offset.c.topic_name == sa.bindparam("of_topic"),
         consumer_offset.c.bus_identity == "",
     )
-    .values(bus_identity=bindparam("identity"))
+    .values(bus_identity=sa.bindparam("identity"))
 )
 
 #: Moves one committed offset, only from its expected value; `last` None: the last message stays as recorded.
 MOVE_OFFSET = (
-    update(consumer_offset)
+    sa.update(consumer_offset)
     .where(
-        consumer_offset.c.consumer_group == bindparam("of_group"),
+        consumer_offset.c.consumer_group == sa.bindparam("of_group"),
         of_partition(consumer_offset),
-        consumer_offset.c.offset == bindparam("expected"),
+        consumer_offset.c.offset == sa.bindparam("expected"),
     )
     .values(
-        offset=bindparam("to"),
-        ctime=bindparam("now", type_=UtcTime),
-        message_id=func.coalesce(bindparam("last", type_=Text), consumer_offset.c.message_id),
+        offset=sa.bindparam("to"),
+        ctime=sa.bindparam("now", type_=UtcTime),
+        message_id=sa.func.coalesce(sa.bindparam("last", type_=sa.Text), consumer_offset.c.message_id),
     )
 )
 
 
-def select_offsets(group: str | None) -> Select[Any]:
+def select_offsets(group: str | None) -> sa.Select[Any]:
     """Return the query for committed offsets, of one group or of all, in order."""
-    found = select(consumer_offset).order_by(*consumer_offset.primary_key)
+    found = sa.select(consumer_offset).order_by(*consumer_offset.primary_key)
     return found if group is None else found.where(consumer_offset.c.consumer_group == group)
 
 
@@ -85,9 +69,7 @@ class Offsets(Aggregate):
     def register(
         self, group: str, bus: str, offsets: Mapping[Partition, int], identities: Mapping[str, str] | None = None
     ) -> None:
-        """Set where a group starts in partitions of a bus.
-
-        A registered partition keeps its offset and identity.
+        """Set where a group starts in partitions of a bus; a registered partition keeps its offset and identity.
 
         `identities`: the identities of the logs to which the offsets refer, by topic.
         """
@@ -107,15 +89,13 @@ class Offsets(Aggregate):
             for partition, offset in sorted(offsets.items())
         ]
         if rows:
-            with self._writing() as connection:
-                connection.execute(REGISTER_PARTITIONS, rows)
+            self._change(insert_or_skip(consumer_offset), rows)
 
     def identify_bus(self, group: str, identities: Mapping[str, str]) -> None:
         """Record the identities of the logs to which a group's offsets refer, by topic; known identities stay."""
         rows = [{"of_group": group, "of_topic": topic, "identity": identity} for topic, identity in identities.items()]
         if rows:
-            with self._writing() as connection:
-                connection.execute(IDENTIFY_BUS, rows)
+            self._change(IDENTIFY_BUS, rows)
 
     def committed(self, group: str) -> dict[Partition, int]:
         """Return the next offset to take from each registered partition of a group; empty for an unknown group."""
@@ -127,13 +107,13 @@ class Offsets(Aggregate):
             return offsets_of(connection, group)
 
 
-def offsets_of(connection: Connection, group: str | None = None) -> list[ConsumerOffset]:
+def offsets_of(connection: sa.Connection, group: str | None = None) -> list[ConsumerOffset]:
     """Return the committed offsets of a group, or of all, in order of group and partition."""
     return [
         ConsumerOffset(
             row.consumer_group,
             row.bus,
-            Partition(row.topic_name, row.broker_name, row.partition_id),
+            to_partition(row),
             row.offset,
             row.message_id,
             row.ctime,
@@ -143,7 +123,7 @@ def offsets_of(connection: Connection, group: str | None = None) -> list[Consume
     ]
 
 
-def move_offset(connection: Connection, group: str, moved: Range, now: datetime) -> None:
+def move_offset(connection: sa.Connection, group: str, moved: Range, now: datetime) -> None:
     """Move a committed offset from the start of a range to its end, in the transaction of the commit.
 
     Raises ReconciliationError if the offset is not at the start; the transaction must not be committed then.
@@ -151,9 +131,7 @@ def move_offset(connection: Connection, group: str, moved: Range, now: datetime)
     partition = moved.partition
     change = {
         "of_group": group,
-        "of_topic": partition.topic,
-        "of_broker": partition.broker,
-        "of_partition": partition.partition_id,
+        **naming(partition),
         "expected": moved.start,
         "to": moved.end,
         "last": moved.last_message.text if isinstance(moved, ReadRange) and moved.last_message else None,

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Integer,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
-    bindparam,
-    exists,
-    select,
-    type_coerce,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import NOW, UtcTime, insert_or_skip, metadata, microseconds
 from eventbridge.ledger.loose_index_scan import on, one_of_each
 from eventbridge.ledger.pending import (
+    AGE_STOOD_STILL,
     IN_THAT_SHARD,
     OF_TARGET,
     ON_HOLD,
-    ON_HOLD_FOR,
+    RELEASED,
     TAKEN,
     TAKEN_OF_THAT_SHARD,
     UNTAKEN,
@@ -39,101 +28,91 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.policy.ordering import BEHIND_ITS_KEY
 
 #: The holder that may send the deliveries of an ordered target's shard, and until when; its name is never reused.
-order_shard = Table(
+order_shard = sa.Table(
     "order_shard",
     metadata,
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("shard", Integer, nullable=False),
-    Column("lease_holder", Text, nullable=False),
-    Column("lease_until", UtcTime, nullable=False),
-    PrimaryKeyConstraint("rule", "target", "shard"),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("lease_holder", sa.Text, nullable=False),
+    sa.Column("lease_until", UtcTime, nullable=False),
+    sa.PrimaryKeyConstraint("rule", "target", "shard"),
 )
 
 _SHARD = (
-    (order_shard.c.rule == bindparam("of_rule"))
-    & (order_shard.c.target == bindparam("of_target"))
-    & (order_shard.c.shard == bindparam("of_shard"))
+    (order_shard.c.rule == sa.bindparam("of_rule"))
+    & (order_shard.c.target == sa.bindparam("of_target"))
+    & (order_shard.c.shard == sa.bindparam("of_shard"))
 )
-_BECAUSE = bindparam("because", type_=pending.c.held.type)
-_MINE = order_shard.c.lease_holder == bindparam("holder")
+_BECAUSE = sa.bindparam("because", type_=pending.c.held.type)
+_MINE = order_shard.c.lease_holder == sa.bindparam("holder")
 
 #: The open rows of an ordered target, taken or not.
 OPEN_OF_TARGET = (
-    select(pending).where(OF_TARGET, WAITING, pending.c.order_shard.is_not(None)).order_by(pending.c.pending_id)
+    sa.select(pending).where(OF_TARGET, WAITING, pending.c.order_shard.is_not(None)).order_by(pending.c.pending_id)
 )
 
 #: The open rows of one shard of an ordered target, taken or not.
-OPEN_OF_SHARD = OPEN_OF_TARGET.where(pending.c.order_shard == bindparam("of_shard", type_=Integer))
+OPEN_OF_SHARD = OPEN_OF_TARGET.where(pending.c.order_shard == sa.bindparam("of_shard", type_=sa.Integer))
 
 #: The shards of a target from which batches have taken rows.
-SHARDS_TAKEN = select(pending.c.order_shard).where(OF_TARGET, TAKEN, pending.c.order_shard.is_not(None)).distinct()
+SHARDS_TAKEN = sa.select(pending.c.order_shard).where(OF_TARGET, TAKEN, pending.c.order_shard.is_not(None)).distinct()
 
 _one = one_of_each([pending.c.order_shard], OF_TARGET & UNTAKEN_IN_ORDER)
 _UNTAKEN_OF_THAT_SHARD = IN_THAT_SHARD & on(other, UNTAKEN_IN_ORDER)
 
 #: The shards of a target in which all that is open is on hold for one reason, and not taken.
-SHARDS_ON_HOLD = select(pending.c.order_shard).where(
+SHARDS_ON_HOLD = sa.select(pending.c.order_shard).where(
     pending.c.pending_id == _one.c.pending_id,
     ~TAKEN_OF_THAT_SHARD,
     # rows with another hold reason sort before or after rows with this one, which may be many: each side is one search
-    ~exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state > "on_hold"),
-    ~exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.held < _BECAUSE),
-    ~exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.held > _BECAUSE),
+    ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state > "on_hold"),
+    ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.held < _BECAUSE),
+    ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.held > _BECAUSE),
 )
-
-#: The first lease of a shard.
-FIRST_LEASE = insert_or_skip(order_shard)
 
 #: Acquires a free lease, or extends the holder's.
 TAKE_LEASE = (
-    update(order_shard)
+    sa.update(order_shard)
     .where(_SHARD, _MINE | (order_shard.c.lease_until <= NOW))
-    .values(lease_holder=bindparam("holder"), lease_until=bindparam("until", type_=UtcTime))
+    .values(lease_holder=sa.bindparam("holder"), lease_until=sa.bindparam("until", type_=UtcTime))
 )
 
 #: Ends the holder's lease.
-END_LEASE = update(order_shard).where(_SHARD, _MINE).values(lease_until=NOW)
+END_LEASE = sa.update(order_shard).where(_SHARD, _MINE).values(lease_until=NOW)
 
 #: The unexpired leases of a target.
-LEASES = select(order_shard.c.shard, order_shard.c.lease_holder).where(
-    order_shard.c.rule == bindparam("of_rule"),
-    order_shard.c.target == bindparam("of_target"),
+LEASES = sa.select(order_shard.c.shard, order_shard.c.lease_holder).where(
+    order_shard.c.rule == sa.bindparam("of_rule"),
+    order_shard.c.target == sa.bindparam("of_target"),
     order_shard.c.lease_until > NOW,
 )
 
 #: Makes due the rows of a shard that wait behind their keys; their wait does not count towards their age.
 RELEASE_SHARD = (
-    update(pending)
+    sa.update(pending)
     .where(
         OF_TARGET,
         UNTAKEN,
         pending.c.state == "on_hold",
         pending.c.held == _BECAUSE,
-        pending.c.order_shard == bindparam("of_shard", type_=Integer),
+        pending.c.order_shard == sa.bindparam("of_shard", type_=sa.Integer),
     )
-    .values(
-        state="scheduled",
-        due_at=NOW,
-        held="",
-        on_hold_since=None,
-        on_hold_seconds=pending.c.on_hold_seconds + ON_HOLD_FOR / 1_000_000.0,
-        expires_at=type_coerce(pending.c.expires_at, BigInteger) + ON_HOLD_FOR,
-    )
+    .values(RELEASED | AGE_STOOD_STILL)
 )
 
 #: On-hold rows of a rule whose deliveries may not be dead-lettered.
 ON_HOLD_OF_RULE = (
-    select(pending)
-    .where(pending.c.rule == bindparam("of_rule"), WAITING, pending.c.order_shard.is_not(None), pending.c.held != "")
+    sa.select(pending)
+    .where(pending.c.rule == sa.bindparam("of_rule"), WAITING, pending.c.order_shard.is_not(None), pending.c.held != "")
     .order_by(pending.c.pending_id)
 )
 
 #: Records a person's decision on a row on hold and makes it due: the record stays, so it is not put on hold again.
 MARK_ON_HOLD = (
-    update(pending)
-    .where(pending.c.pending_id == bindparam("of_row"), ON_HOLD, pending.c.held == _BECAUSE)
-    .values(state="scheduled", due_at=NOW, held=bindparam("instead", type_=pending.c.held.type))
+    sa.update(pending)
+    .where(pending.c.pending_id == sa.bindparam("of_row"), ON_HOLD, pending.c.held == _BECAUSE)
+    .values(state="scheduled", due_at=NOW, held=sa.bindparam("instead", type_=pending.c.held.type))
 )
 
 
@@ -151,26 +130,23 @@ class Order(Aggregate):
         with self._writing() as connection:
             if connection.execute(TAKE_LEASE, of).rowcount == 1:
                 return True
-            return connection.execute(FIRST_LEASE, first).rowcount == 1
+            return connection.execute(insert_or_skip(order_shard), first).rowcount == 1
 
     def release_lease(self, rule: str, target: str, shard: int, holder: str) -> bool:
         """End the holder's lease now: none of its deliveries is in flight. Return False if another holder has it."""
         of = {"of_rule": rule, "of_target": target, "of_shard": shard, "holder": holder, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(END_LEASE, of).rowcount == 1
+        return self._change(END_LEASE, of) == 1
 
     def leases(self, rule: str, target: str) -> dict[int, str]:
         """Return the holders of the current leases of a target, by shard; a shard without a lease is absent."""
         of = {"of_rule": rule, "of_target": target, "now": self._now()}
-        with self._reading() as connection:
-            return {row.shard: row.lease_holder for row in connection.execute(LEASES, of)}
+        return {row.shard: row.lease_holder for row in self._rows(LEASES, of)}
 
     def open_rows(self, rule: str, target: str, shard: int | None = None) -> list[PendingDeliveries]:
         """Return the pending rows of an ordered target, or of one shard, that are not closed, including taken ones."""
         of = {"of_rule": rule, "of_target": target} | ({} if shard is None else {"of_shard": shard})
         statement = OPEN_OF_TARGET if shard is None else OPEN_OF_SHARD
-        with self._reading() as connection:
-            return [to_pending(row) for row in connection.execute(statement, of)]
+        return [to_pending(row) for row in self._rows(statement, of)]
 
     def blocked_shards(self, rule: str, target: str) -> list[int]:
         """Return the shards of a target in which every row waits behind its key, so that no row can unblock them."""
@@ -182,16 +158,13 @@ class Order(Aggregate):
         """Make due the rows of a shard that wait behind their keys; return how many. The wait does not count as age."""
         now = self._now()
         of = {"of_rule": rule, "of_target": target, "of_shard": shard, "because": BEHIND_ITS_KEY, "now": now}
-        with self._writing() as connection:
-            return connection.execute(RELEASE_SHARD, of | {"microseconds": microseconds(now)}).rowcount
+        return self._change(RELEASE_SHARD, of | {"microseconds": microseconds(now)})
 
     def rows_on_hold(self, rule: str) -> list[PendingDeliveries]:
         """Return the open rows of a rule's ordered targets that are on hold, or were and are still marked, in order."""
-        with self._reading() as connection:
-            return [to_pending(row) for row in connection.execute(ON_HOLD_OF_RULE, {"of_rule": rule})]
+        return [to_pending(row) for row in self._rows(ON_HOLD_OF_RULE, {"of_rule": rule})]
 
     def release_row(self, pending_id: int, held: str, instead: str) -> bool:
         """Make due a row that is on hold for one reason, and record another; return False if it is not held for it."""
         of = {"of_row": pending_id, "because": held, "instead": instead, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(MARK_ON_HOLD, of).rowcount == 1
+        return self._change(MARK_ON_HOLD, of) == 1

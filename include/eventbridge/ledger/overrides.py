@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, PrimaryKeyConstraint, Table, Text, bindparam, delete, literal, select, union_all, update
+import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata, one_of
@@ -10,49 +10,43 @@ from eventbridge.ledger.quality import expectation_hold
 from eventbridge.model.rule_state import OperatorOverride, OperatorOverrides, OverrideKind
 
 #: Each override holds until an operator clears it; `target` "" = of the rule.
-override = Table(
+override = sa.Table(
     "override",
     metadata,
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("value", Text, nullable=False),
-    Column("set_by", Text, nullable=False),
-    Column("since", UtcTime, nullable=False),
-    PrimaryKeyConstraint("rule", "target", "kind"),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("set_by", sa.Text, nullable=False),
+    sa.Column("since", UtcTime, nullable=False),
+    sa.PrimaryKeyConstraint("rule", "target", "kind"),
     one_of("kind", OverrideKind),
 )
 
 _ONE = (
-    (override.c.rule == bindparam("of_rule"))
-    & (override.c.target == bindparam("of_target"))
-    & (override.c.kind == bindparam("of_kind"))
+    (override.c.rule == sa.bindparam("of_rule"))
+    & (override.c.target == sa.bindparam("of_target"))
+    & (override.c.kind == sa.bindparam("of_kind"))
 )
 
 #: All overrides.
-OVERRIDES = select(override).order_by(override.c.rule, override.c.target, override.c.kind)
+OVERRIDES = sa.select(override).order_by(override.c.rule, override.c.target, override.c.kind)
 
 #: The `kind`, in the next query, of a rule that is on hold after a failed expectation.
 ON_HOLD = "on_hold"
 
 #: Everything that affects deliveries, in one query: overrides, and the rules that are on hold.
-WHAT_HOLDS = union_all(
-    select(override.c.rule, override.c.target, override.c.kind, override.c.value),
-    select(expectation_hold.c.rule, literal(""), literal(ON_HOLD), literal("")),
+WHAT_HOLDS = sa.union_all(
+    sa.select(override.c.rule, override.c.target, override.c.kind, override.c.value),
+    sa.select(expectation_hold.c.rule, sa.literal(""), sa.literal(ON_HOLD), sa.literal("")),
 )
-
-#: Adds an override.
-NOTE_OVERRIDE = insert_or_skip(override)
 
 #: Changes the value of an override.
 CHANGE_OVERRIDE = (
-    update(override)
-    .where(_ONE, override.c.value != bindparam("to"))
-    .values(value=bindparam("to"), set_by=bindparam("who"), since=bindparam("now"))
+    sa.update(override)
+    .where(_ONE, override.c.value != sa.bindparam("to"))
+    .values(value=sa.bindparam("to"), set_by=sa.bindparam("by"), since=sa.bindparam("now"))
 )
-
-#: Deletes an override that an operator cleared.
-DROP_OVERRIDE = delete(override).where(_ONE)
 
 
 class Overrides(Aggregate):
@@ -60,16 +54,14 @@ class Overrides(Aggregate):
 
     def all(self) -> list[OperatorOverride]:
         """Return all overrides in order of rule, target and kind."""
-        with self._reading() as connection:
-            return [
-                OperatorOverride(row.rule, row.target, row.kind, row.value, row.set_by, row.since)
-                for row in connection.execute(OVERRIDES)
-            ]
+        return [
+            OperatorOverride(row.rule, row.target, row.kind, row.value, row.set_by, row.since)
+            for row in self._rows(OVERRIDES)
+        ]
 
     def in_effect(self) -> OperatorOverrides:
         """Return the effect of overrides and failed expectations; a failed one holds its rule until it is released."""
-        with self._reading() as connection:
-            rows = connection.execute(WHAT_HOLDS).all()
+        rows = self._rows(WHAT_HOLDS)
         values = {(row.rule, row.target, row.kind): row.value for row in rows if row.kind != ON_HOLD}
         return OperatorOverrides(values, {row.rule for row in rows if row.kind == ON_HOLD})
 
@@ -77,14 +69,13 @@ class Overrides(Aggregate):
         """Set an override from now on; return False, and change nothing, if it is already set."""
         now = self._now()
         row = {"rule": rule, "target": target, "kind": kind, "value": value, "set_by": set_by, "since": now}
-        change = {"of_rule": rule, "of_target": target, "of_kind": kind, "to": value, "who": set_by, "now": now}
+        change = {"of_rule": rule, "of_target": target, "of_kind": kind, "to": value, "by": set_by, "now": now}
         with self._writing() as connection:
-            if connection.execute(NOTE_OVERRIDE, row).rowcount == 1:
+            if connection.execute(insert_or_skip(override), row).rowcount == 1:
                 return True
             return connection.execute(CHANGE_OVERRIDE, change).rowcount == 1
 
     def clear(self, rule: str, target: str, kind: OverrideKind) -> bool:
         """Clear an override; return False if there was none."""
         of = {"of_rule": rule, "of_target": target, "of_kind": kind}
-        with self._writing() as connection:
-            return connection.execute(DROP_OVERRIDE, of).rowcount == 1
+        return self._change(sa.delete(override).where(_ONE), of) == 1

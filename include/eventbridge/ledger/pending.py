@@ -7,29 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Float,
-    ForeignKey,
-    Integer,
-    Row,
-    Select,
-    Table,
-    Text,
-    UniqueConstraint,
-    Update,
-    bindparam,
-    delete,
-    exists,
-    func,
-    literal_column,
-    select,
-    tuple_,
-    type_coerce,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.errors import ReconciliationError
 from eventbridge.ledger.batches import BATCH_STATE, INSERT_BATCH, RETRY, batch
@@ -59,40 +37,40 @@ from eventbridge.model.chunk import Chunk
 from eventbridge.model.pending import PendingCount, PendingDeliveries, PendingState, WaitingTarget
 from eventbridge.policy.ordering import is_marked
 
-pending = Table(
+pending = sa.Table(
     "pending",
     metadata,
-    Column("pending_id", RowId, primary_key=True),
-    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
-    Column("settlement", Integer, nullable=False),
-    Column("chunk_id", Integer, nullable=False),
-    Column("runner", Text, nullable=False),
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("lane", Text, nullable=False),
+    sa.Column("pending_id", RowId, primary_key=True),
+    sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id"), nullable=False),
+    sa.Column("settlement", sa.Integer, nullable=False),
+    sa.Column("chunk_id", sa.Integer, nullable=False),
+    sa.Column("runner", sa.Text, nullable=False),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("lane", sa.Text, nullable=False),
     # Values with which the row was added: part of its name, and, unlike due_at and held, never changed.
-    Column("due_bucket", UtcTime, nullable=False),
-    Column("hold_bucket", Text, nullable=False),
-    Column("due_at", UtcTime, nullable=False),
-    Column("held", Message, nullable=False),
-    Column("on_hold_since", UtcTime),
-    Column("on_hold_seconds", Float, nullable=False),
-    Column("expires_at", UtcTime),
-    Column("count", BigInteger, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("order_shard", Integer),
-    Column("state", Text, nullable=False),
-    Column("pending_at", UtcTime, nullable=False),
-    Column("taken_by", Text, ForeignKey("batch.batch_id")),
-    Column("closed_by", Text, ForeignKey("batch.batch_id")),
-    Column("lineage", JsonText, nullable=False),
-    Column("files", JsonText, nullable=False),
-    Column("order_spans", JsonText, nullable=False, server_default="[]"),
+    sa.Column("due_bucket", UtcTime, nullable=False),
+    sa.Column("hold_bucket", sa.Text, nullable=False),
+    sa.Column("due_at", UtcTime, nullable=False),
+    sa.Column("held", Message, nullable=False),
+    sa.Column("on_hold_since", UtcTime),
+    sa.Column("on_hold_seconds", sa.Float, nullable=False),
+    sa.Column("expires_at", UtcTime),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("order_shard", sa.Integer),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("pending_at", UtcTime, nullable=False),
+    sa.Column("taken_by", sa.Text, sa.ForeignKey("batch.batch_id")),
+    sa.Column("closed_by", sa.Text, sa.ForeignKey("batch.batch_id")),
+    sa.Column("lineage", JsonText, nullable=False),
+    sa.Column("files", JsonText, nullable=False),
+    sa.Column("order_spans", JsonText, nullable=False, server_default="[]"),
     # For targets with `deliver_within`: when the youngest event was published, and when running late was reported.
-    Column("published_at", UtcTime),
-    Column("late_reported_at", UtcTime),
+    sa.Column("published_at", UtcTime),
+    sa.Column("late_reported_at", UtcTime),
     one_of("state", PendingState),
     **NUMBERED,
 )
@@ -101,7 +79,7 @@ pending = Table(
 _NAME = "batch_id settlement chunk_id rule target reason attempts lane due_bucket hold_bucket"
 
 PENDING_NAME = tuple(pending.c[name] for name in _NAME.split())
-pending.append_constraint(UniqueConstraint(*PENDING_NAME))
+pending.append_constraint(sa.UniqueConstraint(*PENDING_NAME))
 WAITING = pending.c.state != word("closed")
 SCHEDULED = (pending.c.state == word("scheduled")) & pending.c.taken_by.is_(None)
 
@@ -118,9 +96,9 @@ SCHEDULED_KIND = (pending.c.rule, pending.c.target, pending.c.held, pending.c.ru
 partial("ix_pending_scheduled_kind", SCHEDULED, *SCHEDULED_KIND, pending.c.due_at)
 partial("ix_pending_scheduled_expiry", SCHEDULED, pending.c.rule, pending.c.target, pending.c.expires_at)
 
-SCHEDULED_TRIED = SCHEDULED & pending.c.order_shard.is_not(None) & (pending.c.attempts > literal_column("0"))
+SCHEDULED_TRIED = SCHEDULED & pending.c.order_shard.is_not(None) & (pending.c.attempts > sa.literal_column("0"))
 
-SCHEDULED_UNTRIED = SCHEDULED & pending.c.order_shard.is_not(None) & (pending.c.attempts == literal_column("0"))
+SCHEDULED_UNTRIED = SCHEDULED & pending.c.order_shard.is_not(None) & (pending.c.attempts == sa.literal_column("0"))
 partial("ix_pending_scheduled_tried", SCHEDULED_TRIED, pending.c.rule, pending.c.target, pending.c.due_at)
 partial("ix_pending_scheduled_untried", SCHEDULED_UNTRIED, pending.c.rule, pending.c.target, pending.c.due_at)
 partial("ix_pending_on_hold", ON_HOLD, pending.c.rule, pending.c.target, pending.c.expires_at)
@@ -143,30 +121,27 @@ partial("ix_pending_taken", TAKEN, *_IN_SHARD, pending.c.state, pending.c.taken_
 partial("ix_pending_taken_by", pending.c.taken_by.is_not(None), pending.c.taken_by)
 # Without it the foreign key makes the database read all pending rows for every batch that is removed.
 partial("ix_pending_closed_by", pending.c.closed_by.is_not(None), pending.c.closed_by)
-OF_TARGET = (pending.c.rule == bindparam("of_rule")) & (pending.c.target == bindparam("of_target"))
+OF_TARGET = (pending.c.rule == sa.bindparam("of_rule")) & (pending.c.target == sa.bindparam("of_target"))
 
 _PAST_AGE = pending.c.expires_at <= NOW
 _FOR_A_REASON = pending.c.held != ""
 
-#: Adds pending deliveries, unless a row of that name exists.
-ADD_PENDING = insert_or_skip(pending)
-
 #: The names and files of the rows that a batch left pending.
-PENDING_NAMES = select(*PENDING_NAME, pending.c.files).where(pending.c.batch_id == bindparam("of_batch"))
+PENDING_NAMES = sa.select(*PENDING_NAME, pending.c.files).where(pending.c.batch_id == sa.bindparam("of_batch"))
 
 #: Which of some rows are free to be taken; locked until the transaction ends.
 FREE_PENDING = (
-    select(pending.c.pending_id)
-    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), SCHEDULED)
+    sa.select(pending.c.pending_id)
+    .where(pending.c.pending_id.in_(sa.bindparam("ids", expanding=True)), SCHEDULED)
     .order_by(pending.c.pending_id)
     .with_for_update()
 )
 
 #: Takes free rows for a batch.
 TAKE_PENDING = (
-    update(pending)
-    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), SCHEDULED)
-    .values(taken_by=bindparam("of_batch"))
+    sa.update(pending)
+    .where(pending.c.pending_id.in_(sa.bindparam("ids", expanding=True)), SCHEDULED)
+    .values(taken_by=sa.bindparam("of_batch"))
 )
 
 other = pending.alias("other")
@@ -177,101 +152,112 @@ IN_THAT_SHARD = (
     & (other.c.order_shard == pending.c.order_shard)
 )
 
-TAKEN_OF_THAT_SHARD = exists().where(IN_THAT_SHARD, on(other, TAKEN))
+TAKEN_OF_THAT_SHARD = sa.exists().where(IN_THAT_SHARD, on(other, TAKEN))
 
 #: Whether a batch has taken rows of a shard that one of some rows belongs to.
-SHARD_TAKEN = select(pending.c.pending_id).where(
-    pending.c.pending_id.in_(bindparam("ids", expanding=True)), pending.c.order_shard.is_not(None), TAKEN_OF_THAT_SHARD
+SHARD_TAKEN = sa.select(pending.c.pending_id).where(
+    pending.c.pending_id.in_(sa.bindparam("ids", expanding=True)),
+    pending.c.order_shard.is_not(None),
+    TAKEN_OF_THAT_SHARD,
 )
 
 #: The rows that a batch took.
-PENDING_TAKEN_BY = select(pending).where(pending.c.taken_by == bindparam("of_batch")).order_by(pending.c.pending_id)
+PENDING_TAKEN_BY = (
+    sa.select(pending).where(pending.c.taken_by == sa.bindparam("of_batch")).order_by(pending.c.pending_id)
+)
 
 #: The rows that a batch left pending.
-PENDING_OF = select(pending).where(pending.c.batch_id == bindparam("of_batch")).order_by(pending.c.pending_id)
+PENDING_OF = sa.select(pending).where(pending.c.batch_id == sa.bindparam("of_batch")).order_by(pending.c.pending_id)
 
 #: The rows that a batch left pending and another one took.
-TAKEN_OF = select(pending.c.pending_id).where(
-    pending.c.batch_id == bindparam("of_batch"), pending.c.taken_by.is_not(None)
+TAKEN_OF = sa.select(pending.c.pending_id).where(
+    pending.c.batch_id == sa.bindparam("of_batch"), pending.c.taken_by.is_not(None)
 )
 
 #: Deletes the rows that a batch left pending; the new settlement adds them again.
-FORGET_PENDING = delete(pending).where(pending.c.batch_id == bindparam("of_batch"))
+FORGET_PENDING = sa.delete(pending).where(pending.c.batch_id == sa.bindparam("of_batch"))
 
 #: Closes the rows that a batch took.
 CLOSE_PENDING = (
-    update(pending)
-    .where(pending.c.taken_by == bindparam("of_batch"), WAITING)
-    .values(state="closed", closed_by=bindparam("of_batch"))
+    sa.update(pending)
+    .where(pending.c.taken_by == sa.bindparam("of_batch"), WAITING)
+    .values(state="closed", closed_by=sa.bindparam("of_batch"))
 )
 
-_ON_HOLD_AGAIN = {"state": "on_hold", "held": bindparam("because", type_=pending.c.held.type), "on_hold_since": NOW}
+_ON_HOLD_AGAIN = {"state": "on_hold", "held": sa.bindparam("because", type_=pending.c.held.type), "on_hold_since": NOW}
 
 #: Puts the scheduled, untaken rows of a target on hold, except those to be dead-lettered.
-HOLD_PENDING = update(pending).where(OF_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_AGAIN)
+HOLD_PENDING = sa.update(pending).where(OF_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_AGAIN)
 
 #: Makes the rows of a target on hold for one reason due now, to be dead-lettered only: the reason stays.
 DEAD_LETTER_PENDING = (
-    update(pending)
-    .where(OF_TARGET, ON_HOLD, pending.c.held == bindparam("because", type_=pending.c.held.type))
+    sa.update(pending)
+    .where(OF_TARGET, ON_HOLD, pending.c.held == sa.bindparam("because", type_=pending.c.held.type))
     .values(state="scheduled", due_at=NOW)
 )
 
-_RELEASED = {"state": "scheduled", "due_at": NOW, "held": "", "on_hold_since": None}
-ON_HOLD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(pending.c.on_hold_since, BigInteger)
+RELEASED = {"state": "scheduled", "due_at": NOW, "held": "", "on_hold_since": None}
+_ON_HOLD_FOR = sa.bindparam("microseconds", type_=sa.BigInteger) - sa.type_coerce(
+    pending.c.on_hold_since, sa.BigInteger
+)
 
-_AGE_STOOD_STILL = {
-    "on_hold_seconds": pending.c.on_hold_seconds + ON_HOLD_FOR / 1_000_000.0,
-    "expires_at": type_coerce(pending.c.expires_at, BigInteger) + ON_HOLD_FOR,
+AGE_STOOD_STILL = {
+    "on_hold_seconds": pending.c.on_hold_seconds + _ON_HOLD_FOR / 1_000_000.0,
+    "expires_at": sa.type_coerce(pending.c.expires_at, sa.BigInteger) + _ON_HOLD_FOR,
 }
-_DEFERRED = (OF_TARGET, SCHEDULED, ~_FOR_A_REASON, pending.c.due_at.between(bindparam("first"), bindparam("last")))
+_DEFERRED = (
+    OF_TARGET,
+    SCHEDULED,
+    ~_FOR_A_REASON,
+    pending.c.due_at.between(sa.bindparam("first"), sa.bindparam("last")),
+)
 
 #: How many deliveries of a target fall due within a period and wait for no other reason.
-DEFERRED_COUNT = select(func.coalesce(func.sum(pending.c.count), 0)).where(*_DEFERRED)
+DEFERRED_COUNT = sa.select(sa.func.coalesce(sa.func.sum(pending.c.count), 0)).where(*_DEFERRED)
 
 #: Makes them due now.
-HASTEN_PENDING = update(pending).where(*_DEFERRED).values(due_at=NOW)
+HASTEN_PENDING = sa.update(pending).where(*_DEFERRED).values(due_at=NOW)
 
 # Looked up by target: a check of each row would read all rows on hold, for any reason.
-_OF_DISABLED = tuple_(pending.c.rule, pending.c.target).in_(
-    select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
+_OF_DISABLED = sa.tuple_(pending.c.rule, pending.c.target).in_(
+    sa.select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
 )
 
 #: Makes due now the expired rows that are on hold for a disabled target: they can only be dead-lettered.
-RELEASE_EXPIRED = update(pending).where(ON_HOLD, _PAST_AGE, _OF_DISABLED).values(_RELEASED)
+RELEASE_EXPIRED = sa.update(pending).where(ON_HOLD, _PAST_AGE, _OF_DISABLED).values(RELEASED)
 
 _newest = (
-    select(batch.c.batch_id)
+    sa.select(batch.c.batch_id)
     .where(RETRY)
     .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
-    .limit(bindparam("batches"))
+    .limit(sa.bindparam("batches"))
 )
 
 #: The last of the newest retry batches that took each target.
 LAST_TAKEN = (
-    select(pending.c.rule, pending.c.target, func.max(pending.c.taken_by).label("batch_id"))
+    sa.select(pending.c.rule, pending.c.target, sa.func.max(pending.c.taken_by).label("batch_id"))
     .where(pending.c.taken_by.in_(_newest))
     .group_by(pending.c.rule, pending.c.target)
 )
 
 
-def select_rows(state: str | None, runner: str | None, rule: str | None) -> Select[Any]:
+def select_rows(state: str | None, runner: str | None, rule: str | None) -> sa.Select[Any]:
     """Return the query for pending rows, in the order they were added."""
-    found = select(pending).order_by(pending.c.pending_id)
+    found = sa.select(pending).order_by(pending.c.pending_id)
     for column, value in ((pending.c.state, state), (pending.c.runner, runner), (pending.c.rule, rule)):
         found = found if value is None else found.where(column == value)
     return found
 
 
-def select_counts(runner: str | None) -> Select[Any]:
+def select_counts(runner: str | None) -> sa.Select[Any]:
     """Return the query for the counts of waiting deliveries, by rule, target, state and reason."""
     kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.reason)
     found = (
-        select(
+        sa.select(
             *kinds,
-            func.count().label("pending_rows"),
-            func.sum(pending.c.count).label("deliveries"),
-            type_coerce(func.min(pending.c.due_at), UtcTime).label("next_due_at"),
+            sa.func.count().label("pending_rows"),
+            sa.func.sum(pending.c.count).label("deliveries"),
+            sa.type_coerce(sa.func.min(pending.c.due_at), UtcTime).label("next_due_at"),
         )
         .where(WAITING)
         .group_by(*kinds)
@@ -282,12 +268,12 @@ def select_counts(runner: str | None) -> Select[Any]:
 
 #: How many deliveries of each rule wait.
 PENDING_BY_RULE = (
-    select(pending.c.rule, func.sum(pending.c.count).label("deliveries")).where(WAITING).group_by(pending.c.rule)
+    sa.select(pending.c.rule, sa.func.sum(pending.c.count).label("deliveries")).where(WAITING).group_by(pending.c.rule)
 )
 
 
 @cache  # building it takes longer than running it
-def select_waiting_targets(runner: str | None) -> Select[Any]:
+def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
     """Return the query for waiting, untaken rows, by rule, target, state and hold reason.
 
     It reads one row of each kind, however many there are.
@@ -295,7 +281,7 @@ def select_waiting_targets(runner: str | None) -> Select[Any]:
     one = one_of_each(PENDING_KIND, UNTAKEN)
     same = pending.alias("same")
     newest = (
-        select(same.c.on_hold_since)
+        sa.select(same.c.on_hold_since)
         .where(*(same.c[column.name] == column for column in PENDING_KIND), on(same, UNTAKEN))
         .order_by(same.c.on_hold_since.desc())  # all of a kind have one, or none has
         .limit(1)
@@ -304,7 +290,7 @@ def select_waiting_targets(runner: str | None) -> Select[Any]:
     )
     kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held)
     found = (
-        select(*kinds, type_coerce(func.max(newest), UtcTime).label("newest_on_hold_since"))
+        sa.select(*kinds, sa.type_coerce(sa.func.max(newest), UtcTime).label("newest_on_hold_since"))
         .where(pending.c.pending_id == one.c.pending_id)
         .group_by(*kinds)
         .order_by(*kinds)
@@ -312,25 +298,25 @@ def select_waiting_targets(runner: str | None) -> Select[Any]:
     return found if runner is None else found.where(pending.c.runner == runner)
 
 
-def update_released(*, aged: bool, held: str | None, instead: str = "") -> Update:
+def update_released(*, aged: bool, held: str | None, instead: str = "") -> sa.Update:
     """Return the statement that makes the rows of a target that are on hold, all or for one reason, due now.
 
     Rows to be dead-lettered for that reason are released with them. With `instead` the rows are on hold for that other
     reason.
     """
-    changes = (_ON_HOLD_AGAIN if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)
-    statement = update(pending).where(OF_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
+    changes = (_ON_HOLD_AGAIN if instead else RELEASED) | ({} if aged else AGE_STOOD_STILL)
+    statement = sa.update(pending).where(OF_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
     return statement if held is None else statement.where(pending.c.held == held)
 
 
 #: One row that waits, for any reason, or that an uncommitted batch has taken.
-ONE_WAITING = select(pending.c.pending_id).where(WAITING).limit(1)
+ONE_WAITING = sa.select(pending.c.pending_id).where(WAITING).limit(1)
 
 #: One row that an uncommitted batch has taken.
-ONE_TAKEN = select(pending.c.pending_id).where(TAKEN).limit(1)
+ONE_TAKEN = sa.select(pending.c.pending_id).where(TAKEN).limit(1)
 
 #: Targets of which uncommitted batches have taken rows, with one row of each.
-TAKEN_TARGETS = select(pending.c.rule, pending.c.target).where(
+TAKEN_TARGETS = sa.select(pending.c.rule, pending.c.target).where(
     pending.c.pending_id == one_of_each([pending.c.rule, pending.c.target], TAKEN).c.pending_id
 )
 
@@ -360,20 +346,18 @@ class Pending(Aggregate):
             for batch_id in {row.batch_id for row in rows} if settlement is not None else ():
                 connection.execute(BATCH_STATE, {"of_batch": batch_id})
                 prove_settled_by(connection, batch_id, str(settlement))
-            pending = connection.execute(ADD_PENDING, values).rowcount
-            if pending != len(values):
+            added = connection.execute(insert_or_skip(pending), values).rowcount
+            if added != len(values):
                 _prove_same(connection, values)
-            return pending
+            return added
 
     def has_taken(self) -> bool:
         """Return whether an uncommitted batch has taken pending deliveries."""
-        with self._reading() as connection:
-            return connection.execute(ONE_TAKEN).first() is not None
+        return self._first(ONE_TAKEN) is not None
 
     def has_waiting(self) -> bool:
         """Return whether any delivery is pending, due or not."""
-        with self._reading() as connection:
-            return connection.execute(ONE_WAITING).first() is not None
+        return self._first(ONE_WAITING) is not None
 
     def take(self, batch: Batch, chunks: Sequence[Chunk], pending_ids: Sequence[int]) -> bool:
         """Add a batch with its chunks and assign it the pending rows that it takes: all, or none and return False.
@@ -399,57 +383,47 @@ class Pending(Aggregate):
 
     def taken_targets(self) -> set[tuple[str, str]]:
         """Return the (rule, target) of the pending rows that uncommitted batches have taken."""
-        with self._reading() as connection:
-            return {(row.rule, row.target) for row in connection.execute(TAKEN_TARGETS)}
+        return {(row.rule, row.target) for row in self._rows(TAKEN_TARGETS)}
 
     def last_taken(self, batches: int) -> dict[tuple[str, str], str]:
         """Return the last of the newest `batches` retry batches that took each (rule, target); others are absent."""
-        with self._reading() as connection:
-            rows = connection.execute(LAST_TAKEN, {"batches": batches})
-            return {(row.rule, row.target): row.batch_id for row in rows}
+        return {(row.rule, row.target): row.batch_id for row in self._rows(LAST_TAKEN, {"batches": batches})}
 
     def taken_by(self, batch_id: str) -> list[PendingDeliveries]:
         """Return the pending rows that a batch took, including those it has closed."""
-        with self._reading() as connection:
-            return [to_pending(row) for row in connection.execute(PENDING_TAKEN_BY, {"of_batch": batch_id})]
+        return [to_pending(row) for row in self._rows(PENDING_TAKEN_BY, {"of_batch": batch_id})]
 
     def of_batch(self, batch_id: str) -> list[PendingDeliveries]:
         """Return the rows that a batch left pending, in any state."""
-        with self._reading() as connection:
-            return [to_pending(row) for row in connection.execute(PENDING_OF, {"of_batch": batch_id})]
+        return [to_pending(row) for row in self._rows(PENDING_OF, {"of_batch": batch_id})]
 
     def find(
         self, state: PendingState | None = None, runner: str | None = None, rule: str | None = None
     ) -> list[PendingDeliveries]:
         """Return pending rows in the order they were added, including closed ones unless `state` says otherwise."""
-        with self._reading() as connection:
-            return [to_pending(row) for row in connection.execute(select_rows(state, runner, rule))]
+        return [to_pending(row) for row in self._rows(select_rows(state, runner, rule))]
 
     def counts(self, runner: str | None = None) -> list[PendingCount]:
         """Return counts of waiting deliveries (scheduled or on hold, taken or not): by rule, target, state, reason."""
-        with self._reading() as connection:
-            return [
-                PendingCount(
-                    row.rule, row.target, row.state, row.reason, row.pending_rows, int(row.deliveries), row.next_due_at
-                )
-                for row in connection.execute(select_counts(runner))
-            ]
+        return [
+            PendingCount(
+                row.rule, row.target, row.state, row.reason, row.pending_rows, int(row.deliveries), row.next_due_at
+            )
+            for row in self._rows(select_counts(runner))
+        ]
 
     def counts_by_rule(self) -> dict[str, int]:
         """Return the number of waiting deliveries of each rule, taken or not; rules without any are absent."""
-        with self._reading() as connection:
-            return {row.rule: int(row.deliveries) for row in connection.execute(PENDING_BY_RULE)}
+        return {row.rule: int(row.deliveries) for row in self._rows(PENDING_BY_RULE)}
 
     def hold(self, rule: str, target: str, reason: str) -> int:
         """Put the scheduled, untaken rows of a target on hold, except those to be dead-lettered; return how many."""
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(HOLD_PENDING, change).rowcount
+        return self._change(HOLD_PENDING, change)
 
     def waiting_targets(self, runner: str | None = None) -> list[WaitingTarget]:
         """Return the targets with waiting, untaken deliveries, with the state and the reason of a hold."""
-        with self._reading() as connection:
-            return [WaitingTarget(**row._mapping) for row in connection.execute(select_waiting_targets(runner))]
+        return [WaitingTarget(**row._mapping) for row in self._rows(select_waiting_targets(runner))]
 
     def dead_letter(self, rule: str, target: str, reason: str) -> int:
         """Make the rows of a target that are on hold for one reason due now, to be dead-lettered; return how many.
@@ -458,8 +432,7 @@ class Pending(Aggregate):
         if their target is disabled. `release` makes them due like any other row.
         """
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(DEAD_LETTER_PENDING, change).rowcount
+        return self._change(DEAD_LETTER_PENDING, change)
 
     def release(self, rule: str, target: str, *, aged: bool = False, held: str | None = None, instead: str = "") -> int:
         """Make the rows of a target that are on hold due now, or only those with the reason `held`; return how many.
@@ -474,8 +447,7 @@ class Pending(Aggregate):
         if instead:
             change["because"] = instead
         statement = update_released(aged=aged, held=held, instead=instead)
-        with self._writing() as connection:
-            return connection.execute(statement, change).rowcount
+        return self._change(statement, change)
 
     def hasten(self, rule: str, target: str, first: datetime, last: datetime) -> int:
         """Make deliveries of a target that fall due from `first` to `last` (both included) due now; return how many."""
@@ -488,8 +460,7 @@ class Pending(Aggregate):
 
     def release_expired(self, now: datetime) -> int:
         """Make due the expired rows that are on hold for disabled targets, so that they can end; return how many."""
-        with self._writing() as connection:
-            return connection.execute(RELEASE_EXPIRED, {"now": now}).rowcount
+        return self._change(RELEASE_EXPIRED, {"now": now})
 
 
 def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
@@ -508,7 +479,7 @@ def _pending_row(row: PendingDeliveries, now: datetime) -> dict[str, Any]:
     return values
 
 
-def to_pending(row: Row[Any]) -> PendingDeliveries:
+def to_pending(row: sa.Row[Any]) -> PendingDeliveries:
     """Return the record of a row of table `pending`."""
     values = dict(row._mapping)
     del values["due_bucket"], values["hold_bucket"]
@@ -518,13 +489,13 @@ def to_pending(row: Row[Any]) -> PendingDeliveries:
     return PendingDeliveries(**values)
 
 
-def _prove_same(connection: Connection, values: Sequence[dict[str, Any]]) -> None:
+def _prove_same(connection: sa.Connection, values: Sequence[dict[str, Any]]) -> None:
     """Raise ReconciliationError unless every row is in the ledger with the files that it was to be added with."""
-    there: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
+    stored: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
     for batch_id in sorted({row["batch_id"] for row in values}):
         for *name, files in connection.execute(PENDING_NAMES, {"of_batch": batch_id}):
-            there[tuple(name)] = {(file, rows) for file, rows in files}
+            stored[tuple(name)] = {(file, rows) for file, rows in files}
     for row in values:
-        if there.get(tuple(row[column] for column in _NAME_COLUMNS)) != set(row["files"]):
-            said = ", ".join(f"{column} {row[column]}" for column in _NAME_COLUMNS)
-            raise ReconciliationError(f"Other deliveries are pending under the same name ({said}); nothing was added.")
+        if stored.get(tuple(row[column] for column in _NAME_COLUMNS)) != set(row["files"]):
+            shown = ", ".join(f"{column} {row[column]}" for column in _NAME_COLUMNS)
+            raise ReconciliationError(f"Other deliveries are pending under the same name ({shown}); nothing was added.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import Column, Connection, Integer, Select, Table, Text, bindparam, delete, select
+import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import Message, UtcTime, insert_or_skip, metadata
@@ -15,47 +15,38 @@ from eventbridge.model.rule_state import ExpectationHold
 from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_by_expectation
 
 #: A rule whose deliveries are on hold until an operator releases it.
-expectation_hold = Table(
+expectation_hold = sa.Table(
     "expectation_hold",
     metadata,
-    Column("rule", Text, primary_key=True),
-    Column("detail", Message, nullable=False),
-    Column("found_in", Text, nullable=False),
-    Column("since", UtcTime, nullable=False),
+    sa.Column("rule", sa.Text, primary_key=True),
+    sa.Column("detail", Message, nullable=False),
+    sa.Column("found_in", sa.Text, nullable=False),
+    sa.Column("since", UtcTime, nullable=False),
 )
 
 #: An hour that was checked, once; `failures` 0 = it passed. The findings are in the store.
-quality_check = Table(
+quality_check = sa.Table(
     "quality_check",
     metadata,
-    Column("hour", UtcTime, primary_key=True),
-    Column("checked_at", UtcTime, nullable=False),
-    Column("measures", Integer, nullable=False),
-    Column("failures", Integer, nullable=False),
-    Column("record", Text, nullable=False),
+    sa.Column("hour", UtcTime, primary_key=True),
+    sa.Column("checked_at", UtcTime, nullable=False),
+    sa.Column("measures", sa.Integer, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("record", sa.Text, nullable=False),
 )
 
-#: The rules that are on hold.
-EXPECTATION_HOLDS = select(expectation_hold).order_by(expectation_hold.c.rule)
-
-#: Holds rules that are not on hold.
-HOLD_BY_EXPECTATION = insert_or_skip(expectation_hold)
-
 #: Releases a rule.
-DROP_EXPECTATION_HOLD = delete(expectation_hold).where(expectation_hold.c.rule == bindparam("of_rule"))
-
-#: Records the check of an hour, unless it was checked.
-NOTE_QUALITY_CHECK = insert_or_skip(quality_check)
+DROP_EXPECTATION_HOLD = sa.delete(expectation_hold).where(expectation_hold.c.rule == sa.bindparam("of_rule"))
 
 
-def select_checks(limit: int, before: datetime | None) -> Select[tuple[object, ...]]:
+def select_checks(limit: int, before: datetime | None) -> sa.Select[tuple[object, ...]]:
     """Return the query for the checks of the latest hours, the latest first; `before`: of hours before one."""
-    found = select(quality_check).order_by(quality_check.c.hour.desc()).limit(limit)
+    found = sa.select(quality_check).order_by(quality_check.c.hour.desc()).limit(limit)
     return found if before is None else found.where(quality_check.c.hour < before)
 
 
 #: The checks of some hours.
-QUALITY_CHECKS_OF = select(quality_check).where(quality_check.c.hour.in_(bindparam("hours", expanding=True)))
+QUALITY_CHECKS_OF = sa.select(quality_check).where(quality_check.c.hour.in_(sa.bindparam("hours", expanding=True)))
 
 
 class Quality(Aggregate):
@@ -63,43 +54,38 @@ class Quality(Aggregate):
 
     def holds(self) -> dict[str, ExpectationHold]:
         """Return the rules that are on hold after a failed expectation, by name."""
-        with self._reading() as connection:
-            found = (ExpectationHold(**row._mapping) for row in connection.execute(EXPECTATION_HOLDS))
-            return {hold.rule: hold for hold in found}
+        rows = self._rows(sa.select(expectation_hold).order_by(expectation_hold.c.rule))
+        return {row.rule: ExpectationHold(**row._mapping) for row in rows}
 
     def release(self, rule: str) -> bool:
         """Release a rule, so that its deliveries are sent again; return False if it was not on hold."""
-        with self._writing() as connection:
-            return connection.execute(DROP_EXPECTATION_HOLD, {"of_rule": rule}).rowcount == 1
+        return self._change(DROP_EXPECTATION_HOLD, {"of_rule": rule}) == 1
 
-    def record_check(self, check: QualityCheck, failed: Mapping[str, str], told: OperationalEvent) -> bool:
+    def record_check(self, check: QualityCheck, failed: Mapping[str, str], event: OperationalEvent) -> bool:
         """Record the check of an hour, put the rules with failed expectations on hold, and queue its operational event.
 
         All in one transaction; returns False, and changes nothing, if the hour was already checked.
         """
         with self._writing() as connection:
-            if connection.execute(NOTE_QUALITY_CHECK, vars(check)).rowcount == 0:
+            if connection.execute(insert_or_skip(quality_check), vars(check)).rowcount == 0:
                 return False
             hold_by_expectation(connection, failed, check.hour.isoformat(), check.checked_at)
-            queue_events(connection, [told])
+            queue_events(connection, [event])
             return True
 
     def checks(self, limit: int = 100, before: datetime | None = None) -> list[QualityCheck]:
         """Return the checks of the latest hours, or of the latest before an hour, latest first."""
         query = select_checks(limit, before)
-        with self._reading() as connection:
-            return [QualityCheck(**row._mapping) for row in connection.execute(query)]
+        return [QualityCheck(**row._mapping) for row in self._rows(query)]
 
     def checks_of_hours(self, hours: Sequence[datetime]) -> dict[datetime, QualityCheck]:
         """Return the checks of the given hours, by hour; an hour that was not checked is absent."""
-        with self._reading() as connection:
-            rows = connection.execute(QUALITY_CHECKS_OF, {"hours": list(hours)})
-            return {row.hour: QualityCheck(**row._mapping) for row in rows}
+        return {row.hour: QualityCheck(**row._mapping) for row in self._rows(QUALITY_CHECKS_OF, {"hours": list(hours)})}
 
 
-def hold_by_expectation(connection: Connection, failed: Mapping[str, str], found_in: str, now: datetime) -> None:
+def hold_by_expectation(connection: sa.Connection, failed: Mapping[str, str], found_in: str, now: datetime) -> None:
     """Put rules on hold for their failed expectations, and queue an event for each that was not already on hold."""
     for rule, detail in sorted(failed.items()):
         hold = ExpectationHold(rule, detail, found_in, now)
-        if connection.execute(HOLD_BY_EXPECTATION, vars(hold)).rowcount == 1:
+        if connection.execute(insert_or_skip(expectation_hold), vars(hold)).rowcount == 1:
             queue_events(connection, [of_rule_on_hold_by_expectation(hold)])

@@ -6,29 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    PrimaryKeyConstraint,
-    Row,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import INSERT_BATCH
 from eventbridge.ledger.chunks import insert_chunks
-from eventbridge.ledger.database import Aggregate
+from eventbridge.ledger.database import Aggregate, LostRaceError
 from eventbridge.ledger.definitions import JsonText, UtcTime, insert_or_skip, metadata, one_of
 from eventbridge.ledger.files import record_file
 from eventbridge.ledger.revision import TAKE_TURN
@@ -37,83 +20,78 @@ from eventbridge.model.chunk import Chunk
 from eventbridge.model.redelivery import RECORDED, Redrive, Redriven, RedriveState
 
 #: Dead letters to deliver again; `run` is the Airflow run, or the command, that requested it.
-redrive = Table(
+redrive = sa.Table(
     "redrive",
     metadata,
-    Column("redrive_id", Text, primary_key=True),
-    Column("run", Text, nullable=False),
-    Column("selection", JsonText, nullable=False),
-    Column("rate", Float),
-    Column("retransform", Boolean, nullable=False),
-    Column("again", Boolean, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("started_at", UtcTime, nullable=False),
-    Column("next_at", UtcTime, nullable=False),
-    Column("ended_at", UtcTime),
-    UniqueConstraint("run"),
+    sa.Column("redrive_id", sa.Text, primary_key=True),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("selection", JsonText, nullable=False),
+    sa.Column("rate", sa.Float),
+    sa.Column("retransform", sa.Boolean, nullable=False),
+    sa.Column("again", sa.Boolean, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("started_at", UtcTime, nullable=False),
+    sa.Column("next_at", UtcTime, nullable=False),
+    sa.Column("ended_at", UtcTime),
+    sa.UniqueConstraint("run"),
     one_of("state", RedriveState),
 )
 
 #: Which rows of a dead letter file a batch took; `turn` counts the batches that took rows of the file, from 0:
 #: if two batches take rows of a file at once, the second finds its turn taken.
-redriven = Table(
+redriven = sa.Table(
     "redriven",
     metadata,
-    Column("file", Text, nullable=False),
-    Column("turn", Integer, nullable=False),
-    Column("redrive_id", Text, ForeignKey("redrive.redrive_id"), nullable=False),
-    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
-    Column("rows", Text, nullable=False),
-    Column("count", BigInteger, nullable=False),
-    PrimaryKeyConstraint("file", "turn"),
+    sa.Column("file", sa.Text, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("redrive_id", sa.Text, sa.ForeignKey("redrive.redrive_id"), nullable=False),
+    sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id"), nullable=False),
+    sa.Column("rows", sa.Text, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.PrimaryKeyConstraint("file", "turn"),
 )
-Index("ix_redriven_batch_id", redriven.c.batch_id)
+sa.Index("ix_redriven_batch_id", redriven.c.batch_id)
 
-_REDRIVE = redrive.c.redrive_id == bindparam("of_redrive")
+_REDRIVE = redrive.c.redrive_id == sa.bindparam("of_redrive")
 _RUNNING = redrive.c.state == "running"
 
 #: Adds a redrive, unless its run has one.
 BEGIN_REDRIVE = insert_or_skip(redrive)
 
 #: The redrive of a run.
-REDRIVE_OF_RUN = select(redrive).where(redrive.c.run == bindparam("of_run"))
+REDRIVE_OF_RUN = sa.select(redrive).where(redrive.c.run == sa.bindparam("of_run"))
 
 #: One redrive.
-REDRIVE = select(redrive).where(_REDRIVE)
+REDRIVE = sa.select(redrive).where(_REDRIVE)
 
 #: All redrives, newest first.
-REDRIVES = select(redrive).order_by(redrive.c.started_at.desc(), redrive.c.redrive_id)
+REDRIVES = sa.select(redrive).order_by(redrive.c.started_at.desc(), redrive.c.redrive_id)
 
 #: The redrives that a server without Airflow recorded and that have not ended, the oldest first.
 RECORDED_REDRIVES = (
-    select(redrive)
+    sa.select(redrive)
     .where(_RUNNING, redrive.c.run.startswith(RECORDED, autoescape=True))
     .order_by(redrive.c.started_at, redrive.c.redrive_id)
 )
 
 #: Sets when the next batch of a running redrive may be planned; changes nothing once it has ended.
-GO_ON = update(redrive).where(_REDRIVE, _RUNNING).values(next_at=bindparam("at", type_=UtcTime))
+DEFER_REDRIVE = sa.update(redrive).where(_REDRIVE, _RUNNING).values(next_at=sa.bindparam("at", type_=UtcTime))
 
 #: Ends a running redrive.
 END_REDRIVE = (
-    update(redrive).where(_REDRIVE, _RUNNING).values(state=bindparam("to"), ended_at=bindparam("now", type_=UtcTime))
+    sa.update(redrive)
+    .where(_REDRIVE, _RUNNING)
+    .values(state=sa.bindparam("to"), ended_at=sa.bindparam("now", type_=UtcTime))
 )
 
-#: Records the rows of a file that a batch takes, unless another batch has had this turn.
-TAKE_DEAD_LETTERS = insert_or_skip(redriven)
-
 #: The rows taken from all files.
-REDRIVEN = select(redriven).order_by(redriven.c.file, redriven.c.turn)
+REDRIVEN = sa.select(redriven).order_by(redriven.c.file, redriven.c.turn)
 
 #: The rows that a batch took.
-REDRIVEN_BY = REDRIVEN.where(redriven.c.batch_id == bindparam("of_batch"))
+REDRIVEN_BY = REDRIVEN.where(redriven.c.batch_id == sa.bindparam("of_batch"))
 
 #: The rows taken from one file.
-REDRIVEN_OF = REDRIVEN.where(redriven.c.file == bindparam("of_file"))
-
-
-class _Lost(Exception):
-    """Another process was first; the transaction is rolled back."""
+REDRIVEN_OF = REDRIVEN.where(redriven.c.file == sa.bindparam("of_file"))
 
 
 class Redrives(Aggregate):
@@ -128,32 +106,27 @@ class Redrives(Aggregate):
 
     def get(self, redrive_id: str) -> Redrive:
         """Return a redrive; raises NotFoundError."""
-        with self._reading() as connection:
-            row = connection.execute(REDRIVE, {"of_redrive": redrive_id}).one_or_none()
+        row = self._first(REDRIVE, {"of_redrive": redrive_id})
         if row is None:
             raise NotFoundError(f"There is no redrive {redrive_id} in this ledger.")
         return _to_redrive(row)
 
     def all(self) -> list[Redrive]:
         """Return all redrives, newest first."""
-        with self._reading() as connection:
-            return [_to_redrive(row) for row in connection.execute(REDRIVES)]
+        return [_to_redrive(row) for row in self._rows(REDRIVES)]
 
     def recorded(self) -> list[Redrive]:
         """Return the redrives that a server without Airflow recorded and that have not ended, oldest first."""
-        with self._reading() as connection:
-            return [_to_redrive(row) for row in connection.execute(RECORDED_REDRIVES)]
+        return [_to_redrive(row) for row in self._rows(RECORDED_REDRIVES)]
 
     def defer(self, redrive_id: str, until: datetime) -> None:
         """Set the time before which the next batch of a redrive is not planned."""
-        with self._writing() as connection:
-            connection.execute(GO_ON, {"of_redrive": redrive_id, "at": until})
+        self._change(DEFER_REDRIVE, {"of_redrive": redrive_id, "at": until})
 
     def end(self, redrive_id: str, state: RedriveState) -> bool:
         """Move a running redrive to `done` or `cancelled`; return False if it has ended."""
         change = {"of_redrive": redrive_id, "to": state, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(END_REDRIVE, change).rowcount == 1
+        return self._change(END_REDRIVE, change) == 1
 
     def take(
         self,
@@ -171,7 +144,7 @@ class Redrives(Aggregate):
         try:
             with self._writing() as connection:
                 self._take(connection, batch, file, chunks, taken, next_at)
-        except _Lost:
+        except LostRaceError:
             return False
         return True
 
@@ -185,19 +158,15 @@ class Redrives(Aggregate):
 
     def taken_from(self, file: str) -> list[Redriven]:
         """Return all rows that were ever taken from a dead letter file, in order of turns."""
-        with self._reading() as connection:
-            rows = connection.execute(REDRIVEN_OF, {"of_file": file})
-            return [Redriven(**row._mapping) for row in rows]
+        return [Redriven(**row._mapping) for row in self._rows(REDRIVEN_OF, {"of_file": file})]
 
     def taken_by(self, batch_id: str) -> list[Redriven]:
         """Return the dead letters that a batch took."""
-        with self._reading() as connection:
-            rows = connection.execute(REDRIVEN_BY, {"of_batch": batch_id})
-            return [Redriven(**row._mapping) for row in rows]
+        return [Redriven(**row._mapping) for row in self._rows(REDRIVEN_BY, {"of_batch": batch_id})]
 
     def _take(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         batch: Batch,
         file: BatchFile,
         chunks: Sequence[Chunk],
@@ -205,14 +174,14 @@ class Redrives(Aggregate):
         next_at: datetime,
     ) -> None:
         change = {"of_redrive": taken[0].redrive_id, "at": next_at}
-        if connection.execute(GO_ON, change).rowcount == 0:
-            raise _Lost
+        if connection.execute(DEFER_REDRIVE, change).rowcount == 0:
+            raise LostRaceError
         connection.execute(INSERT_BATCH, vars(batch))
         record_file(connection, file)
         insert_chunks(connection, chunks)
-        if connection.execute(TAKE_DEAD_LETTERS, [vars(each) for each in taken]).rowcount != len(taken):
-            raise _Lost
+        if connection.execute(insert_or_skip(redriven), [vars(each) for each in taken]).rowcount != len(taken):
+            raise LostRaceError
 
 
-def _to_redrive(row: Row[Any]) -> Redrive:
+def _to_redrive(row: sa.Row[Any]) -> Redrive:
     return Redrive(**row._mapping)

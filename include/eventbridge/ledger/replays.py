@@ -7,26 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    PrimaryKeyConstraint,
-    Row,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    case,
-    exists,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import INSERT_BATCH, UNCOMMITTED, batch, to_batch
@@ -38,131 +19,125 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPosition, ReplayState
 
 #: Archived events to deliver again; `run` is the Airflow run, or the command, that requested it.
-replay = Table(
+replay = sa.Table(
     "replay",
     metadata,
-    Column("replay_id", Text, primary_key=True),
-    Column("run", Text, nullable=False),
-    Column("bus", Text, nullable=False),
-    Column("since", UtcTime, nullable=False),
-    Column("until", UtcTime, nullable=False),
-    Column("selection", JsonText, nullable=False),
-    Column("parts", JsonText, nullable=False),
-    Column("rate", Float),
-    Column("new_ids", Boolean, nullable=False),
-    Column("skip_delivered", Boolean, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("started_at", UtcTime, nullable=False),
-    Column("next_at", UtcTime, nullable=False),
-    Column("ended_at", UtcTime),
-    Column("turn", Integer, nullable=False),
-    Column("position", JsonText, nullable=False),
-    UniqueConstraint("run"),
+    sa.Column("replay_id", sa.Text, primary_key=True),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("bus", sa.Text, nullable=False),
+    sa.Column("since", UtcTime, nullable=False),
+    sa.Column("until", UtcTime, nullable=False),
+    sa.Column("selection", JsonText, nullable=False),
+    sa.Column("parts", JsonText, nullable=False),
+    sa.Column("rate", sa.Float),
+    sa.Column("new_ids", sa.Boolean, nullable=False),
+    sa.Column("skip_delivered", sa.Boolean, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("started_at", UtcTime, nullable=False),
+    sa.Column("next_at", UtcTime, nullable=False),
+    sa.Column("ended_at", UtcTime),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("position", JsonText, nullable=False),
+    sa.UniqueConstraint("run"),
     one_of("state", ReplayState),
 )
 
 #: Which rows of an archive file a replay searched at a turn, and which of them a batch took.
-replayed = Table(
+replayed = sa.Table(
     "replayed",
     metadata,
-    Column("replay_id", Text, ForeignKey("replay.replay_id"), nullable=False),
-    Column("turn", Integer, nullable=False),
-    Column("file", Text, nullable=False),
-    Column("part", Integer, nullable=False),
-    Column("first_row", BigInteger, nullable=False),
-    Column("end_row", BigInteger, nullable=False),
-    Column("batch_id", Text, ForeignKey("batch.batch_id")),
-    Column("count", BigInteger, nullable=False),
-    Column("rows", Text, nullable=False),
-    PrimaryKeyConstraint("replay_id", "turn", "part", "file"),
+    sa.Column("replay_id", sa.Text, sa.ForeignKey("replay.replay_id"), nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("file", sa.Text, nullable=False),
+    sa.Column("part", sa.Integer, nullable=False),
+    sa.Column("first_row", sa.BigInteger, nullable=False),
+    sa.Column("end_row", sa.BigInteger, nullable=False),
+    sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id")),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("rows", sa.Text, nullable=False),
+    sa.PrimaryKeyConstraint("replay_id", "turn", "part", "file"),
 )
-Index("ix_replayed_batch_id", replayed.c.batch_id)
+sa.Index("ix_replayed_batch_id", replayed.c.batch_id)
 
-_REPLAY = replay.c.replay_id == bindparam("of_replay")
+_REPLAY = replay.c.replay_id == sa.bindparam("of_replay")
 
 #: Adds a replay, unless its run has one.
 BEGIN_REPLAY = insert_or_skip(replay)
 
 #: The replay of a run.
-REPLAY_OF_RUN = select(replay).where(replay.c.run == bindparam("of_run"))
+REPLAY_OF_RUN = sa.select(replay).where(replay.c.run == sa.bindparam("of_run"))
 
 #: One replay.
-REPLAY = select(replay).where(_REPLAY)
-
-#: Whether a replay gives its deliveries ids of their own.
-HAS_NEW_IDS = select(replay.c.new_ids).where(_REPLAY)
+REPLAY = sa.select(replay).where(_REPLAY)
 
 #: All replays, newest first.
-REPLAYS = select(replay).order_by(replay.c.started_at.desc(), replay.c.replay_id)
+REPLAYS = sa.select(replay).order_by(replay.c.started_at.desc(), replay.c.replay_id)
 
 #: Moves a running replay and sets when its next batch may be planned; changes nothing if another process was faster.
 MOVE_REPLAY = (
-    update(replay)
-    .where(_REPLAY, replay.c.state == "running", replay.c.turn == bindparam("expected"))
+    sa.update(replay)
+    .where(_REPLAY, replay.c.state == "running", replay.c.turn == sa.bindparam("expected"))
     .values(
         turn=replay.c.turn + 1,
-        position=bindparam("to", type_=JsonText),
-        next_at=bindparam("at", type_=UtcTime),
+        position=sa.bindparam("to", type_=JsonText),
+        next_at=sa.bindparam("at", type_=UtcTime),
     )
 )
 
 #: When a replay's next batch may be planned, or now if that has passed: a process attends to the replay.
-_NOT_BEFORE = bindparam("now", type_=UtcTime)
+_NOT_BEFORE = sa.bindparam("now", type_=UtcTime)
 
-_MINDED = case((replay.c.next_at < _NOT_BEFORE, _NOT_BEFORE), else_=replay.c.next_at)
+_ATTENDED = sa.case((replay.c.next_at < _NOT_BEFORE, _NOT_BEFORE), else_=replay.c.next_at)
 
 #: Moves a replay that has not ended from one state to another.
 SET_REPLAY_STATE = (
-    update(replay)
-    .where(_REPLAY, replay.c.state == bindparam("expected"))
-    .values(state=bindparam("to"), next_at=_MINDED)
+    sa.update(replay)
+    .where(_REPLAY, replay.c.state == sa.bindparam("expected"))
+    .values(state=sa.bindparam("to"), next_at=_ATTENDED)
 )
 
 #: Resumes a paused replay, for another run.
 HAND_OVER_REPLAY = (
-    update(replay)
+    sa.update(replay)
     .where(_REPLAY, replay.c.state == "paused")
-    .values(state="running", run=bindparam("to_run"), next_at=_MINDED)
+    .values(state="running", run=sa.bindparam("to_run"), next_at=_ATTENDED)
 )
 
 #: Defers the next batch of a replay.
-POSTPONE_REPLAY = update(replay).where(_REPLAY).values(next_at=bindparam("at", type_=UtcTime))
+POSTPONE_REPLAY = sa.update(replay).where(_REPLAY).values(next_at=sa.bindparam("at", type_=UtcTime))
 
 #: Ends a replay that has not ended.
 END_REPLAY = (
-    update(replay)
+    sa.update(replay)
     .where(_REPLAY, replay.c.state.in_(["running", "paused"]))
-    .values(state=bindparam("to"), ended_at=bindparam("now", type_=UtcTime))
+    .values(state=sa.bindparam("to"), ended_at=sa.bindparam("now", type_=UtcTime))
 )
-
-#: Records the rows that were searched, and those of them that were taken.
-TAKE_EVENTS = insert(replayed)
 
 _IN_ORDER = (replayed.c.turn, replayed.c.part, replayed.c.file)
 
 #: The rows that a replay has searched.
-REPLAYED = select(replayed).where(replayed.c.replay_id == bindparam("of_replay")).order_by(*_IN_ORDER)
+REPLAYED = sa.select(replayed).where(replayed.c.replay_id == sa.bindparam("of_replay")).order_by(*_IN_ORDER)
 
 #: The rows of one file that a replay has searched.
-REPLAYED_OF = REPLAYED.where(replayed.c.file == bindparam("of_file"))
+REPLAYED_OF = REPLAYED.where(replayed.c.file == sa.bindparam("of_file"))
 
 #: The rows that a batch took.
-REPLAYED_BY = select(replayed).where(replayed.c.batch_id == bindparam("of_batch")).order_by(*_IN_ORDER)
+REPLAYED_BY = sa.select(replayed).where(replayed.c.batch_id == sa.bindparam("of_batch")).order_by(*_IN_ORDER)
 
 #: The uncommitted batches of a replay.
-OPEN_REPLAY_BATCHES = select(batch).where(
-    UNCOMMITTED, batch.c.kind == "replay", batch.c.replay_id == bindparam("of_replay")
+OPEN_REPLAY_BATCHES = sa.select(batch).where(
+    UNCOMMITTED, batch.c.kind == "replay", batch.c.replay_id == sa.bindparam("of_replay")
 )
 
 #: The replays that no process has attended to since a time: they run, or have a batch that is not routed; the longest
 #: unattended first.
-LEFT_REPLAYS = (
-    select(replay)
+UNATTENDED_REPLAYS = (
+    sa.select(replay)
     .where(
-        replay.c.next_at < bindparam("before", type_=UtcTime),
-        or_(
+        replay.c.next_at < sa.bindparam("before", type_=UtcTime),
+        sa.or_(
             replay.c.state == "running",
-            exists().where(
+            sa.exists().where(
                 UNCOMMITTED,
                 batch.c.kind == "replay",
                 batch.c.state == "buffered",
@@ -191,33 +166,29 @@ class Replays(Aggregate):
 
     def get(self, replay_id: str) -> Replay:
         """Return a replay; raises NotFoundError."""
-        with self._reading() as connection:
-            row = connection.execute(REPLAY, {"of_replay": replay_id}).one_or_none()
+        row = self._first(REPLAY, {"of_replay": replay_id})
         if row is None:
             raise NotFoundError(f"There is no replay {replay_id} in this ledger.")
         return _to_replay(row)
 
     def of_run(self, run: str) -> Replay | None:
         """Return the replay that a run has begun; None if there is none."""
-        with self._reading() as connection:
-            row = connection.execute(REPLAY_OF_RUN, {"of_run": run}).one_or_none()
+        row = self._first(REPLAY_OF_RUN, {"of_run": run})
         return None if row is None else _to_replay(row)
 
     def all(self) -> list[Replay]:
         """Return all replays, newest first."""
-        with self._reading() as connection:
-            return [_to_replay(row) for row in connection.execute(REPLAYS)]
+        return [_to_replay(row) for row in self._rows(REPLAYS)]
 
     def keeps_delivery_ids(self, replay_id: str) -> bool:
         """Return whether deliveries of a replay keep their original ids; False for an id that is not a replay."""
-        with self._reading() as connection:
-            return connection.execute(HAS_NEW_IDS, {"of_replay": replay_id}).scalar() is False
+        row = self._first(sa.select(replay.c.new_ids).where(_REPLAY), {"of_replay": replay_id})
+        return row is not None and not row.new_ids
 
     def set_state(self, replay_id: str, expected: ReplayState, to: ReplayState) -> bool:
         """Pause a running replay, or resume a paused one; return False if it is in another state."""
         change = {"of_replay": replay_id, "expected": expected, "to": to, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(SET_REPLAY_STATE, change).rowcount == 1
+        return self._change(SET_REPLAY_STATE, change) == 1
 
     def hand_over(self, replay_id: str, run: str) -> bool:
         """Resume a paused replay for another run that has no replay; return False if it is not paused."""
@@ -227,22 +198,19 @@ class Replays(Aggregate):
 
     def defer(self, replay_id: str, until: datetime) -> None:
         """Set the time before which the next batch of a replay is not planned."""
-        with self._writing() as connection:
-            connection.execute(POSTPONE_REPLAY, {"of_replay": replay_id, "at": until})
+        self._change(POSTPONE_REPLAY, {"of_replay": replay_id, "at": until})
 
     def unattended(self, before: datetime) -> list[Replay]:
         """Return the replays that no process has attended to since a time, the longest unattended first.
 
         They are running, or have a batch that is not routed. Planning, waiting for or changing a replay attends to it.
         """
-        with self._reading() as connection:
-            return [_to_replay(row) for row in connection.execute(LEFT_REPLAYS, {"before": before})]
+        return [_to_replay(row) for row in self._rows(UNATTENDED_REPLAYS, {"before": before})]
 
     def end(self, replay_id: str, state: ReplayState) -> bool:
         """Move a replay that has not ended to `done` or `cancelled`; return False if it has ended."""
         change = {"of_replay": replay_id, "to": state, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(END_REPLAY, change).rowcount == 1
+        return self._change(END_REPLAY, change) == 1
 
     def move(
         self,
@@ -271,35 +239,28 @@ class Replays(Aggregate):
                 connection.execute(INSERT_BATCH, vars(batch))
                 record_file(connection, file)
             if taken:
-                connection.execute(TAKE_EVENTS, [vars(each) for each in taken])
+                connection.execute(insert(replayed), [vars(each) for each in taken])
         return True
 
     def searched(self, replay_id: str) -> list[Replayed]:
         """Return the rows that a replay has searched, in order of turns."""
-        with self._reading() as connection:
-            rows = connection.execute(REPLAYED, {"of_replay": replay_id})
-            return [Replayed(**row._mapping) for row in rows]
+        return [Replayed(**row._mapping) for row in self._rows(REPLAYED, {"of_replay": replay_id})]
 
     def searched_in(self, replay_id: str, file: str) -> list[Replayed]:
         """Return the rows of one archive file that a replay has searched, in order."""
         of = {"of_replay": replay_id, "of_file": file}
-        with self._reading() as connection:
-            return [Replayed(**row._mapping) for row in connection.execute(REPLAYED_OF, of)]
+        return [Replayed(**row._mapping) for row in self._rows(REPLAYED_OF, of)]
 
     def taken_by(self, batch_id: str) -> list[Replayed]:
         """Return the rows that a batch took."""
-        with self._reading() as connection:
-            rows = connection.execute(REPLAYED_BY, {"of_batch": batch_id})
-            return [Replayed(**row._mapping) for row in rows]
+        return [Replayed(**row._mapping) for row in self._rows(REPLAYED_BY, {"of_batch": batch_id})]
 
     def open_batches(self, replay_id: str) -> list[Batch]:
         """Return the uncommitted batches of a replay."""
-        with self._reading() as connection:
-            rows = connection.execute(OPEN_REPLAY_BATCHES, {"of_replay": replay_id})
-            return [to_batch(row) for row in rows]
+        return [to_batch(row) for row in self._rows(OPEN_REPLAY_BATCHES, {"of_replay": replay_id})]
 
 
-def _to_replay(row: Row[Any]) -> Replay:
+def _to_replay(row: sa.Row[Any]) -> Replay:
     values = dict(row._mapping)
     values["parts"] = msgspec.convert(values["parts"], tuple[ReplayPart, ...])
     values["position"] = msgspec.convert(values["position"], ReplayPosition)

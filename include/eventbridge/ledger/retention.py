@@ -7,25 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    BindParameter,
-    Column,
-    ColumnElement,
-    Connection,
-    Delete,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    delete,
-    exists,
-    or_,
-    select,
-    tuple_,
-    type_coerce,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.batches import UNCLEARED, batch, batch_range, to_batch
 from eventbridge.ledger.chunks import delivery_chunk
@@ -44,49 +26,49 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.storage import STEPS, BatchGroup, BatchPosition, Kept, Need, SweepName, is_kept
 
 #: Files of batches planned before `through` were swept.
-sweep = Table(
+sweep = sa.Table(
     "sweep",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("through", UtcTime, nullable=False),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("through", UtcTime, nullable=False),
     one_of("name", SweepName),
 )
 
-_OF_BATCH: BindParameter[str] = bindparam("of_batch", type_=Text())
-_TIME = bindparam("at", type_=UtcTime)
+_OF_BATCH: sa.BindParameter[str] = sa.bindparam("of_batch", type_=sa.Text())
+_TIME = sa.bindparam("at", type_=UtcTime)
 
 #: Batches that retention has marked and not cleared.
-UNCLEARED_BATCHES = select(batch).where(UNCLEARED).order_by(batch.c.batch_id).limit(bindparam("most"))
+UNCLEARED_BATCHES = sa.select(batch).where(UNCLEARED).order_by(batch.c.batch_id).limit(sa.bindparam("most"))
 
 #: Marks what is kept of a committed batch from now on: compare and set.
 MARK_KEPT = (
-    update(batch)
-    .where(batch.c.batch_id == _OF_BATCH, batch.c.state == "committed", batch.c.kept == bindparam("expected"))
-    .values(kept=bindparam("to"))
+    sa.update(batch)
+    .where(batch.c.batch_id == _OF_BATCH, batch.c.state == "committed", batch.c.kept == sa.bindparam("expected"))
+    .values(kept=sa.bindparam("to"))
 )
 
 #: Records which records of a batch still exist: compare and set.
 MARK_CLEARED = (
-    update(batch)
-    .where(batch.c.batch_id == _OF_BATCH, batch.c.cleared == bindparam("expected"))
-    .values(cleared=bindparam("to"))
+    sa.update(batch)
+    .where(batch.c.batch_id == _OF_BATCH, batch.c.cleared == sa.bindparam("expected"))
+    .values(cleared=sa.bindparam("to"))
 )
 
 #: The replays and redrives that have not ended, by id.
 OPEN_REQUESTS = (
-    select(replay.c.replay_id.label("request"))
+    sa.select(replay.c.replay_id.label("request"))
     .where(replay.c.state.in_(["running", "paused"]))
-    .union_all(select(redrive.c.redrive_id).where(redrive.c.state == "running"))
+    .union_all(sa.select(redrive.c.redrive_id).where(redrive.c.state == "running"))
 )
 
 _taker = batch.alias("taker")
 
 #: A delivery or a share of a batch that waits for another one.
 WAITS = (
-    select(pending.c.batch_id)
+    sa.select(pending.c.batch_id)
     .where(pending.c.batch_id == _OF_BATCH, pending.c.state != "closed")
     .union_all(
-        select(deferred_match.c.batch_id).where(
+        sa.select(deferred_match.c.batch_id).where(
             deferred_match.c.batch_id == _OF_BATCH, deferred_match.c.state != "closed"
         )
     )
@@ -94,60 +76,67 @@ WAITS = (
 )
 
 
-def _kept_whole(batch_id: Any) -> ColumnElement[bool]:
+def _kept_whole(batch_id: Any) -> sa.ColumnElement[bool]:
     """Return the condition that a batch is kept whole, as a lookup of its row: in a join SQLite would read all such."""
-    return select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
+    return sa.select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
 
 
-#: The rows of a batch that a batch which is kept whole took.
-WHOLE_TAKER = union_all(
-    select(pending.c.taken_by).where(pending.c.batch_id == _OF_BATCH, _kept_whole(pending.c.taken_by)),
-    select(deferred_match.c.taken_by).where(
+#: The rows of a batch that were taken by a batch which is kept whole.
+WHOLE_TAKER = sa.union_all(
+    sa.select(pending.c.taken_by).where(pending.c.batch_id == _OF_BATCH, _kept_whole(pending.c.taken_by)),
+    sa.select(deferred_match.c.taken_by).where(
         deferred_match.c.batch_id == _OF_BATCH, _kept_whole(deferred_match.c.taken_by)
     ),
 ).limit(1)
 
-_letters = select(batch_file.c.path).where(batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind == "dead_letter")
+_dead_letters = sa.select(batch_file.c.path).where(
+    batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind == "dead_letter"
+)
 
-#: The dead letters of a batch that a batch which is kept whole took.
+#: The dead letters of a batch that were taken by a batch which is kept whole.
 WHOLE_REDRIVE = (
-    select(redriven.c.batch_id).where(redriven.c.file.in_(_letters), _kept_whole(redriven.c.batch_id)).limit(1)
+    sa.select(redriven.c.batch_id).where(redriven.c.file.in_(_dead_letters), _kept_whole(redriven.c.batch_id)).limit(1)
 )
 
 #: The rows of other batches that still name a batch which took them.
-NAMED_AS_TAKER = union_all(
-    select(pending.c.batch_id).where(pending.c.taken_by == _OF_BATCH),
-    select(deferred_match.c.batch_id).where(deferred_match.c.taken_by == _OF_BATCH),
-    select(redriven.c.file).where(redriven.c.batch_id == _OF_BATCH),
+NAMED_AS_TAKER = sa.union_all(
+    sa.select(pending.c.batch_id).where(pending.c.taken_by == _OF_BATCH),
+    sa.select(deferred_match.c.batch_id).where(deferred_match.c.taken_by == _OF_BATCH),
+    sa.select(redriven.c.file).where(redriven.c.batch_id == _OF_BATCH),
 ).limit(1)
 
 _other = batch.alias("other")
 _of_group = (
     _other.c.kept.in_(list(STEPS)),  # so that the index, whose first column it is, is used
-    _other.c.runner == bindparam("of_runner"),
-    _other.c.bus == bindparam("of_bus"),
-    _other.c.kind == bindparam("of_kind"),
+    _other.c.runner == sa.bindparam("of_runner"),
+    _other.c.bus == sa.bindparam("of_bus"),
+    _other.c.kind == sa.bindparam("of_kind"),
 )
-_place = tuple_(_other.c.planned_at, _other.c.batch_id)
+_place = sa.tuple_(_other.c.planned_at, _other.c.batch_id)
 
 #: A batch of the same runner, bus and kind that was planned later.
 LATER_BATCH = (
-    select(_other.c.batch_id).where(*_of_group, _place > tuple_(_TIME, _OF_BATCH, types=[UtcTime(), Text()])).limit(1)
+    sa.select(_other.c.batch_id)
+    .where(*_of_group, _place > sa.tuple_(_TIME, _OF_BATCH, types=[UtcTime(), sa.Text()]))
+    .limit(1)
 )
 
 #: One that was planned earlier.
 EARLIER_BATCH = (
-    select(_other.c.batch_id).where(*_of_group, _place < tuple_(_TIME, _OF_BATCH, types=[UtcTime(), Text()])).limit(1)
+    sa.select(_other.c.batch_id)
+    .where(*_of_group, _place < sa.tuple_(_TIME, _OF_BATCH, types=[UtcTime(), sa.Text()]))
+    .limit(1)
 )
 
 #: Whether anything but a batch names its rule set: another batch, what is in force, the history of a rule, a replay.
-RULE_SET_NAMED = select(
-    or_(
-        exists().where(batch.c.rule_set == bindparam("of_rules"), batch.c.batch_id != _OF_BATCH),
-        exists().where(rules_in_force.c.rule_set == bindparam("of_rules")),
-        exists().where(rule_change.c.rule_set == bindparam("of_rules")),
-        exists().where(
-            replay.c.state.in_(["running", "paused"]), type_coerce(replay.c.parts, Text).contains(bindparam("of_rules"))
+RULE_SET_NAMED = sa.select(
+    sa.or_(
+        sa.exists().where(batch.c.rule_set == sa.bindparam("of_rules"), batch.c.batch_id != _OF_BATCH),
+        sa.exists().where(rules_in_force.c.rule_set == sa.bindparam("of_rules")),
+        sa.exists().where(rule_change.c.rule_set == sa.bindparam("of_rules")),
+        sa.exists().where(
+            replay.c.state.in_(["running", "paused"]),
+            sa.type_coerce(replay.c.parts, sa.Text).contains(sa.bindparam("of_rules")),
         ),
     )
 )
@@ -156,72 +145,73 @@ _later_change = rule_change.alias("later")
 
 #: Changes of rules before a time that a later change of the same rule followed, the oldest first.
 OLD_RULE_CHANGES = (
-    select(rule_change.c.change_id, rule_change.c.rule_set)
+    sa.select(rule_change.c.change_id, rule_change.c.rule_set)
     .where(
         rule_change.c.at < _TIME,
-        exists().where(_later_change.c.rule == rule_change.c.rule, _later_change.c.change_id > rule_change.c.change_id),
+        sa.exists().where(
+            _later_change.c.rule == rule_change.c.rule, _later_change.c.change_id > rule_change.c.change_id
+        ),
     )
     .order_by(rule_change.c.change_id)
-    .limit(bindparam("most"))
+    .limit(sa.bindparam("most"))
 )
 
 #: Deletes changes of rules.
-DROP_RULE_CHANGES = delete(rule_change).where(rule_change.c.change_id.in_(bindparam("ids", expanding=True)))
+DROP_RULE_CHANGES = sa.delete(rule_change).where(rule_change.c.change_id.in_(sa.bindparam("ids", expanding=True)))
 
 #: Replays that ended before a time and of which no batch is kept whole.
 OLD_REPLAYS = (
-    select(replay.c.replay_id)
+    sa.select(replay.c.replay_id)
     .where(
         replay.c.ended_at < _TIME,
-        ~exists().where(replayed.c.replay_id == replay.c.replay_id, _kept_whole(replayed.c.batch_id)),
+        ~sa.exists().where(replayed.c.replay_id == replay.c.replay_id, _kept_whole(replayed.c.batch_id)),
     )
-    .limit(bindparam("most"))
+    .limit(sa.bindparam("most"))
 )
 
 #: Deletes a replay without rows.
-DROP_REPLAY = delete(replay).where(
-    replay.c.replay_id == bindparam("of_replay"), ~exists().where(replayed.c.replay_id == replay.c.replay_id)
+DROP_REPLAY = sa.delete(replay).where(
+    replay.c.replay_id == sa.bindparam("of_replay"), ~sa.exists().where(replayed.c.replay_id == replay.c.replay_id)
 )
 
 #: Deletes redrives that ended before a time and whose dead letters are gone.
-DROP_REDRIVES = delete(redrive).where(
-    redrive.c.ended_at < _TIME, ~exists().where(redriven.c.redrive_id == redrive.c.redrive_id)
+DROP_REDRIVES = sa.delete(redrive).where(
+    redrive.c.ended_at < _TIME, ~sa.exists().where(redriven.c.redrive_id == redrive.c.redrive_id)
 )
 
 #: How far the store was swept.
-SWEPT = select(sweep.c.through).where(sweep.c.name == bindparam("of_sweep"))
-
-#: Records the first sweep.
-NOTE_SWEEP = insert_or_skip(sweep)
+SWEPT = sa.select(sweep.c.through).where(sweep.c.name == sa.bindparam("of_sweep"))
 
 #: Records how far the store was swept; never back.
-MOVE_SWEEP = update(sweep).where(sweep.c.name == bindparam("of_sweep"), sweep.c.through < _TIME).values(through=_TIME)
+MOVE_SWEEP = (
+    sa.update(sweep).where(sweep.c.name == sa.bindparam("of_sweep"), sweep.c.through < _TIME).values(through=_TIME)
+)
 
 #: When the first batch was planned from a time on.
 FIRST_BATCH = (
-    select(batch.c.planned_at)
+    sa.select(batch.c.planned_at)
     .where(batch.c.planned_at >= _TIME)
     .order_by(batch.c.planned_at, batch.c.batch_id)
     .limit(1)
 )
 
 #: Deletes the row of a batch.
-DROP_BATCH = delete(batch).where(batch.c.batch_id == _OF_BATCH)
+DROP_BATCH = sa.delete(batch).where(batch.c.batch_id == _OF_BATCH)
 
 
-def _some(table: Any, *where: Any) -> Delete:
+def _some(table: Any, *where: Any) -> sa.Delete:
     """Return the statement that deletes a bounded number of rows of a table."""
-    key = tuple_(*table.primary_key)
-    chosen = select(*table.primary_key).where(*where).limit(bindparam("most"))
-    return delete(table).where(key.in_(chosen))
+    key = sa.tuple_(*table.primary_key)
+    chosen = sa.select(*table.primary_key).where(*where).limit(sa.bindparam("most"))
+    return sa.delete(table).where(key.in_(chosen))
 
 
-def _files(*kinds: str) -> Delete:
+def _files(*kinds: str) -> sa.Delete:
     return _some(batch_file, batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind.in_(kinds))
 
 
 #: The statements that delete the ledger's rows when a batch loses records: at most `most` rows each, in order.
-DROPS: dict[Kept, tuple[Delete, ...]] = {
+DROPS: dict[Kept, tuple[sa.Delete, ...]] = {
     "all": (
         _some(pending, pending.c.batch_id == _OF_BATCH),
         _some(deferred_match, deferred_match.c.batch_id == _OF_BATCH),
@@ -230,7 +220,7 @@ DROPS: dict[Kept, tuple[Delete, ...]] = {
         _files("delivery", "outcome", "settlement"),
     ),
     "archive": (_files("buffer"),),
-    "dead_letters": (_some(redriven, redriven.c.file.in_(_letters)), _files("dead_letter")),
+    "dead_letters": (_some(redriven, redriven.c.file.in_(_dead_letters)), _files("dead_letter")),
     "manifest": (
         _some(replayed, replayed.c.batch_id == _OF_BATCH),
         _some(batch_range, batch_range.c.batch_id == _OF_BATCH),
@@ -238,35 +228,35 @@ DROPS: dict[Kept, tuple[Delete, ...]] = {
 }
 
 #: The statements that delete the rows of a replay.
-DROP_REPLAYED = _some(replayed, replayed.c.replay_id == bindparam("of_replay"))
+DROP_REPLAYED = _some(replayed, replayed.c.replay_id == sa.bindparam("of_replay"))
 
 
 @cache
-def select_groups(kept: Kept) -> Select[Any]:
+def select_groups(kept: Kept) -> sa.Select[Any]:
     """Return the query for each runner and bus with a batch of which this is kept, in order; it reads a row of each."""
     one = one_of_each([batch.c.runner, batch.c.bus], batch.c.kept == word(kept))
-    found = select(batch.c.runner, batch.c.bus).where(batch.c.batch_id == one.c.batch_id)
+    found = sa.select(batch.c.runner, batch.c.bus).where(batch.c.batch_id == one.c.batch_id)
     return found.order_by(batch.c.runner, batch.c.bus)  # batches that took rows go first: they name no bus
 
 
-def select_expired(*, newest_first: bool, behind: bool) -> Select[Any]:
+def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
     """Return the query for committed batches of a group planned before a time; `behind`: after another one's place."""
-    place = tuple_(batch.c.planned_at, batch.c.batch_id)
-    found = select(batch).where(
-        batch.c.kept == bindparam("of_kept"),
-        batch.c.runner == bindparam("of_runner"),
-        batch.c.bus == bindparam("of_bus"),
+    place = sa.tuple_(batch.c.planned_at, batch.c.batch_id)
+    found = sa.select(batch).where(
+        batch.c.kept == sa.bindparam("of_kept"),
+        batch.c.runner == sa.bindparam("of_runner"),
+        batch.c.bus == sa.bindparam("of_bus"),
         batch.c.state == word("committed"),
     )
     if behind:
-        last = tuple_(_TIME, _OF_BATCH, types=[UtcTime(), Text()])
+        last = sa.tuple_(_TIME, _OF_BATCH, types=[UtcTime(), sa.Text()])
         found = found.where(place < last if newest_first else place > last)
     if not (behind and newest_first):  # with two upper bounds SQLite may enter the index at the wrong one
-        found = found.where(batch.c.planned_at < bindparam("before", type_=UtcTime))
+        found = found.where(batch.c.planned_at < sa.bindparam("before", type_=UtcTime))
     order = (
         (batch.c.planned_at.desc(), batch.c.batch_id.desc()) if newest_first else (batch.c.planned_at, batch.c.batch_id)
     )
-    return found.order_by(*order).limit(bindparam("most"))
+    return found.order_by(*order).limit(sa.bindparam("most"))
 
 
 #: Rows that one transaction deletes: other writers wait for it, some milliseconds.
@@ -278,8 +268,7 @@ class Retention(Aggregate):
 
     def groups(self, kept: Kept) -> list[BatchGroup]:
         """Return the runners and buses with batches of which `kept` is kept; the cost grows with these, not batches."""
-        with self._reading() as connection:
-            return [BatchGroup(row.runner, row.bus) for row in connection.execute(select_groups(kept))]
+        return [BatchGroup(row.runner, row.bus) for row in self._rows(select_groups(kept))]
 
     def expired(
         self, kept: Kept, group: BatchGroup, before: datetime, behind: BatchPosition | None = None, *, limit: int = 100
@@ -293,13 +282,11 @@ class Retention(Aggregate):
         if behind is not None:
             values |= {"at": behind.planned_at, "of_batch": behind.batch_id}
         statement = select_expired(newest_first=kept == "all", behind=behind is not None)
-        with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(statement, values)]
+        return [to_batch(row) for row in self._rows(statement, values)]
 
     def uncleared(self, limit: int = 100) -> list[Batch]:
         """Return batches whose files retention has not removed completely."""
-        with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(UNCLEARED_BATCHES, {"most": limit})]
+        return [to_batch(row) for row in self._rows(UNCLEARED_BATCHES, {"most": limit})]
 
     def open_requests(self) -> set[str]:
         """Return the ids of the replays and redrives that have not ended."""
@@ -314,20 +301,20 @@ class Retention(Aggregate):
         with self._reading() as connection:
             if batch.kept == "all":
                 if batch.kind == "normal" and batch.bus_committed_at is None:
-                    found.append(Need("all", "its bus was not told of it"))
+                    found.append(Need("all", "its offsets are not committed to its bus"))
                 if connection.execute(WAITS, of).first() is not None:
-                    found.append(Need("all", "something of it waits"))
+                    found.append(Need("all", "it has pending deliveries or deferred matches"))
                 if connection.execute(WHOLE_TAKER, of).first() is not None:
-                    found.append(Need("all", "a younger batch took up something of it"))
+                    found.append(Need("all", "a later batch that is kept took rows of it"))
             if is_kept(batch.kept, "dead_letters") and connection.execute(WHOLE_REDRIVE, of).first():
-                found.append(Need("dead_letters", "a younger batch took dead letters of it"))
+                found.append(Need("dead_letters", "a later batch that is kept took its dead letters"))
             if connection.execute(NAMED_AS_TAKER, of).first() is not None:
-                found.append(Need("manifest", "it took up something of a batch that is kept"))
+                found.append(Need("manifest", "it took rows of a batch that is kept"))
             if connection.execute(LATER_BATCH, group).first() is None:
-                found.append(Need("manifest", "it is the newest of its runner"))
+                found.append(Need("manifest", "it is the newest batch of its runner"))
             # The remaining batches of a runner have no hole, so that an audit can follow its offsets.
             if batch.kind == "normal" and connection.execute(EARLIER_BATCH, group).first() is not None:
-                found.append(Need("manifest", "an older one of its runner is kept"))
+                found.append(Need("manifest", "an earlier batch of its runner is kept"))
         return found
 
     def mark_kept(self, batch: Batch, kept: Kept, known_requests: Collection[str]) -> bool:
@@ -380,16 +367,14 @@ class Retention(Aggregate):
             rule_sets |= {row.rule_set for row in rows}
 
     def drop_ended_requests(self, before: datetime) -> int:
-        """Forget replays and redrives that ended before a time, the latter once letters are gone; return how many."""
+        """Forget replays, and redrives without dead letters, that ended before a time; return how many."""
         with self._reading() as connection:
             old = connection.execute(OLD_REPLAYS, {"at": before, "most": ROWS_AT_ONCE}).scalars().all()
         dropped = 0
         for replay_id in old:
             self._drop_all([DROP_REPLAYED], {"of_replay": replay_id})
-            with self._writing() as connection:
-                dropped += connection.execute(DROP_REPLAY, {"of_replay": replay_id}).rowcount
-        with self._writing() as connection:
-            return dropped + connection.execute(DROP_REDRIVES, {"at": before}).rowcount
+            dropped += self._change(DROP_REPLAY, {"of_replay": replay_id})
+        return dropped + self._change(DROP_REDRIVES, {"at": before})
 
     def swept_through(self, name: SweepName) -> datetime | None:
         """Return the planning time up to which the files of batches were swept; None: none were."""
@@ -399,7 +384,7 @@ class Retention(Aggregate):
     def move_sweep(self, name: SweepName, through: datetime) -> None:
         """Record that the files of batches planned before a time were swept; the time never moves back."""
         with self._writing() as connection:
-            connection.execute(NOTE_SWEEP, {"name": name, "through": through})
+            connection.execute(insert_or_skip(sweep), {"name": name, "through": through})
             connection.execute(MOVE_SWEEP, {"of_sweep": name, "at": through})
 
     def first_batch_at(self, since: datetime) -> datetime | None:
@@ -407,20 +392,20 @@ class Retention(Aggregate):
         with self._reading() as connection:
             return connection.execute(FIRST_BATCH, {"at": since}).scalar()
 
-    def _drop_all(self, deletes: Sequence[Delete], names: Mapping[str, str]) -> int:
+    def _drop_all(self, deletes: Sequence[sa.Delete], names: Mapping[str, str]) -> int:
         """Run each statement until it finds no more rows, in transactions that delete few rows; return how many."""
         dropped = 0
         left = list(deletes)
         while left:
             with self._writing() as connection:
-                room = ROWS_AT_ONCE
-                while left and room:
-                    count = connection.execute(left[0], {**names, "most": room}).rowcount
-                    dropped, room = dropped + count, room - count
-                    if room:
+                rest = ROWS_AT_ONCE
+                while left and rest:
+                    count = connection.execute(left[0], {**names, "most": rest}).rowcount
+                    dropped, rest = dropped + count, rest - count
+                    if rest:
                         left.pop(0)
         return dropped
 
 
-def _open_requests(connection: Connection) -> set[str]:
+def _open_requests(connection: sa.Connection) -> set[str]:
     return set(connection.execute(OPEN_REQUESTS).scalars())

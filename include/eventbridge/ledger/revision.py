@@ -6,20 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    CheckConstraint,
-    Column,
-    Connection,
-    Integer,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    inspect,
-    select,
-    table,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.sql.expression import column
 
 from eventbridge.errors import LedgerError
@@ -28,30 +15,24 @@ from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
 from eventbridge.ledger.engines.shown_url import shown_url
 
 #: The one row with the id of this ledger; runners/<runner>.json in the store names it.
-ledger = Table(
+ledger = sa.Table(
     "ledger",
     metadata,
-    Column("singleton", Integer, primary_key=True, autoincrement=False),
-    Column("ledger_id", Text, nullable=False),
-    Column("created_at", UtcTime, nullable=False),
-    Column("serves_from", Text, nullable=False, server_default=""),
-    CheckConstraint("singleton = 1", name="singleton"),
+    sa.Column("singleton", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("ledger_id", sa.Text, nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("serves_from", sa.Text, nullable=False, server_default=""),
+    sa.CheckConstraint("singleton = 1", name="singleton"),
 )
 
 #: The identity of this ledger.
-LEDGER_ID = select(ledger.c.ledger_id)
+LEDGER_ID = sa.select(ledger.c.ledger_id)
 
 #: The oldest revision whose versions may use the tables.
-STORED_SERVES_FROM = select(ledger.c.serves_from)
-
-#: Records that revision.
-NOTE_SERVES_FROM = update(ledger).values(serves_from=bindparam("revision"))
+STORED_SERVES_FROM = sa.select(ledger.c.serves_from)
 
 #: Serialises transactions that decide on rows which others may add meanwhile, until the transaction ends.
-TAKE_TURN = select(ledger.c.singleton).with_for_update()
-
-#: Gives a new ledger its id, unless it has one.
-NAME_LEDGER = insert_or_skip(ledger)
+TAKE_TURN = sa.select(ledger.c.singleton).with_for_update()
 
 #: The newest revision in migrations/versions; a test proves it. It is repeated here so that a current ledger opens
 #: without Alembic, whose import costs more than all other steps.
@@ -64,7 +45,7 @@ SERVES_FROM = "0001"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _REVISION_TABLE = "ledger_revision"
-_STORED: Select[Any] = select(column("version_num")).select_from(table(_REVISION_TABLE))
+_STORED: sa.Select[Any] = sa.select(column("version_num")).select_from(sa.table(_REVISION_TABLE))
 
 
 def bring_up_to_date(database: Database) -> None:
@@ -95,8 +76,8 @@ def migrate(database: Database) -> tuple[str | None, str]:
             _refuse_foreign(database, connection, stored)
             _upgrade(connection)
             named = {"singleton": 1, "ledger_id": str(uuid.uuid4()), "created_at": now}
-            connection.execute(NAME_LEDGER, named)
-            connection.execute(NOTE_SERVES_FROM, {"revision": SERVES_FROM})
+            connection.execute(insert_or_skip(ledger), named)
+            connection.execute(sa.update(ledger).values(serves_from=SERVES_FROM))
         return stored, HEAD
 
 
@@ -110,14 +91,14 @@ def _refuse_older(database: Database, stored: str | None) -> None:
     raise LedgerError(f"Ledger {shown} {what}. Run `eventbridge ledger migrate`, on one host; nothing was changed.")
 
 
-def _refuse_foreign(database: Database, connection: Connection, stored: str | None) -> None:
+def _refuse_foreign(database: Database, connection: sa.Connection, stored: str | None) -> None:
     shown = shown_url(database.engine.url)
     if stored is not None and stored not in _known_revisions():
         raise LedgerError(
             f"Ledger {shown} has revision {stored}, this version of eventbridge knows none after {HEAD}: "
             f"a newer version has migrated it. Install that version again; nothing was changed."
         )
-    tables = inspect(connection).get_table_names() if stored is None else []
+    tables = sa.inspect(connection).get_table_names() if stored is None else []
     if tables:
         raise LedgerError(
             f"Database {shown} has another program's tables ({', '.join(sorted(tables)[:3])}). "
@@ -125,9 +106,9 @@ def _refuse_foreign(database: Database, connection: Connection, stored: str | No
         )
 
 
-def _stored_revision(connection: Connection) -> str | None:
+def _stored_revision(connection: sa.Connection) -> str | None:
     """Return the revision on record, None for a database without one."""
-    if not inspect(connection).has_table(_REVISION_TABLE):
+    if not sa.inspect(connection).has_table(_REVISION_TABLE):
         return None
     return connection.execute(_STORED).scalar()
 
@@ -138,7 +119,7 @@ def _known_revisions() -> set[str]:
     return {script.revision for script in ScriptDirectory(str(_MIGRATIONS)).walk_revisions()}
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: sa.Connection) -> None:
     """Run the migrations that are missing, inside the transaction of `connection`."""
     from alembic import command
     from alembic.config import Config

@@ -6,25 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Float,
-    ForeignKey,
-    Integer,
-    PrimaryKeyConstraint,
-    Row,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    exists,
-    or_,
-    select,
-    type_coerce,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.batches import INSERT_BATCH
 from eventbridge.ledger.database import Aggregate
@@ -49,37 +31,37 @@ from eventbridge.model.partition import Span
 from eventbridge.model.pending import DeferredMatch, PendingState
 
 #: Tries of slices that began and neither succeeded nor were taken back; slice "" = all slices of a batch at once.
-route_try = Table(
+route_try = sa.Table(
     "route_try",
     metadata,
-    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
-    Column("slice_id", Text, nullable=False),
-    Column("tries", Integer, nullable=False),
-    PrimaryKeyConstraint("batch_id", "slice_id"),
+    sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id"), nullable=False),
+    sa.Column("slice_id", sa.Text, nullable=False),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.PrimaryKeyConstraint("batch_id", "slice_id"),
 )
 
 #: A rule's share of a batch that is not routed yet.
-deferred_match = Table(
+deferred_match = sa.Table(
     "deferred_match",
     metadata,
-    Column("deferred_match_id", RowId, primary_key=True),
-    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
-    Column("runner", Text, nullable=False),
-    Column("rule", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("files", JsonText, nullable=False),
-    Column("count", BigInteger, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("due_at", UtcTime, nullable=False),
-    Column("expires_at", UtcTime),
-    Column("state", Text, nullable=False),
-    Column("made_at", UtcTime, nullable=False),
-    Column("taken_by", Text, ForeignKey("batch.batch_id")),
-    Column("closed_by", Text, ForeignKey("batch.batch_id")),
-    Column("tries", Integer, nullable=False, server_default="0"),
-    Column("on_hold_seconds", Float, nullable=False, server_default="0"),
-    Column("order_spans", JsonText, nullable=False, server_default="[]"),
-    UniqueConstraint("batch_id", "rule", "reason"),
+    sa.Column("deferred_match_id", RowId, primary_key=True),
+    sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id"), nullable=False),
+    sa.Column("runner", sa.Text, nullable=False),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("files", JsonText, nullable=False),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("due_at", UtcTime, nullable=False),
+    sa.Column("expires_at", UtcTime),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("made_at", UtcTime, nullable=False),
+    sa.Column("taken_by", sa.Text, sa.ForeignKey("batch.batch_id")),
+    sa.Column("closed_by", sa.Text, sa.ForeignKey("batch.batch_id")),
+    sa.Column("tries", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("on_hold_seconds", sa.Float, nullable=False, server_default="0"),
+    sa.Column("order_spans", JsonText, nullable=False, server_default="[]"),
+    sa.UniqueConstraint("batch_id", "rule", "reason"),
     one_of("state", PendingState),
     **NUMBERED,
 )
@@ -96,51 +78,44 @@ partial("ix_deferred_match_taken_by", deferred_match.c.taken_by.is_not(None), de
 # Without it the foreign key makes the database read all deferred matches for every batch that is removed.
 partial("ix_deferred_match_closed_by", deferred_match.c.closed_by.is_not(None), deferred_match.c.closed_by)
 
-_SLICE = (route_try.c.batch_id == bindparam("of_batch")) & (route_try.c.slice_id == bindparam("of_slice"))
-
-#: Begins to count a slice's tries, unless they are counted already.
-COUNT_SLICE = insert_or_skip(route_try)
+_SLICE = (route_try.c.batch_id == sa.bindparam("of_batch")) & (route_try.c.slice_id == sa.bindparam("of_slice"))
 
 #: Adds to the tries of a slice, or takes one back.
-ADD_TRY = update(route_try).where(_SLICE).values(tries=route_try.c.tries + bindparam("more"))
-
-#: The tries of a slice.
-TRIES_OF_SLICE = select(route_try.c.tries).where(_SLICE)
+ADD_TRY = sa.update(route_try).where(_SLICE).values(tries=route_try.c.tries + sa.bindparam("more"))
 
 #: The tries of all slices of a batch.
-TRIES = select(route_try.c.slice_id, route_try.c.tries).where(route_try.c.batch_id == bindparam("of_batch"))
+TRIES = sa.select(route_try.c.slice_id, route_try.c.tries).where(route_try.c.batch_id == sa.bindparam("of_batch"))
 
 _FREE = DEFERRED_MATCH_WAITING & deferred_match.c.taken_by.is_(None)
-_RULE = deferred_match.c.rule == bindparam("of_rule")
-_ON_HOLD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(deferred_match.c.due_at, BigInteger)
-
-#: Adds deferred matches.
-INSERT_DEFERRED_MATCHES = insert(deferred_match)
+_RULE = deferred_match.c.rule == sa.bindparam("of_rule")
+_ON_HOLD_FOR = sa.bindparam("microseconds", type_=sa.BigInteger) - sa.type_coerce(
+    deferred_match.c.due_at, sa.BigInteger
+)
 
 #: All deferred matches, in the order they were made.
-DEFERRED_MATCHES = select(deferred_match).order_by(deferred_match.c.deferred_match_id)
+DEFERRED_MATCHES = sa.select(deferred_match).order_by(deferred_match.c.deferred_match_id)
 
 #: The deferred matches that a batch made.
-DEFERRED_MATCHES_OF = DEFERRED_MATCHES.where(deferred_match.c.batch_id == bindparam("of_batch"))
+DEFERRED_MATCHES_OF = DEFERRED_MATCHES.where(deferred_match.c.batch_id == sa.bindparam("of_batch"))
 
 #: The deferred matches that a batch took.
-DEFERRED_MATCHES_TAKEN_BY = DEFERRED_MATCHES.where(deferred_match.c.taken_by == bindparam("of_batch"))
+DEFERRED_MATCHES_TAKEN_BY = DEFERRED_MATCHES.where(deferred_match.c.taken_by == sa.bindparam("of_batch"))
 
 #: The waiting deferred matches, taken or not, oldest first.
 WAITING_DEFERRED_MATCHES = (
-    select(deferred_match)
+    sa.select(deferred_match)
     .where(DEFERRED_MATCH_WAITING)
     .order_by(deferred_match.c.made_at, deferred_match.c.deferred_match_id)
 )
 
-_SAYS_WHERE = type_coerce(deferred_match.c.order_spans, Text) != "[]"
-_NOT_TAKEN_BY = or_(deferred_match.c.taken_by.is_(None), deferred_match.c.taken_by != bindparam("of_batch"))
+_SAYS_WHERE = sa.type_coerce(deferred_match.c.order_spans, sa.Text) != "[]"
+_NOT_TAKEN_BY = sa.or_(deferred_match.c.taken_by.is_(None), deferred_match.c.taken_by != sa.bindparam("of_batch"))
 
 #: The positions of a rule's events that wait to be routed, except those that a batch took.
-WAITING_SPANS = select(deferred_match.c.order_spans).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, _SAYS_WHERE)
+WAITING_SPANS = sa.select(deferred_match.c.order_spans).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, _SAYS_WHERE)
 
 #: Waiting deferred matches of a rule without positions of their events, except those that a batch took.
-WITHOUT_SPANS = select(deferred_match).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, ~_SAYS_WHERE)
+WITHOUT_SPANS = sa.select(deferred_match).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, ~_SAYS_WHERE)
 
 _taken = deferred_match.alias("taken")
 _one = one_of_each([deferred_match.c.rule], DEFERRED_MATCH_SCHEDULED)
@@ -149,52 +124,52 @@ _of_rule = (_due.c.rule == deferred_match.c.rule, on(_due, DEFERRED_MATCH_SCHEDU
 
 #: One deferred match that is due by now, of a rule of which no batch has taken another: such a rule must wait.
 ONE_DUE = (
-    select(deferred_match.c.deferred_match_id)
+    sa.select(deferred_match.c.deferred_match_id)
     .where(
         deferred_match.c.deferred_match_id == _one.c.deferred_match_id,
-        exists().where(*_of_rule),
-        ~exists().where(_taken.c.rule == deferred_match.c.rule, on(_taken, DEFERRED_MATCH_TAKEN)),
+        sa.exists().where(*_of_rule),
+        ~sa.exists().where(_taken.c.rule == deferred_match.c.rule, on(_taken, DEFERRED_MATCH_TAKEN)),
     )
     .limit(1)
 )
 
 #: One deferred match that waits, taken or not.
-ONE_DEFERRED_MATCH = select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_WAITING).limit(1)
+ONE_DEFERRED_MATCH = sa.select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_WAITING).limit(1)
 
 #: One deferred match that an uncommitted batch has taken.
-ONE_DEFERRED_MATCH_TAKEN = select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_TAKEN).limit(1)
+ONE_DEFERRED_MATCH_TAKEN = sa.select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_TAKEN).limit(1)
 
 #: Which of some deferred matches are free to be taken; locked until the transaction ends.
 FREE_DEFERRED_MATCHES = (
-    select(deferred_match.c.deferred_match_id)
-    .where(deferred_match.c.deferred_match_id.in_(bindparam("ids", expanding=True)), _FREE)
+    sa.select(deferred_match.c.deferred_match_id)
+    .where(deferred_match.c.deferred_match_id.in_(sa.bindparam("ids", expanding=True)), _FREE)
     .with_for_update()
 )
 
 #: Takes free deferred matches for a batch.
 TAKE_DEFERRED_MATCHES = (
-    update(deferred_match)
-    .where(deferred_match.c.deferred_match_id.in_(bindparam("ids", expanding=True)), _FREE)
-    .values(taken_by=bindparam("of_batch"))
+    sa.update(deferred_match)
+    .where(deferred_match.c.deferred_match_id.in_(sa.bindparam("ids", expanding=True)), _FREE)
+    .values(taken_by=sa.bindparam("of_batch"))
 )
 
 #: Closes the deferred matches that a batch took.
 CLOSE_DEFERRED_MATCHES = (
-    update(deferred_match)
-    .where(deferred_match.c.taken_by == bindparam("of_batch"), DEFERRED_MATCH_WAITING)
-    .values(state="closed", closed_by=bindparam("of_batch"))
+    sa.update(deferred_match)
+    .where(deferred_match.c.taken_by == sa.bindparam("of_batch"), DEFERRED_MATCH_WAITING)
+    .values(state="closed", closed_by=sa.bindparam("of_batch"))
 )
 
 #: Puts the untaken deferred matches of a rule on hold; their due time is then the start of the hold.
 HOLD_DEFERRED_MATCHES = (
-    update(deferred_match)
+    sa.update(deferred_match)
     .where(_FREE, _RULE, deferred_match.c.state == "scheduled")
     .values(state="on_hold", due_at=NOW)
 )
 
 #: Defers the due deferred matches of a rule that have not expired.
 POSTPONE_DEFERRED_MATCHES = (
-    update(deferred_match)
+    sa.update(deferred_match)
     .where(
         _FREE,
         _RULE,
@@ -202,18 +177,18 @@ POSTPONE_DEFERRED_MATCHES = (
         deferred_match.c.due_at <= NOW,
         deferred_match.c.expires_at.is_(None) | (deferred_match.c.expires_at > NOW),
     )
-    .values(due_at=bindparam("until", type_=UtcTime))
+    .values(due_at=sa.bindparam("until", type_=UtcTime))
 )
 
 #: Makes the deferred matches of a rule that are on hold due now; the time on hold does not count towards their age.
 RELEASE_DEFERRED_MATCHES = (
-    update(deferred_match)
+    sa.update(deferred_match)
     .where(_FREE, _RULE, deferred_match.c.state == "on_hold")
     .values(
         state="scheduled",
         due_at=NOW,
         on_hold_seconds=deferred_match.c.on_hold_seconds + _ON_HOLD_FOR / 1_000_000.0,
-        expires_at=type_coerce(deferred_match.c.expires_at, BigInteger) + _ON_HOLD_FOR,
+        expires_at=sa.type_coerce(deferred_match.c.expires_at, sa.BigInteger) + _ON_HOLD_FOR,
     )
 )
 
@@ -228,20 +203,18 @@ class RouteTries(Aggregate):
         """
         of = {"of_batch": batch_id, "of_slice": slice_id}
         with self._writing() as connection:
-            connection.execute(COUNT_SLICE, {"batch_id": batch_id, "slice_id": slice_id, "tries": before})
+            connection.execute(insert_or_skip(route_try), {"batch_id": batch_id, "slice_id": slice_id, "tries": before})
             connection.execute(ADD_TRY, of | {"more": 1})
-            return int(connection.execute(TRIES_OF_SLICE, of).scalar_one())
+            return int(connection.execute(sa.select(route_try.c.tries).where(_SLICE), of).scalar_one())
 
     def take_back(self, batch_id: str, slice_id: str) -> None:
         """Take back a try that says nothing about its slice."""
-        with self._writing() as connection:
-            connection.execute(ADD_TRY, {"of_batch": batch_id, "of_slice": slice_id, "more": -1})
+        self._change(ADD_TRY, {"of_batch": batch_id, "of_slice": slice_id, "more": -1})
 
     def counts(self, batch_id: str) -> dict[str, int]:
         """Return the counted tries by slice; a slice without any is absent."""
-        with self._reading() as connection:
-            rows = connection.execute(TRIES, {"of_batch": batch_id})
-            return {row.slice_id: row.tries for row in rows if row.tries > 0}
+        rows = self._rows(TRIES, {"of_batch": batch_id})
+        return {row.slice_id: row.tries for row in rows if row.tries > 0}
 
 
 class DeferredMatches(Aggregate):
@@ -249,24 +222,19 @@ class DeferredMatches(Aggregate):
 
     def all(self) -> list[DeferredMatch]:
         """Return all deferred matches, including closed ones, in the order they were made."""
-        with self._reading() as connection:
-            return [_to_deferred_match(row) for row in connection.execute(DEFERRED_MATCHES)]
+        return [_to_deferred_match(row) for row in self._rows(DEFERRED_MATCHES)]
 
     def of_batch(self, batch_id: str) -> list[DeferredMatch]:
         """Return the deferred matches that a batch made, in any state."""
-        with self._reading() as connection:
-            return [_to_deferred_match(row) for row in connection.execute(DEFERRED_MATCHES_OF, {"of_batch": batch_id})]
+        return [_to_deferred_match(row) for row in self._rows(DEFERRED_MATCHES_OF, {"of_batch": batch_id})]
 
     def taken_by(self, batch_id: str) -> list[DeferredMatch]:
         """Return the deferred matches that a batch took, including those it has closed."""
-        with self._reading() as connection:
-            rows = connection.execute(DEFERRED_MATCHES_TAKEN_BY, {"of_batch": batch_id})
-            return [_to_deferred_match(row) for row in rows]
+        return [_to_deferred_match(row) for row in self._rows(DEFERRED_MATCHES_TAKEN_BY, {"of_batch": batch_id})]
 
     def waiting(self, runner: str | None = None) -> list[DeferredMatch]:
         """Return the waiting deferred matches (scheduled, on hold or taken by an uncommitted batch), oldest first."""
-        with self._reading() as connection:
-            found = [_to_deferred_match(row) for row in connection.execute(WAITING_DEFERRED_MATCHES)]
+        found = [_to_deferred_match(row) for row in self._rows(WAITING_DEFERRED_MATCHES)]
         return [each for each in found if runner in (None, each.runner)]
 
     def waiting_spans(self, rule: str, *, but: str) -> tuple[list[Span], list[DeferredMatch]]:
@@ -274,25 +242,22 @@ class DeferredMatches(Aggregate):
 
         The second value holds deferred matches without positions: their rule had no ordered target when they were made.
         """
-        asked = {"of_rule": rule, "of_batch": but}
+        of = {"of_rule": rule, "of_batch": but}
         with self._reading() as connection:
-            spans = [span for row in connection.execute(WAITING_SPANS, asked) for span in to_spans(row[0])]
-            return spans, [_to_deferred_match(row) for row in connection.execute(WITHOUT_SPANS, asked)]
+            spans = [span for row in connection.execute(WAITING_SPANS, of) for span in to_spans(row[0])]
+            return spans, [_to_deferred_match(row) for row in connection.execute(WITHOUT_SPANS, of)]
 
     def has_due(self, now: datetime) -> bool:
         """Return whether a batch of deferred matches can be planned at `now`; the cost grows with rules only."""
-        with self._reading() as connection:
-            return connection.execute(ONE_DUE, {"now": now}).first() is not None
+        return self._first(ONE_DUE, {"now": now}) is not None
 
     def has_waiting(self) -> bool:
         """Return whether any deferred match is open, due or not."""
-        with self._reading() as connection:
-            return connection.execute(ONE_DEFERRED_MATCH).first() is not None
+        return self._first(ONE_DEFERRED_MATCH) is not None
 
     def has_taken(self) -> bool:
         """Return whether an uncommitted batch has taken deferred matches."""
-        with self._reading() as connection:
-            return connection.execute(ONE_DEFERRED_MATCH_TAKEN).first() is not None
+        return self._first(ONE_DEFERRED_MATCH_TAKEN) is not None
 
     def take(self, batch: Batch, deferred_match_ids: Sequence[int]) -> bool:
         """Add a batch with the deferred matches it takes; change nothing and return False if one is not free."""
@@ -306,14 +271,12 @@ class DeferredMatches(Aggregate):
 
     def hold(self, rule: str) -> int:
         """Put the untaken deferred matches of a rule on hold; return how many."""
-        with self._writing() as connection:
-            return connection.execute(HOLD_DEFERRED_MATCHES, {"of_rule": rule, "now": self._now()}).rowcount
+        return self._change(HOLD_DEFERRED_MATCHES, {"of_rule": rule, "now": self._now()})
 
     def defer(self, rule: str, until: datetime) -> int:
         """Defer the due deferred matches of a rule that have not expired to `until`; return how many."""
         change = {"of_rule": rule, "now": self._now(), "until": until}
-        with self._writing() as connection:
-            return connection.execute(POSTPONE_DEFERRED_MATCHES, change).rowcount
+        return self._change(POSTPONE_DEFERRED_MATCHES, change)
 
     def release(self, rule: str) -> int:
         """Make the deferred matches of a rule that are on hold due now; return how many.
@@ -322,14 +285,13 @@ class DeferredMatches(Aggregate):
         """
         now = self._now()
         change = {"of_rule": rule, "now": now, "microseconds": microseconds(now)}
-        with self._writing() as connection:
-            return connection.execute(RELEASE_DEFERRED_MATCHES, change).rowcount
+        return self._change(RELEASE_DEFERRED_MATCHES, change)
 
 
-def insert_deferred_matches(connection: Connection, deferred_matches: Sequence[DeferredMatch]) -> None:
+def insert_deferred_matches(connection: sa.Connection, deferred_matches: Sequence[DeferredMatch]) -> None:
     """Add the deferred matches of a batch that is being published."""
     if deferred_matches:
-        connection.execute(INSERT_DEFERRED_MATCHES, [_deferred_match_row(each) for each in deferred_matches])
+        connection.execute(insert(deferred_match), [_deferred_match_row(each) for each in deferred_matches])
 
 
 def _deferred_match_row(row: DeferredMatch) -> dict[str, Any]:
@@ -338,7 +300,7 @@ def _deferred_match_row(row: DeferredMatch) -> dict[str, Any]:
     return values | {"size": 0}  # unknown until it is read
 
 
-def _to_deferred_match(row: Row[Any]) -> DeferredMatch:
+def _to_deferred_match(row: sa.Row[Any]) -> DeferredMatch:
     values = dict(row._mapping)
     del values["size"]
     values["files"] = tuple((file, rows) for file, rows in values["files"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from sqlalchemy import CheckConstraint, Column, Index, Integer, Select, Table, Text, bindparam, select, update
+import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import (
@@ -24,44 +24,44 @@ from eventbridge.model.rule_state import RuleChange, RuleOnHold, RulesInForce
 from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_in_version
 
 #: The one row that names the rule set for new batches.
-rules_in_force = Table(
+rules_in_force = sa.Table(
     "rules_in_force",
     metadata,
-    Column("singleton", Integer, primary_key=True, autoincrement=False),
-    Column("rule_set", Text, nullable=False),
-    Column("runners", JsonText, nullable=False),
-    Column("since", UtcTime, nullable=False),
-    Column("errors", JsonText, nullable=False),
-    Column("streaming_task_seconds", JsonText, nullable=False, server_default="{}"),
-    CheckConstraint("singleton = 1", name="singleton"),
+    sa.Column("singleton", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("rule_set", sa.Text, nullable=False),
+    sa.Column("runners", JsonText, nullable=False),
+    sa.Column("since", UtcTime, nullable=False),
+    sa.Column("errors", JsonText, nullable=False),
+    sa.Column("streaming_task_seconds", JsonText, nullable=False, server_default="{}"),
+    sa.CheckConstraint("singleton = 1", name="singleton"),
 )
 
 #: Changes by rule sets, one row a rule; version "" = the rule was removed.
-rule_change = Table(
+rule_change = sa.Table(
     "rule_change",
     metadata,
-    Column("change_id", RowId, primary_key=True),
-    Column("rule", Text, nullable=False),
-    Column("version", Text, nullable=False),
-    Column("rule_set", Text, nullable=False),
-    Column("at", UtcTime, nullable=False),
+    sa.Column("change_id", RowId, primary_key=True),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("rule_set", sa.Text, nullable=False),
+    sa.Column("at", UtcTime, nullable=False),
     **NUMBERED,
 )
-Index("ix_rule_change_rule", rule_change.c.rule, rule_change.c.change_id)
+sa.Index("ix_rule_change_rule", rule_change.c.rule, rule_change.c.change_id)
 
-rule_status = Table(
+rule_status = sa.Table(
     "rule_status",
     metadata,
-    Column("rule", Text, primary_key=True),
-    Column("state", Text, nullable=False),
-    Column("version", Text, nullable=False),
-    Column("reason", Message, nullable=False),
-    Column("since", UtcTime, nullable=False),
-    CheckConstraint("state IN ('enabled', 'disabled', 'on_hold')", name="state"),
+    sa.Column("rule", sa.Text, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("reason", Message, nullable=False),
+    sa.Column("since", UtcTime, nullable=False),
+    sa.CheckConstraint("state IN ('enabled', 'disabled', 'on_hold')", name="state"),
 )
 
 #: The rule set that is in force.
-RULES_IN_FORCE = select(
+RULES_IN_FORCE = sa.select(
     rules_in_force.c.rule_set,
     rules_in_force.c.runners,
     rules_in_force.c.since,
@@ -69,60 +69,53 @@ RULES_IN_FORCE = select(
     rules_in_force.c.streaming_task_seconds,
 )
 
-#: Adds the first rule set.
-NOTE_RULES = insert_or_skip(rules_in_force)
-
 #: Puts another rule set in force: compare and set.
 CHANGE_RULES = (
-    update(rules_in_force)
-    .where(rules_in_force.c.rule_set == bindparam("before"))
+    sa.update(rules_in_force)
+    .where(rules_in_force.c.rule_set == sa.bindparam("before"))
     .values(
-        rule_set=bindparam("to"),
-        runners=bindparam("by_runner"),
-        since=bindparam("now"),
+        rule_set=sa.bindparam("to"),
+        runners=sa.bindparam("by_runner"),
+        since=sa.bindparam("now"),
         errors=[],
-        streaming_task_seconds=bindparam("by_streaming_task"),
+        streaming_task_seconds=sa.bindparam("by_streaming_task"),
     )
 )
 
 #: Keeps a rule set in force until the transaction ends, if it is in force.
 HOLD_RULES = (
-    update(rules_in_force)
-    .where(rules_in_force.c.rule_set == bindparam("of_rule_set"))
+    sa.update(rules_in_force)
+    .where(rules_in_force.c.rule_set == sa.bindparam("of_rule_set"))
     .values(rule_set=rules_in_force.c.rule_set)
 )
 
 #: Records the errors of newer rule files, or that they have none any more.
 NOTE_ERRORS = (
-    update(rules_in_force).where(rules_in_force.c.errors != bindparam("found")).values(errors=bindparam("found"))
+    sa.update(rules_in_force)
+    .where(rules_in_force.c.errors != sa.bindparam("found"))
+    .values(errors=sa.bindparam("found"))
 )
 
-#: Records the changes of a rule set.
-NOTE_RULE_CHANGES = insert(rule_change)
 
-
-def select_changes(rule: str | None, limit: int, before: int | None) -> Select[tuple[object, ...]]:
+def select_changes(rule: str | None, limit: int, before: int | None) -> sa.Select[tuple[object, ...]]:
     """Return the query for changes of a rule, or of all, the newest first; `before`: of those with a lower number."""
-    found = select(rule_change).order_by(rule_change.c.change_id.desc()).limit(limit)
+    found = sa.select(rule_change).order_by(rule_change.c.change_id.desc()).limit(limit)
     if before is not None:
         found = found.where(rule_change.c.change_id < before)
     return found if rule is None else found.where(rule_change.c.rule == rule)
 
 
 #: The rules that are on hold.
-RULES_ON_HOLD = select(rule_status).where(rule_status.c.state == "on_hold").order_by(rule_status.c.rule)
-
-#: Adds the hold of a rule, unless it has one.
-NOTE_RULE = insert_or_skip(rule_status)
+RULES_ON_HOLD = sa.select(rule_status).where(rule_status.c.state == "on_hold").order_by(rule_status.c.rule)
 
 #: Changes the hold of a rule.
 CHANGE_RULE = (
-    update(rule_status)
-    .where(rule_status.c.rule == bindparam("of_rule"))
+    sa.update(rule_status)
+    .where(rule_status.c.rule == sa.bindparam("of_rule"))
     .values(
-        state=bindparam("to"),
-        version=bindparam("of_version"),
-        reason=bindparam("because", type_=rule_status.c.reason.type),
+        state=sa.bindparam("to"),
+        version=sa.bindparam("of_version"),
+        reason=sa.bindparam("because", type_=rule_status.c.reason.type),
         since=NOW,
     )
 )
@@ -133,8 +126,7 @@ class Rules(Aggregate):
 
     def in_force(self) -> RulesInForce | None:
         """Return the rule set that is in force; None before the first batch."""
-        with self._reading() as connection:
-            row = connection.execute(RULES_IN_FORCE).first()
+        row = self._first(RULES_IN_FORCE)
         return (
             None
             if row is None
@@ -173,19 +165,19 @@ class Rules(Aggregate):
         rows = [{"rule": name, "version": to, "rule_set": rule_set, "at": now} for name, to in sorted(changes.items())]
         with self._writing() as connection:
             if before is None:
-                done = connection.execute(NOTE_RULES, first).rowcount == 1
+                done = connection.execute(insert_or_skip(rules_in_force), first).rowcount == 1
             else:
                 done = connection.execute(CHANGE_RULES, change).rowcount == 1
             if done and rows:
-                connection.execute(NOTE_RULE_CHANGES, rows)
+                connection.execute(insert(rule_change), rows)
             return done
 
-    def record_errors(self, errors: Sequence[str], told: Sequence[OperationalEvent] = ()) -> bool:
+    def record_errors(self, errors: Sequence[str], events: Sequence[OperationalEvent] = ()) -> bool:
         """Record the errors of newer rule files and queue their operational events; return False if they were known."""
         with self._writing() as connection:
             changed = connection.execute(NOTE_ERRORS, {"found": list(errors)}).rowcount == 1
             if changed:
-                queue_events(connection, told)
+                queue_events(connection, events)
             return changed
 
     def changes(self, rule: str | None = None, limit: int = 1_000) -> list[RuleChange]:
@@ -195,11 +187,7 @@ class Rules(Aggregate):
     def numbered_changes(self, rule: str | None, limit: int, before: int | None = None) -> list[tuple[int, RuleChange]]:
         """Return changes of a rule, or of all, with their numbers, newest first; only those before a number."""
         query = select_changes(rule, limit, before)
-        with self._reading() as connection:
-            return [
-                (row.change_id, RuleChange(row.rule, row.version, row.rule_set, row.at))
-                for row in connection.execute(query)
-            ]
+        return [(row.change_id, RuleChange(row.rule, row.version, row.rule_set, row.at)) for row in self._rows(query)]
 
     def hold(self, rule: str, version: str, reason: str) -> None:
         """Put this version of a rule on hold: it is not routed until a person acts or its file changes."""
@@ -211,11 +199,7 @@ class Rules(Aggregate):
 
     def on_hold(self) -> dict[str, RuleOnHold]:
         """Return the rules that are on hold, by name."""
-        with self._reading() as connection:
-            return {
-                row.rule: RuleOnHold(row.rule, row.version, row.reason, row.since)
-                for row in connection.execute(RULES_ON_HOLD)
-            }
+        return {row.rule: RuleOnHold(row.rule, row.version, row.reason, row.since) for row in self._rows(RULES_ON_HOLD)}
 
     def _note_rule(self, rule: str, state: str, version: str, reason: str) -> None:
         now = self._now()
@@ -225,5 +209,5 @@ class Rules(Aggregate):
             held = {(row.rule, row.version) for row in connection.execute(RULES_ON_HOLD)}
             if state == "on_hold" and (rule, version) not in held:
                 queue_events(connection, [of_rule_on_hold_in_version(rule, version, reason, now)])
-            if connection.execute(NOTE_RULE, noted).rowcount == 0:
+            if connection.execute(insert_or_skip(rule_status), noted).rowcount == 0:
                 connection.execute(CHANGE_RULE, change)

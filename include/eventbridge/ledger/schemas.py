@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    PrimaryKeyConstraint,
-    Row,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    func,
-    select,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.batches import MOVE_BATCH
 from eventbridge.ledger.database import Aggregate
@@ -29,60 +15,59 @@ from eventbridge.model.event_schema import EventSchema, decode_fields, encode_fi
 from eventbridge.policy.operational_event import OperationalEvent
 
 #: One row a type of a bus; `version` is compared and set, because several runners may learn from one bus.
-event_schema = Table(
+event_schema = sa.Table(
     "event_schema",
     metadata,
-    Column("bus", Text, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("sampled", BigInteger, nullable=False),
-    Column("first_at", UtcTime, nullable=False),
-    Column("last_at", UtcTime, nullable=False),
-    Column("fields", Text, nullable=False),
-    PrimaryKeyConstraint("bus", "type"),
+    sa.Column("bus", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("sampled", sa.BigInteger, nullable=False),
+    sa.Column("first_at", UtcTime, nullable=False),
+    sa.Column("last_at", UtcTime, nullable=False),
+    sa.Column("fields", sa.Text, nullable=False),
+    sa.PrimaryKeyConstraint("bus", "type"),
 )
 
 #: The schemas of some types of a bus.
-SCHEMAS_OF = select(event_schema).where(
-    event_schema.c.bus == bindparam("of_bus"), event_schema.c.type.in_(bindparam("types", expanding=True))
+SCHEMAS_OF = sa.select(event_schema).where(
+    event_schema.c.bus == sa.bindparam("of_bus"), event_schema.c.type.in_(sa.bindparam("types", expanding=True))
 )
 
 #: How many types of a bus are known.
-TYPES_KNOWN = select(func.count()).where(event_schema.c.bus == bindparam("of_bus"))
-
-#: Adds an unknown type.
-ADD_SCHEMA = insert_or_skip(event_schema)
+TYPES_KNOWN = sa.select(sa.func.count()).where(event_schema.c.bus == sa.bindparam("of_bus"))
 
 #: Changes the schema of a type, if it has not changed since it was read.
 CHANGE_SCHEMA = (
-    update(event_schema)
+    sa.update(event_schema)
     .where(
-        event_schema.c.bus == bindparam("of_bus"),
-        event_schema.c.type == bindparam("of_type"),
-        event_schema.c.version == bindparam("read_version"),
+        event_schema.c.bus == sa.bindparam("of_bus"),
+        event_schema.c.type == sa.bindparam("of_type"),
+        event_schema.c.version == sa.bindparam("read_version"),
     )
     .values(
-        version=bindparam("read_version") + 1,
-        sampled=bindparam("now_sampled"),
-        last_at=bindparam("now_last_at"),
-        fields=bindparam("now_fields"),
+        version=sa.bindparam("read_version") + 1,
+        sampled=sa.bindparam("now_sampled"),
+        last_at=sa.bindparam("now_last_at"),
+        fields=sa.bindparam("now_fields"),
     )
 )
 
 
-def select_schemas(limit: int, *, bus: str | None, behind: bool) -> Select[Any]:
+def select_schemas(limit: int, *, bus: str | None, behind: bool) -> sa.Select[Any]:
     """Return the query for a bounded number of types, by bus and name; `behind`: only those after a bus and a type."""
-    query = select(event_schema).order_by(event_schema.c.bus, event_schema.c.type).limit(limit)
+    query = sa.select(event_schema).order_by(event_schema.c.bus, event_schema.c.type).limit(limit)
     if bus is not None:
         query = query.where(event_schema.c.bus == bus)
     if behind:
-        place = tuple_(event_schema.c.bus, event_schema.c.type)
-        query = query.where(place > tuple_(bindparam("behind_bus"), bindparam("behind_type")))
+        place = sa.tuple_(event_schema.c.bus, event_schema.c.type)
+        query = query.where(place > sa.tuple_(sa.bindparam("behind_bus"), sa.bindparam("behind_type")))
     return query
 
 
 #: A type on every bus that has it.
-SCHEMAS_NAMED = select(event_schema).where(event_schema.c.type == bindparam("of_type")).order_by(event_schema.c.bus)
+SCHEMAS_NAMED = (
+    sa.select(event_schema).where(event_schema.c.type == sa.bindparam("of_type")).order_by(event_schema.c.bus)
+)
 
 
 class LearnedSchema(NamedTuple):
@@ -106,13 +91,11 @@ class Schemas(Aggregate):
         """Return a bounded number of schemas in order of bus and name; `behind`: only those after a bus and a type."""
         query = select_schemas(limit, bus=bus, behind=behind is not None)
         values = {} if behind is None else {"behind_bus": behind[0], "behind_type": behind[1]}
-        with self._reading() as connection:
-            return [_to_schema(row) for row in connection.execute(query, values)]
+        return [_to_schema(row) for row in self._rows(query, values)]
 
     def named(self, type_: str) -> list[EventSchema]:
         """Return the schemas of a type on every bus that has it."""
-        with self._reading() as connection:
-            return [_to_schema(row) for row in connection.execute(SCHEMAS_NAMED, {"of_type": type_})]
+        return [_to_schema(row) for row in self._rows(SCHEMAS_NAMED, {"of_type": type_})]
 
     def end_landing(self, batch_id: str, learned: Sequence[LearnedSchema]) -> bool:
         """Move a batch from `planned` to `buffered`, record the learned schemas, and queue their operational events.
@@ -130,11 +113,11 @@ class Schemas(Aggregate):
             return True
 
 
-def _note(connection: Connection, schema: EventSchema) -> bool:
+def _note(connection: sa.Connection, schema: EventSchema) -> bool:
     fields = encode_fields(schema.fields)
     if schema.version == 0:
         row = vars(schema) | {"version": 1, "fields": fields}
-        return connection.execute(ADD_SCHEMA, row).rowcount == 1
+        return connection.execute(insert_or_skip(event_schema), row).rowcount == 1
     change = {
         "of_bus": schema.bus,
         "of_type": schema.type,
@@ -146,5 +129,5 @@ def _note(connection: Connection, schema: EventSchema) -> bool:
     return connection.execute(CHANGE_SCHEMA, change).rowcount == 1
 
 
-def _to_schema(row: Row[Any]) -> EventSchema:
+def _to_schema(row: sa.Row[Any]) -> EventSchema:
     return EventSchema(**dict(row._mapping) | {"fields": decode_fields(row.fields)})

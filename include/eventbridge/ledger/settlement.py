@@ -126,13 +126,11 @@ class Settlement(Aggregate):
 
     def mark_bus_committed(self, batch_id: str) -> None:
         """Record that a committed batch's offsets were committed to its bus; no effect on a repeat or an open batch."""
-        with self._writing() as connection:
-            connection.execute(MARK_BUS_COMMITTED, {"of_batch": batch_id, "now": self._now()})
+        self._change(MARK_BUS_COMMITTED, {"of_batch": batch_id, "now": self._now()})
 
     def bus_commits_outstanding(self, runner: str) -> list[Batch]:
         """Return the runner's committed normal batches whose offsets were not committed to its bus, oldest first."""
-        with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(BUS_COMMITS_OUTSTANDING, {"of_runner": runner})]
+        return [to_batch(row) for row in self._rows(BUS_COMMITS_OUTSTANDING, {"of_runner": runner})]
 
 
 def _release_following(connection: Connection, runner: str, batch_id: str) -> None:

@@ -6,27 +6,11 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    PrimaryKeyConstraint,
-    Row,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    delete,
-    func,
-    literal,
-    select,
-    tuple_,
-    type_coerce,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.batches import batch, batch_range
 from eventbridge.ledger.database import Aggregate
-from eventbridge.ledger.definitions import BY_KEY, UtcTime, insert_or_add, metadata, microseconds
+from eventbridge.ledger.definitions import BY_KEY, UtcTime, in_period, insert_or_add, metadata, microseconds
 from eventbridge.model.stat import BOUNDS_MS, GRAIN_LENGTHS, Grain, Scope, Stat, StatAt, StatKey, StatsStep
 
 #: The latency buckets' columns, in the order of their bounds.
@@ -36,18 +20,18 @@ BUCKET_COLUMNS = (*(f"within_{bound}" for bound in BOUNDS_MS), "later")
 SUMS = ("count", "matched", "size", "cpu", "latency", *BUCKET_COLUMNS)
 
 #: Counts by time: the key begins with the time, so that a batch writes in one place and old rows lie together.
-stat = Table(
+stat = sa.Table(
     "stat",
     metadata,
-    Column("scope", Text, nullable=False),
-    Column("grain", Text, nullable=False),
-    Column("at", UtcTime, nullable=False),
-    Column("bus", Text, nullable=False),
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("outcome", Text, nullable=False),
-    *(Column(name, BigInteger, nullable=False) for name in SUMS),
-    PrimaryKeyConstraint("scope", "grain", "at", "bus", "rule", "target", "outcome"),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("grain", sa.Text, nullable=False),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.Column("bus", sa.Text, nullable=False),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+    *(sa.Column(name, sa.BigInteger, nullable=False) for name in SUMS),
+    sa.PrimaryKeyConstraint("scope", "grain", "at", "bus", "rule", "target", "outcome"),
     **BY_KEY,
 )
 
@@ -57,87 +41,86 @@ _c = stat.c
 ADD_STATS = insert_or_add(stat, SUMS)
 
 _NAMES = (_c.bus, _c.rule, _c.target, _c.outcome)
-_AT_PERIOD = (_c.scope == bindparam("of_scope")) & (_c.grain == bindparam("of_grain")) & (_c.at == bindparam("of_at"))
-_OLD = _AT_PERIOD & (tuple_(*_NAMES) <= tuple_(*(bindparam(f"to_{each.name}", type_=Text) for each in _NAMES)))
+_AT_PERIOD = (
+    (_c.scope == sa.bindparam("of_scope")) & (_c.grain == sa.bindparam("of_grain")) & (_c.at == sa.bindparam("of_at"))
+)
+_OLD = _AT_PERIOD & (
+    sa.tuple_(*_NAMES) <= sa.tuple_(*(sa.bindparam(f"to_{each.name}", type_=sa.Text) for each in _NAMES))
+)
 
 #: The oldest period of a scope and grain.
-OLDEST = select(func.min(_c.at)).where(_c.scope == bindparam("of_scope"), _c.grain == bindparam("of_grain"))
+OLDEST = sa.select(sa.func.min(_c.at)).where(_c.scope == sa.bindparam("of_scope"), _c.grain == sa.bindparam("of_grain"))
 
 #: The first rows of one period.
-FIRST_ROWS = select(*_NAMES).where(_AT_PERIOD).order_by(*_NAMES).limit(bindparam("most"))
+FIRST_ROWS = sa.select(*_NAMES).where(_AT_PERIOD).order_by(*_NAMES).limit(sa.bindparam("most"))
 
 #: Adds the stats of one period, up to a row, to a longer period that holds it.
 FOLD = insert_or_add(
     stat,
     SUMS,
-    select(
+    sa.select(
         _c.scope,
-        bindparam("to_grain", type_=Text),
-        bindparam("to_at", type_=UtcTime),
+        sa.bindparam("to_grain", type_=sa.Text),
+        sa.bindparam("to_at", type_=UtcTime),
         *(_c[name] for name in ("bus", "rule", "target", "outcome", *SUMS)),
     ).where(_OLD),
 )
 
-#: Deletes the stats of one period, up to a row.
-DROP_FOLDED = delete(stat).where(_OLD)
-
 #: How many rows a scope has.
-ROWS = select(func.count()).select_from(stat).where(_c.scope == bindparam("of_scope"))
+ROWS = sa.select(sa.func.count()).select_from(stat).where(_c.scope == sa.bindparam("of_scope"))
 
 _DAY = 86_400_000_000
 
 #: Stats of targets, from `since` to before `until`.
 _OF_TARGETS = (
-    _c.scope == literal("target"),
-    _c.at >= bindparam("since", type_=UtcTime),
-    _c.at < bindparam("until", type_=UtcTime),
+    _c.scope == sa.literal("target"),
+    in_period(_c.at),
     _c.grain.in_(["minute", "hour", "day"]),
 )
 
 #: The names of the first rules after one that have stats in a period.
 RULES_BEHIND = (
-    select(_c.rule)
+    sa.select(_c.rule)
     .distinct()
-    .where(*_OF_TARGETS, _c.rule > bindparam("after"))
+    .where(*_OF_TARGETS, _c.rule > sa.bindparam("after"))
     .order_by(_c.rule)
-    .limit(bindparam("most"))
+    .limit(sa.bindparam("most"))
 )
 
-_SUMMED = tuple(func.sum(_c[name]).label(name) for name in SUMS)
+_SUMMED = tuple(sa.func.sum(_c[name]).label(name) for name in SUMS)
 _OF_DAY = ("day", _c.bus, _c.rule, _c.outcome)
 
 #: The sums of the rules from `first` to `last` by day, counted from 1970 on, by bus and by outcome.
 BY_DAY = (
-    select((type_coerce(_c.at, BigInteger) // _DAY).label("day"), *_OF_DAY[1:], *_SUMMED)
-    .where(*_OF_TARGETS, _c.rule >= bindparam("first"), _c.rule <= bindparam("last"))
+    sa.select((sa.type_coerce(_c.at, sa.BigInteger) // _DAY).label("day"), *_OF_DAY[1:], *_SUMMED)
+    .where(*_OF_TARGETS, _c.rule >= sa.bindparam("first"), _c.rule <= sa.bindparam("last"))
     .group_by(*_OF_DAY)
     .order_by(*_OF_DAY)
 )
 
 
-def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> Select[Any]:
+def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> sa.Select[Any]:
     """Return the query for the sums of a scope by some columns; `ranged`: only from `since` to before `until`."""
     names = [_c[name] for name in by]
-    found = select(*names, *_SUMMED).where(_c.scope == literal(scope))
+    found = sa.select(*names, *_SUMMED).where(_c.scope == sa.literal(scope))
     if ranged:
         found = found.where(
-            _c.at >= bindparam("since", type_=UtcTime),
-            _c.at < bindparam("until", type_=UtcTime),
-            _c.grain != literal("ever"),
+            in_period(_c.at),
+            _c.grain != sa.literal("ever"),
         )
     return found.group_by(*names).order_by(*names)
 
 
-def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[str, str] | None) -> Select[Any]:
+def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[str, str] | None) -> sa.Select[Any]:
     """Return the query for the sums of a scope by step of so many microseconds from the first time on, and outcome.
 
     `on`: a bus and a rule, then by target too. It is looked up at each time, so that others cost nothing.
     """
     first = microseconds(times[0])
-    slot = ((type_coerce(_c.at, BigInteger) - first) // step).label("slot")
+    slot = ((sa.type_coerce(_c.at, sa.BigInteger) - first) // step).label("slot")
     by = ("slot", _c.target, _c.outcome)  # the label: PostgreSQL treats two expressions with parameters as different
-    found = select(slot, *by[1:], *_SUMMED)
-    found = found.where(_c.scope == literal(scope), _c.grain.in_(["minute", "hour"]))
+    found = sa.select(slot, *by[1:], *_SUMMED)
+    found = found.where(_c.scope == sa.literal(scope), _c.grain.in_(["minute", "hour"]))
     if on is None:
         found = found.where(_c.at >= times[0], _c.at <= times[-1])
     else:
@@ -145,13 +128,13 @@ def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[
     return found.group_by(*by).order_by(*by)
 
 
-def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[str]) -> Select[Any]:
+def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[str]) -> sa.Select[Any]:
     """Return the query for the counts of deliveries of some rules at some minutes, by rule and outcome.
 
     Each rule is looked up at each time, so that others cost nothing.
     """
-    found = select(_c.rule, _c.outcome, func.sum(_c.count).label("deliveries")).where(
-        _c.scope == literal("target"),
+    found = sa.select(_c.rule, _c.outcome, sa.func.sum(_c.count).label("deliveries")).where(
+        _c.scope == sa.literal("target"),
         _c.grain.in_(["minute", "hour"]),
         _c.at.in_(times),
         _c.bus.in_(buses),
@@ -160,30 +143,30 @@ def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequ
     return found.group_by(_c.rule, _c.outcome)
 
 
-def select_of_rule(times: Sequence[datetime]) -> Select[Any]:
+def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
     """Return the query for the stats of a rule's targets that begin at some times, of any length.
 
     Each time is looked up, so that other rules cost nothing.
     """
     by = (_c.grain, _c.at, *_NAMES)
-    found = select(*by, *(_c[name] for name in SUMS)).where(
-        _c.scope == literal("target"),
+    found = sa.select(*by, *(_c[name] for name in SUMS)).where(
+        _c.scope == sa.literal("target"),
         _c.grain.in_(["minute", "hour", "day"]),
         _c.at.in_(times),
-        _c.bus == bindparam("of_bus"),
-        _c.rule == bindparam("of_rule"),
+        _c.bus == sa.bindparam("of_bus"),
+        _c.rule == sa.bindparam("of_rule"),
     )
     return found.order_by(*by)
 
 
 #: Events that normal batches moved offsets over, of those committed from a time on; `planned`: planned from then on.
 MOVED_SINCE = (
-    select(func.coalesce(func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
+    sa.select(sa.func.coalesce(sa.func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
     .join(batch, batch.c.batch_id == batch_range.c.batch_id)
     .where(
-        batch.c.planned_at >= bindparam("planned", type_=UtcTime),
-        batch.c.committed_at >= bindparam("since", type_=UtcTime),
-        batch.c.kind == literal("normal"),
+        batch.c.planned_at >= sa.bindparam("planned", type_=UtcTime),
+        batch.c.committed_at >= sa.bindparam("since", type_=UtcTime),
+        batch.c.kind == sa.literal("normal"),
     )
 )
 
@@ -218,7 +201,7 @@ class Stats(Aggregate):
                     return folded
                 last = {f"to_{name}": value for name, value in rows[-1]._mapping.items()}
                 connection.execute(FOLD, of | last)
-                folded += connection.execute(DROP_FOLDED, of | last).rowcount
+                folded += connection.execute(sa.delete(stat).where(_OLD), of | last).rowcount
 
     def row_count(self, scope: Scope) -> int:
         """Return the number of rows of a scope."""
@@ -233,9 +216,8 @@ class Stats(Aggregate):
     def between(self, scope: Scope, since: datetime, until: datetime) -> list[StatAt]:
         """Return the stats that begin at or after a time and before another: by minute, hour or day, as stored."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
-        with self._reading() as connection:
-            rows = connection.execute(select_summed(scope, by, ranged=True), {"since": since, "until": until})
-            return [StatAt(row.grain, row.at, _stat(scope, row)) for row in rows]
+        rows = self._rows(select_summed(scope, by, ranged=True), {"since": since, "until": until})
+        return [StatAt(row.grain, row.at, _stat(scope, row)) for row in rows]
 
     def rules_with_stats(self, since: datetime, until: datetime, after: str, most: int) -> list[str]:
         """Return at most `most` names, after `after`, of rules that have stats in a period."""
@@ -246,17 +228,15 @@ class Stats(Aggregate):
     def by_day(self, since: datetime, until: datetime, first: str, last: str) -> list[StatAt]:
         """Return the stats of the rules from one name to another for each day, by outcome, over all their targets."""
         of = {"since": since, "until": until, "first": first, "last": last}
-        with self._reading() as connection:
-            return [
-                StatAt("day", _EPOCH + timedelta(days=row.day), _stat_of(_of_rule(row), row))
-                for row in connection.execute(BY_DAY, of)
-            ]
+        return [
+            StatAt("day", _EPOCH + timedelta(days=row.day), _stat_of(_of_rule(row), row))
+            for row in self._rows(BY_DAY, of)
+        ]
 
     def of_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[StatAt]:
         """Return the stats of a rule's targets that begin at the given times: by minute, hour or day, as stored."""
-        with self._reading() as connection:
-            rows = connection.execute(select_of_rule(times), {"of_bus": bus, "of_rule": rule})
-            return [StatAt(row.grain, row.at, _stat("target", row)) for row in rows]
+        rows = self._rows(select_of_rule(times), {"of_bus": bus, "of_rule": rule})
+        return [StatAt(row.grain, row.at, _stat("target", row)) for row in rows]
 
     def timeline(
         self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
@@ -267,18 +247,16 @@ class Stats(Aggregate):
         """
         query = select_timeline(scope, times, step // timedelta(microseconds=1), rule)
         bus, name = rule or ("", "")
-        with self._reading() as connection:
-            return [
-                StatsStep(int(row.slot), _stat_of(StatKey(scope, bus, name, row.target, row.outcome), row))
-                for row in connection.execute(query)
-            ]
+        return [
+            StatsStep(int(row.slot), _stat_of(StatKey(scope, bus, name, row.target, row.outcome), row))
+            for row in self._rows(query)
+        ]
 
     def outcomes(self, times: Sequence[datetime], rules: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """Return the counts of deliveries of rules (each with its bus) at the given minutes, by rule and outcome."""
         buses, names = ({each[place] for each in rules} for place in (0, 1))
         query = select_outcomes(times, sorted(buses), sorted(names))
-        with self._reading() as connection:
-            return {(row.rule, row.outcome): int(row.deliveries) for row in connection.execute(query)}
+        return {(row.rule, row.outcome): int(row.deliveries) for row in self._rows(query)}
 
     def moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
         """Return how many events batches moved their offsets past since a time, and the stats of buses since then."""
@@ -290,7 +268,7 @@ class Stats(Aggregate):
             return int(moved), [StatAt(row.grain, row.at, _stat("bus", row)) for row in rows]
 
 
-def add_stats(connection: Connection, stats: Sequence[Stat], now: datetime) -> None:
+def add_stats(connection: sa.Connection, stats: Sequence[Stat], now: datetime) -> None:
     """Add stats to those of the minute, in the order of their keys, so that two commits cannot deadlock.
 
     It calls the driver directly: for 10,000 rules SQLAlchemy would take four times as long to fill in the statement as
@@ -314,7 +292,7 @@ def start_of(grain: Grain, at: datetime) -> datetime:
     return _EPOCH if length is None else at - (at - _EPOCH) % length
 
 
-def stats_ever(connection: Connection, scope: Scope) -> list[Stat]:
+def stats_ever(connection: sa.Connection, scope: Scope) -> list[Stat]:
     """Return the all-time sums of each key of a scope, in a transaction of the caller."""
     rows = connection.execute(select_summed(scope, ("bus", "rule", "target", "outcome")))
     return [_stat(scope, row) for row in rows]
@@ -327,15 +305,15 @@ def _row(each: Stat, at: int) -> tuple[str | int, ...]:
     return (*named, each.count, each.matched, each.size, each.cpu, each.latency, *each.buckets)
 
 
-def _of_rule(row: Row[Any]) -> StatKey:
+def _of_rule(row: sa.Row[Any]) -> StatKey:
     return StatKey("target", row.bus, row.rule, "", row.outcome)
 
 
-def _stat(scope: Scope, row: Row[Any]) -> Stat:
+def _stat(scope: Scope, row: sa.Row[Any]) -> Stat:
     return _stat_of(StatKey(scope, row.bus, row.rule, row.target, row.outcome), row)
 
 
-def _stat_of(key: StatKey, row: Row[Any]) -> Stat:
+def _stat_of(key: StatKey, row: sa.Row[Any]) -> Stat:
     values = row._mapping
     count, matched, size, cpu, latency, *buckets = (int(values[name]) for name in SUMS)
     return Stat(key, count, matched, size, cpu, latency, tuple(buckets))

@@ -6,22 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    Connection,
-    Integer,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
-    Update,
-    bindparam,
-    delete,
-    func,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import (
@@ -39,86 +24,74 @@ from eventbridge.model.storage import AREAS, STEPS, Area, BatchSize, IngestionSt
 from eventbridge.policy.operational_event import of_ingestion_resumed, of_ingestion_stopped
 
 #: Total bytes. `counted_at`, for the area `other`: when all files of the store were measured.
-store_size = Table(
+store_size = sa.Table(
     "store_size",
     metadata,
-    Column("runner", Text, nullable=False),
-    Column("bus", Text, nullable=False),
-    Column("area", Text, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("counted_at", UtcTime),
-    PrimaryKeyConstraint("runner", "bus", "area"),
+    sa.Column("runner", sa.Text, nullable=False),
+    sa.Column("bus", sa.Text, nullable=False),
+    sa.Column("area", sa.Text, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("counted_at", UtcTime),
+    sa.PrimaryKeyConstraint("runner", "bus", "area"),
     one_of("area", Area),
 )
 
 #: Bytes of a batch that are in the sums; retention subtracts them.
-batch_size = Table(
+batch_size = sa.Table(
     "batch_size",
     metadata,
-    Column("batch_id", Text, primary_key=True),
-    Column("deliveries", BigInteger, nullable=False),
-    Column("archive", BigInteger, nullable=False),
-    Column("dead_letters", BigInteger, nullable=False),
+    sa.Column("batch_id", sa.Text, primary_key=True),
+    sa.Column("deliveries", sa.BigInteger, nullable=False),
+    sa.Column("archive", sa.BigInteger, nullable=False),
+    sa.Column("dead_letters", sa.BigInteger, nullable=False),
 )
 
-ingestion_stop = Table(
+ingestion_stop = sa.Table(
     "ingestion_stop",
     metadata,
-    Column("singleton", Integer, primary_key=True, autoincrement=False),
-    Column("reason", Message, nullable=False),
-    Column("since", UtcTime, nullable=False),
-    Column("cause", Text, nullable=False, server_default="disk"),
-    CheckConstraint("singleton = 1", name="singleton"),
+    sa.Column("singleton", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("reason", Message, nullable=False),
+    sa.Column("since", UtcTime, nullable=False),
+    sa.Column("cause", sa.Text, nullable=False, server_default="disk"),
+    sa.CheckConstraint("singleton = 1", name="singleton"),
 )
-
-#: Records the bytes of a batch, unless they are recorded.
-NOTE_BATCH_SIZE = insert_or_skip(batch_size)
 
 #: Adds to the bytes of a runner and bus in an area.
 ADD_SIZE = insert_or_add(store_size, ["size"])
 
 #: All sums.
-SIZES = select(
+SIZES = sa.select(
     store_size.c.runner, store_size.c.bus, store_size.c.area, store_size.c.size, store_size.c.counted_at
 ).order_by(store_size.c.runner, store_size.c.bus, store_size.c.area)
 
-#: Sets the bytes that are counted with no batch, and when.
-SET_OTHER = insert_or_set(store_size)
-
 #: Deletes the bytes of a batch.
-DROP_BATCH_SIZE = delete(batch_size).where(batch_size.c.batch_id == bindparam("of_batch"))
+DROP_BATCH_SIZE = sa.delete(batch_size).where(batch_size.c.batch_id == sa.bindparam("of_batch"))
 
 
 def _of_batch(area: Area) -> Any:
-    size = select(batch_size.c[area]).where(batch_size.c.batch_id == bindparam("of_batch")).scalar_subquery()
-    return func.coalesce(size, 0)
+    size = sa.select(batch_size.c[area]).where(batch_size.c.batch_id == sa.bindparam("of_batch")).scalar_subquery()
+    return sa.func.coalesce(size, 0)
 
 
 @cache
-def update_sum(area: Area) -> Update:
+def update_sum(area: Area) -> sa.Update:
     """Return the statement that subtracts the bytes of a batch in an area from the sum."""
     where = [
-        store_size.c.runner == bindparam("of_runner"),
-        store_size.c.bus == bindparam("of_bus"),
+        store_size.c.runner == sa.bindparam("of_runner"),
+        store_size.c.bus == sa.bindparam("of_bus"),
         store_size.c.area == area,
     ]
-    return update(store_size).where(*where).values(size=store_size.c.size - _of_batch(area))
+    return sa.update(store_size).where(*where).values(size=store_size.c.size - _of_batch(area))
 
 
 @cache
-def update_batch_size(area: Area) -> Update:
+def update_batch_size(area: Area) -> sa.Update:
     """Return the statement that sets the bytes of a batch in an area to 0, so that they are subtracted only once."""
-    return update(batch_size).where(batch_size.c.batch_id == bindparam("of_batch")).values({area: 0})
+    return sa.update(batch_size).where(batch_size.c.batch_id == sa.bindparam("of_batch")).values({area: 0})
 
 
 #: Why ingestion is stopped; no row if it is not.
-INGESTION_STOP = select(ingestion_stop.c.reason, ingestion_stop.c.since, ingestion_stop.c.cause)
-
-#: Stops ingestion, unless it is stopped.
-STOP_INGESTION = insert_or_skip(ingestion_stop)
-
-#: Resumes it.
-RESUME_INGESTION = delete(ingestion_stop)
+INGESTION_STOP = sa.select(ingestion_stop.c.reason, ingestion_stop.c.since, ingestion_stop.c.cause)
 
 
 class StoreSizes(Aggregate):
@@ -128,7 +101,7 @@ class StoreSizes(Aggregate):
         """Count the bytes of a batch in the store; return False, and keep the count, if it was counted before."""
         with self._writing() as connection:
             row = {"batch_id": batch.batch_id, **vars(size)}
-            if connection.execute(NOTE_BATCH_SIZE, row).rowcount == 0:
+            if connection.execute(insert_or_skip(batch_size), row).rowcount == 0:
                 return False
             of = {"runner": batch.runner, "bus": batch.bus, "counted_at": None}
             rows = [of | {"area": area, "size": count} for area, count in sorted(vars(size).items())]
@@ -137,16 +110,14 @@ class StoreSizes(Aggregate):
 
     def total(self) -> StoreCount:
         """Return the counted size of the store."""
-        with self._reading() as connection:
-            rows = connection.execute(SIZES).all()
+        rows = self._rows(SIZES)
         counted_at = next((row.counted_at for row in rows if row.area == "other"), None)
         return StoreCount(tuple(StoredBytes(row.runner, row.bus, row.area, row.size) for row in rows), counted_at)
 
     def record_measured(self, other: int, now: datetime) -> None:
         """Record that all files were measured now, and their bytes beyond those counted for batches."""
         row = {"runner": "", "bus": "", "area": "other", "size": other, "counted_at": now}
-        with self._writing() as connection:
-            connection.execute(SET_OTHER, row)
+        self._change(insert_or_set(store_size), row)
 
 
 class Ingestion(Aggregate):
@@ -154,15 +125,14 @@ class Ingestion(Aggregate):
 
     def current_stop(self) -> IngestionStop | None:
         """Return why ingestion is stopped; None if it is not."""
-        with self._reading() as connection:
-            row = connection.execute(INGESTION_STOP).one_or_none()
-            return None if row is None else IngestionStop(**row._mapping)
+        row = self._first(INGESTION_STOP)
+        return None if row is None else IngestionStop(**row._mapping)
 
     def stop(self, reason: str, cause: StopCause) -> bool:
         """Stop ingestion and queue the event that reports it; return False if it was already stopped."""
         stop = IngestionStop(reason, self._now(), cause)
         with self._writing() as connection:
-            if connection.execute(STOP_INGESTION, {"singleton": 1, **vars(stop)}).rowcount == 0:
+            if connection.execute(insert_or_skip(ingestion_stop), {"singleton": 1, **vars(stop)}).rowcount == 0:
                 return False
             queue_events(connection, [of_ingestion_stopped(stop)])
             return True
@@ -172,13 +142,13 @@ class Ingestion(Aggregate):
         now = self._now()
         with self._writing() as connection:
             row = connection.execute(INGESTION_STOP).one_or_none()
-            if row is None or connection.execute(RESUME_INGESTION).rowcount == 0:
+            if row is None or connection.execute(sa.delete(ingestion_stop)).rowcount == 0:
                 return False
             queue_events(connection, [of_ingestion_resumed(IngestionStop(**row._mapping), now)])
             return True
 
 
-def take_size(connection: Connection, batch: Batch) -> None:
+def take_size(connection: sa.Connection, batch: Batch) -> None:
     """Subtract the bytes that a batch loses when it is cleared from the sums; repeated calls subtract nothing."""
     of = {"of_batch": batch.batch_id}
     going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]

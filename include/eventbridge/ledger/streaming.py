@@ -7,27 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Connection,
-    Table,
-    Text,
-    bindparam,
-    case,
-    delete,
-    exists,
-    false,
-    null,
-    or_,
-    select,
-    true,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.batches import BATCH_STATE, INSERT_RANGES, PLAN_BATCH, batch, batch_range, range_row, ranges_of
-from eventbridge.ledger.database import Aggregate
-from eventbridge.ledger.definitions import NOW, UtcTime, insert_or_skip, metadata, of_partition
+from eventbridge.ledger.database import Aggregate, LostRaceError
+from eventbridge.ledger.definitions import NOW, UtcTime, insert_or_skip, metadata, naming, of_partition
 from eventbridge.ledger.files import batch_file, record_file
 from eventbridge.ledger.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchFile, Range
@@ -36,134 +20,124 @@ from eventbridge.model.runner import StreamingLease
 
 #: The holder of a runner's streaming lease, and until when; a holder's name is never reused. `batch_id` is the batch
 #: that it opened last. `wants_next`: it ends soon. `next_holder` is the standby, registered until `next_until`.
-streaming_lease = Table(
+streaming_lease = sa.Table(
     "streaming_lease",
     metadata,
-    Column("runner", Text, primary_key=True),
-    Column("holder", Text, nullable=False),
-    Column("until", UtcTime, nullable=False),
-    Column("batch_id", Text),
-    Column("wants_next", Boolean, nullable=False, server_default=false()),
-    Column("next_holder", Text),
-    Column("next_until", UtcTime),
+    sa.Column("runner", sa.Text, primary_key=True),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("until", UtcTime, nullable=False),
+    sa.Column("batch_id", sa.Text),
+    sa.Column("wants_next", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("next_holder", sa.Text),
+    sa.Column("next_until", UtcTime),
 )
 
-_RUNNER = streaming_lease.c.runner == bindparam("of_runner")
-_MINE = streaming_lease.c.holder == bindparam("by")
-_UNTIL = bindparam("to", type_=UtcTime)
+_RUNNER = streaming_lease.c.runner == sa.bindparam("of_runner")
+_MINE = streaming_lease.c.holder == sa.bindparam("by")
+_UNTIL = sa.bindparam("to", type_=UtcTime)
 
 #: A new holder of a lease has no standby yet; one that renews its lease keeps its standby.
-_NOBODY = {
-    streaming_lease.c.wants_next: false(),
-    streaming_lease.c.next_holder: null(),
-    streaming_lease.c.next_until: null(),
+_NO_STANDBY = {
+    streaming_lease.c.wants_next: sa.false(),
+    streaming_lease.c.next_holder: sa.null(),
+    streaming_lease.c.next_until: sa.null(),
 }
 
-_NEXT = {column: case((_MINE, column), else_=nothing) for column, nothing in _NOBODY.items()}
-
-#: The first streaming lease of a runner.
-FIRST_STREAMING_LEASE = insert_or_skip(streaming_lease)
+_NEXT = {column: sa.case((_MINE, column), else_=nothing) for column, nothing in _NO_STANDBY.items()}
 
 #: Acquires an expired streaming lease, or extends the holder's.
 ACQUIRE_STREAMING_LEASE = (
-    update(streaming_lease)
+    sa.update(streaming_lease)
     .where(_RUNNER, _MINE | (streaming_lease.c.until <= NOW))
-    .values({streaming_lease.c.holder: bindparam("by"), streaming_lease.c.until: _UNTIL, **_NEXT})
+    .values({streaming_lease.c.holder: sa.bindparam("by"), streaming_lease.c.until: _UNTIL, **_NEXT})
 )
 
 #: Ends the holder's lease.
-RELEASE_STREAMING_LEASE = update(streaming_lease).where(_RUNNER, _MINE).values(until=NOW)
+RELEASE_STREAMING_LEASE = sa.update(streaming_lease).where(_RUNNER, _MINE).values(until=NOW)
 
 #: Records the batch that the holder has opened.
-NOTE_OPEN_BATCH = update(streaming_lease).where(_RUNNER, _MINE).values(batch_id=bindparam("of_batch"))
+NOTE_OPEN_BATCH = sa.update(streaming_lease).where(_RUNNER, _MINE).values(batch_id=sa.bindparam("of_batch"))
 
 #: Records that the batch after the recorded one continues, independent of the holder of the lease.
 NOTE_FOLLOWING = (
-    update(streaming_lease)
-    .where(_RUNNER, streaming_lease.c.batch_id == bindparam("before"))
-    .values(batch_id=bindparam("of_batch"))
+    sa.update(streaming_lease)
+    .where(_RUNNER, streaming_lease.c.batch_id == sa.bindparam("before"))
+    .values(batch_id=sa.bindparam("of_batch"))
 )
-
-#: The batch that was opened last.
-LAST_OPEN_BATCH = select(streaming_lease.c.batch_id).where(_RUNNER)
 
 #: Keeps the holder's lease until the transaction ends, if it has not expired.
 HOLD_STREAMING_LEASE = (
-    update(streaming_lease).where(_RUNNER, _MINE, streaming_lease.c.until > NOW).values(holder=bindparam("by"))
+    sa.update(streaming_lease).where(_RUNNER, _MINE, streaming_lease.c.until > NOW).values(holder=sa.bindparam("by"))
 )
 
 #: Requests a standby for the holder's lease.
-REQUEST_STANDBY = update(streaming_lease).where(_RUNNER, _MINE).values(wants_next=true())
+REQUEST_STANDBY = sa.update(streaming_lease).where(_RUNNER, _MINE).values(wants_next=sa.true())
 
 #: Registers, or keeps, the standby of a lease of another, unless there is another standby.
 REGISTER_STANDBY = (
-    update(streaming_lease)
+    sa.update(streaming_lease)
     .where(
         _RUNNER,
         streaming_lease.c.until > NOW,
-        streaming_lease.c.holder != bindparam("by"),
-        or_(
+        streaming_lease.c.holder != sa.bindparam("by"),
+        sa.or_(
             streaming_lease.c.next_holder.is_(None),
-            streaming_lease.c.next_holder == bindparam("by"),
+            streaming_lease.c.next_holder == sa.bindparam("by"),
             streaming_lease.c.next_until <= NOW,
         ),
     )
-    .values(next_holder=bindparam("by"), next_until=_UNTIL)
+    .values(next_holder=sa.bindparam("by"), next_until=_UNTIL)
 )
 
 #: Gives the holder's lease, with the batch that it leaves, to the standby.
 HAND_OVER_LEASE = (
-    update(streaming_lease)
+    sa.update(streaming_lease)
     .where(
         _RUNNER,
         _MINE,
         streaming_lease.c.until > NOW,
-        streaming_lease.c.next_holder == bindparam("standby"),
+        streaming_lease.c.next_holder == sa.bindparam("standby"),
         streaming_lease.c.next_until > NOW,
     )
     .values(
         {
-            streaming_lease.c.holder: bindparam("standby"),
+            streaming_lease.c.holder: sa.bindparam("standby"),
             streaming_lease.c.until: _UNTIL,
-            streaming_lease.c.batch_id: bindparam("left"),
-            **_NOBODY,
+            streaming_lease.c.batch_id: sa.bindparam("left"),
+            **_NO_STANDBY,
         }
     )
 )
 
 #: The unexpired streaming lease of a runner.
-STREAMING_LEASE = select(streaming_lease).where(_RUNNER, streaming_lease.c.until > NOW)
+STREAMING_LEASE = sa.select(streaming_lease).where(_RUNNER, streaming_lease.c.until > NOW)
 
 #: Moves the end of a range forward or leaves it; never back.
 MOVE_END = (
-    update(batch_range)
+    sa.update(batch_range)
     .where(
-        batch_range.c.batch_id == bindparam("of_batch"),
+        batch_range.c.batch_id == sa.bindparam("of_batch"),
         of_partition(batch_range),
-        batch_range.c.end_offset <= bindparam("to"),
+        batch_range.c.end_offset <= sa.bindparam("to"),
     )
-    .values(end_offset=bindparam("to"))
+    .values(end_offset=sa.bindparam("to"))
 )
 
-_OF_BATCH = bindparam("of_batch", type_=Text)
+_OF_BATCH = sa.bindparam("of_batch", type_=sa.Text)
 
 #: Whether a batch has taken any event, or has a file.
-HAS_SOMETHING = select(
-    or_(
-        exists().where(batch_range.c.batch_id == _OF_BATCH, batch_range.c.end_offset > batch_range.c.start_offset),
-        exists().where(batch_file.c.batch_id == _OF_BATCH),
+HAS_SOMETHING = sa.select(
+    sa.or_(
+        sa.exists().where(batch_range.c.batch_id == _OF_BATCH, batch_range.c.end_offset > batch_range.c.start_offset),
+        sa.exists().where(batch_file.c.batch_id == _OF_BATCH),
     )
 )
 
 #: Drops the ranges of a batch.
-DROP_RANGES = delete(batch_range).where(batch_range.c.batch_id == _OF_BATCH)
+DROP_RANGES = sa.delete(batch_range).where(batch_range.c.batch_id == _OF_BATCH)
 
 #: Drops a batch that is open.
-DROP_OPEN = delete(batch).where(batch.c.batch_id == _OF_BATCH, batch.c.state == "open")
-
-
-class _LostError(Exception):
-    """A batch is not open, or has read further than its segment says."""
+DROP_OPEN = sa.delete(batch).where(batch.c.batch_id == _OF_BATCH, batch.c.state == "open")
 
 
 class Streaming(Aggregate):
@@ -179,37 +153,32 @@ class Streaming(Aggregate):
             if connection.execute(ACQUIRE_STREAMING_LEASE, of).rowcount == 1:
                 return True
             first = {"runner": runner, "holder": holder, "until": until}
-            return connection.execute(FIRST_STREAMING_LEASE, first).rowcount == 1
+            return connection.execute(insert_or_skip(streaming_lease), first).rowcount == 1
 
     def release_lease(self, runner: str, holder: str) -> bool:
         """End the holder's lease now; return False if another holder has it."""
         of = {"of_runner": runner, "by": holder, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(RELEASE_STREAMING_LEASE, of).rowcount == 1
+        return self._change(RELEASE_STREAMING_LEASE, of) == 1
 
     def record_open_batch(self, runner: str, holder: str, batch_id: str) -> None:
         """Record the batch that a streaming task has opened, if `holder` still has the lease."""
-        with self._writing() as connection:
-            connection.execute(NOTE_OPEN_BATCH, {"of_runner": runner, "by": holder, "of_batch": batch_id})
+        self._change(NOTE_OPEN_BATCH, {"of_runner": runner, "by": holder, "of_batch": batch_id})
 
     def last_open_batch(self, runner: str) -> str | None:
         """Return the most recently opened batch, of any holder of the streaming lease."""
-        with self._reading() as connection:
-            batch_id: str | None = connection.execute(LAST_OPEN_BATCH, {"of_runner": runner}).scalar()
-        return batch_id
+        row = self._first(sa.select(streaming_lease.c.batch_id).where(_RUNNER), {"of_runner": runner})
+        return None if row is None else row.batch_id
 
     def request_standby(self, runner: str, holder: str) -> None:
         """Record that the holder's lease ends soon; the watcher then starts a run for a standby."""
-        with self._writing() as connection:
-            connection.execute(REQUEST_STANDBY, {"of_runner": runner, "by": holder})
+        self._change(REQUEST_STANDBY, {"of_runner": runner, "by": holder})
 
     def register_standby(self, runner: str, name: str, until: datetime) -> bool:
         """Register as the standby of another's lease, or extend that; return False if there is no lease or another
         standby.
         """
         of = {"of_runner": runner, "by": name, "to": until, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(REGISTER_STANDBY, of).rowcount == 1
+        return self._change(REGISTER_STANDBY, of) == 1
 
     def hand_over_lease(self, runner: str, holder: str, standby: str, until: datetime, batch_id: str | None) -> bool:
         """Give the holder's lease to the standby, with the batch that is still to be closed.
@@ -217,13 +186,11 @@ class Streaming(Aggregate):
         Returns False, and changes nothing, if the holder no longer has it or `standby` is no longer the standby.
         """
         of = {"of_runner": runner, "by": holder, "standby": standby, "to": until, "left": batch_id, "now": self._now()}
-        with self._writing() as connection:
-            return connection.execute(HAND_OVER_LEASE, of).rowcount == 1
+        return self._change(HAND_OVER_LEASE, of) == 1
 
     def lease(self, runner: str) -> StreamingLease | None:
         """Return the current streaming lease of a runner; None if there is none."""
-        with self._reading() as connection:
-            row = connection.execute(STREAMING_LEASE, {"of_runner": runner, "now": self._now()}).one_or_none()
+        row = self._first(STREAMING_LEASE, {"of_runner": runner, "now": self._now()})
         return None if row is None else StreamingLease(**row._mapping)
 
     def open_following(self, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str) -> bool:
@@ -237,28 +204,28 @@ class Streaming(Aggregate):
         try:
             with self._writing() as connection:
                 self._open_following(connection, batch, ends, holder, in_force)
-        except _LostError:
+        except LostRaceError:
             return False
         return True
 
     def _open_following(
-        self, connection: Connection, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str
+        self, connection: sa.Connection, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str
     ) -> None:
         if connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount != 1:
-            raise _LostError
+            raise LostRaceError
         former = batch.follows or ""
         state = connection.execute(BATCH_STATE, {"of_batch": former}).scalar()
         if state in (None, "committed"):
-            raise _LostError
+            raise LostRaceError
         of = {"of_runner": batch.runner, "by": holder, "now": self._now()}
         if connection.execute(HOLD_STREAMING_LEASE, of).rowcount != 1:
-            raise _LostError
+            raise LostRaceError
         if state == "open":
             _record_ends(connection, former, ends, None)
         if {each.partition: each.end for each in ranges_of(connection, former)} != dict(ends):
-            raise _LostError
+            raise LostRaceError
         if connection.execute(PLAN_BATCH, vars(batch)).rowcount != 1:
-            raise _LostError
+            raise LostRaceError
         rows = [range_row(batch.batch_id, Range(partition, end, end)) for partition, end in sorted(ends.items())]
         connection.execute(INSERT_RANGES, rows)
 
@@ -272,7 +239,7 @@ class Streaming(Aggregate):
         try:
             with self._writing() as connection:
                 _record_ends(connection, batch_id, ends, segment)
-        except _LostError:
+        except LostRaceError:
             return False
         return True
 
@@ -288,26 +255,19 @@ class Streaming(Aggregate):
                     return False
                 connection.execute(DROP_RANGES, of)
                 if connection.execute(DROP_OPEN, of).rowcount != 1:
-                    raise _LostError
-        except _LostError:
+                    raise LostRaceError
+        except LostRaceError:
             return False
         return True
 
 
 def _record_ends(
-    connection: Connection, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None
+    connection: sa.Connection, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None
 ) -> None:
     if connection.execute(BATCH_STATE, {"of_batch": batch_id}).scalar() != "open":
-        raise _LostError
+        raise LostRaceError
     for partition, end in sorted(ends.items()):
-        change = {
-            "of_batch": batch_id,
-            "of_topic": partition.topic,
-            "of_broker": partition.broker,
-            "of_partition": partition.partition_id,
-            "to": end,
-        }
-        if connection.execute(MOVE_END, change).rowcount != 1:
-            raise _LostError
+        if connection.execute(MOVE_END, {"of_batch": batch_id, **naming(partition), "to": end}).rowcount != 1:
+            raise LostRaceError
     if segment is not None and not record_file(connection, segment):
-        raise _LostError
+        raise LostRaceError

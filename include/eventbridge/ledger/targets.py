@@ -6,22 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Float,
-    Integer,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
-    bindparam,
-    delete,
-    func,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import NOW, Message, UtcTime, insert_or_skip, metadata, one_of
@@ -31,125 +16,116 @@ from eventbridge.policy.breaker import Count, Tally, after, disabled, first_seco
 from eventbridge.policy.operational_event import of_target
 from eventbridge.policy.rate_limit import Bucket, Lease, lease
 
-target_status = Table(
+target_status = sa.Table(
     "target_status",
     metadata,
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("reason", Message, nullable=False),
-    Column("since", UtcTime, nullable=False),
-    Column("until", UtcTime),
-    Column("good", Integer, nullable=False, server_default="0"),
-    Column("slow", Boolean, nullable=False, server_default="0"),
-    Column("failing_since", UtcTime),
-    Column("paused_until", UtcTime),
-    PrimaryKeyConstraint("rule", "target"),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", Message, nullable=False),
+    sa.Column("since", UtcTime, nullable=False),
+    sa.Column("until", UtcTime),
+    sa.Column("good", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("slow", sa.Boolean, nullable=False, server_default="0"),
+    sa.Column("failing_since", UtcTime),
+    sa.Column("paused_until", UtcTime),
+    sa.PrimaryKeyConstraint("rule", "target"),
     one_of("state", TargetState),
 )
 
 #: Attempts of all pushes at each target within the breaker's window, by second since 1970, and how many of
 #: them failed or had a slow response or none.
-target_window = Table(
+target_window = sa.Table(
     "target_window",
     metadata,
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("second", BigInteger, nullable=False),
-    Column("attempts", BigInteger, nullable=False),
-    Column("failed", BigInteger, nullable=False),
-    Column("slow", BigInteger, nullable=False, server_default="0"),
-    PrimaryKeyConstraint("rule", "target", "second"),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("second", sa.BigInteger, nullable=False),
+    sa.Column("attempts", sa.BigInteger, nullable=False),
+    sa.Column("failed", sa.BigInteger, nullable=False),
+    sa.Column("slow", sa.BigInteger, nullable=False, server_default="0"),
+    sa.PrimaryKeyConstraint("rule", "target", "second"),
 )
 
 #: The remaining tokens of a target that has a rate, or whose rate is ramped.
-target_tokens = Table(
+target_tokens = sa.Table(
     "target_tokens",
     metadata,
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("count", Float, nullable=False),
-    Column("at", UtcTime, nullable=False),
-    PrimaryKeyConstraint("rule", "target"),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("count", sa.Float, nullable=False),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.PrimaryKeyConstraint("rule", "target"),
 )
 
-_STATUS = (target_status.c.rule == bindparam("of_rule")) & (target_status.c.target == bindparam("of_target"))
-_WINDOW = (target_window.c.rule == bindparam("of_rule")) & (target_window.c.target == bindparam("of_target"))
+_STATUS = (target_status.c.rule == sa.bindparam("of_rule")) & (target_status.c.target == sa.bindparam("of_target"))
+_WINDOW = (target_window.c.rule == sa.bindparam("of_rule")) & (target_window.c.target == sa.bindparam("of_target"))
 
 #: The statuses of targets that were not always ok.
-TARGET_STATUSES = select(target_status).order_by(target_status.c.rule, target_status.c.target)
+TARGET_STATUSES = sa.select(target_status).order_by(target_status.c.rule, target_status.c.target)
 
 #: The status of a target, locked until the transaction ends.
-TARGET_STATUS = select(target_status).where(_STATUS).with_for_update()
-
-#: Adds the status of a target, unless it has one.
-NOTE_TARGET_STATUS = insert_or_skip(target_status)
+TARGET_STATUS = sa.select(target_status).where(_STATUS).with_for_update()
 
 #: Changes the status of a target.
 CHANGE_TARGET_STATUS = (
-    update(target_status)
+    sa.update(target_status)
     .where(_STATUS)
     .values(
-        state=bindparam("to"),
-        reason=bindparam("because", type_=target_status.c.reason.type),
-        since=bindparam("from_then", type_=UtcTime),
-        until=bindparam("till", type_=UtcTime),
-        good=bindparam("good_probes"),
-        slow=bindparam("is_slow"),
-        failing_since=bindparam("failing_from", type_=UtcTime),
-        paused_until=bindparam("paused_till", type_=UtcTime),
+        state=sa.bindparam("to"),
+        reason=sa.bindparam("because", type_=target_status.c.reason.type),
+        since=sa.bindparam("from_then", type_=UtcTime),
+        until=sa.bindparam("till", type_=UtcTime),
+        good=sa.bindparam("good_probes"),
+        slow=sa.bindparam("is_slow"),
+        failing_since=sa.bindparam("failing_from", type_=UtcTime),
+        paused_until=sa.bindparam("paused_till", type_=UtcTime),
     )
 )
 
 #: Gives the right to probe to one push, until a time: to the first that asks once the breaker lets probes through.
 CLAIM_PROBE = (
-    update(target_status)
+    sa.update(target_status)
     .where(
         _STATUS,
         target_status.c.state.in_(["degraded", "half-open"]),
         target_status.c.until.is_(None) | (target_status.c.until <= NOW),
     )
-    .values(until=bindparam("till", type_=UtcTime))
+    .values(until=sa.bindparam("till", type_=UtcTime))
 )
 
 #: The content of a target's bucket, locked until the transaction ends.
 TOKENS = (
-    select(target_tokens.c.count, target_tokens.c.at)
-    .where(target_tokens.c.rule == bindparam("of_rule"), target_tokens.c.target == bindparam("of_target"))
+    sa.select(target_tokens.c.count, target_tokens.c.at)
+    .where(target_tokens.c.rule == sa.bindparam("of_rule"), target_tokens.c.target == sa.bindparam("of_target"))
     .with_for_update()
 )
 
-#: Makes a target's bucket, unless it exists.
-NOTE_TOKENS = insert_or_skip(target_tokens)
-
 #: Changes the content of a target's bucket.
 CHANGE_TOKENS = (
-    update(target_tokens)
-    .where(target_tokens.c.rule == bindparam("of_rule"), target_tokens.c.target == bindparam("of_target"))
-    .values(count=bindparam("left", type_=Float), at=NOW)
+    sa.update(target_tokens)
+    .where(target_tokens.c.rule == sa.bindparam("of_rule"), target_tokens.c.target == sa.bindparam("of_target"))
+    .values(count=sa.bindparam("left", type_=sa.Float), at=NOW)
 )
-
-#: Begins to count the attempts of a second.
-NOTE_ATTEMPTS = insert_or_skip(target_window)
 
 #: Counts attempts of a second.
 ADD_ATTEMPTS = (
-    update(target_window)
-    .where(_WINDOW, target_window.c.second == bindparam("of_second"))
+    sa.update(target_window)
+    .where(_WINDOW, target_window.c.second == sa.bindparam("of_second"))
     .values(
-        attempts=target_window.c.attempts + bindparam("more_attempts", type_=BigInteger),
-        failed=target_window.c.failed + bindparam("more_failed", type_=BigInteger),
-        slow=target_window.c.slow + bindparam("more_slow", type_=BigInteger),
+        attempts=target_window.c.attempts + sa.bindparam("more_attempts", type_=sa.BigInteger),
+        failed=target_window.c.failed + sa.bindparam("more_failed", type_=sa.BigInteger),
+        slow=target_window.c.slow + sa.bindparam("more_slow", type_=sa.BigInteger),
     )
 )
 
 #: Attempts at a target since a second, how many of them failed, and how many were slow.
-WINDOW = select(
-    func.sum(target_window.c.attempts), func.sum(target_window.c.failed), func.sum(target_window.c.slow)
-).where(_WINDOW, target_window.c.second >= bindparam("from_second"))
+WINDOW = sa.select(
+    sa.func.sum(target_window.c.attempts), sa.func.sum(target_window.c.failed), sa.func.sum(target_window.c.slow)
+).where(_WINDOW, target_window.c.second >= sa.bindparam("from_second"))
 
 #: Forgets the attempts at a target before a second.
-FORGET_ATTEMPTS = delete(target_window).where(_WINDOW, target_window.c.second < bindparam("before_second"))
+FORGET_ATTEMPTS = sa.delete(target_window).where(_WINDOW, target_window.c.second < sa.bindparam("before_second"))
 
 
 class Targets(Aggregate):
@@ -157,8 +133,7 @@ class Targets(Aggregate):
 
     def statuses(self) -> dict[tuple[str, str], TargetStatus]:
         """Return the statuses of targets by (rule, target); a target that was always ok is absent."""
-        with self._reading() as connection:
-            return {(row.rule, row.target): TargetStatus(**row._mapping) for row in connection.execute(TARGET_STATUSES)}
+        return {(row.rule, row.target): TargetStatus(**row._mapping) for row in self._rows(TARGET_STATUSES)}
 
     def set_status(self, rule: str, target: str, state: TargetState, reason: str) -> None:
         """Set the state of a target and its reason; `since` changes only with the state. Ends its pause, holds none."""
@@ -182,8 +157,7 @@ class Targets(Aggregate):
     def claim_probe(self, rule: str, target: str, until: datetime) -> bool:
         """Claim the probe of a target whose breaker admits probes, until a time; return False if another has it."""
         change = {"of_rule": rule, "of_target": target, "now": self._now(), "till": until}
-        with self._writing() as connection:
-            return connection.execute(CLAIM_PROBE, change).rowcount == 1
+        return self._change(CLAIM_PROBE, change) == 1
 
     def lease_tokens(self, rule: str, target: str, rate: float, wanted: int) -> Lease:
         """Lease up to `wanted` tokens of a target whose bucket fills at `rate` a second, for use within a second."""
@@ -194,14 +168,14 @@ class Targets(Aggregate):
             if found is None:
                 full = lease(None, rate, 0, now).left
                 row = {"rule": rule, "target": target, "count": full.count, "at": full.at}
-                connection.execute(NOTE_TOKENS, row)
+                connection.execute(insert_or_skip(target_tokens), row)
                 found = connection.execute(TOKENS, of).one()
             given = lease(Bucket(*found), rate, wanted, now)
             connection.execute(CHANGE_TOKENS, of | {"left": given.left.count, "now": given.left.at})
             return given
 
 
-def record_attempts(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:
+def record_attempts(connection: sa.Connection, tallies: Sequence[Tally], now: datetime) -> None:
     """Count attempts by target and second, and change the statuses of targets as the breaker decides.
 
     A target without a failure gets no status.
@@ -227,7 +201,7 @@ def record_attempts(connection: Connection, tallies: Sequence[Tally], now: datet
             connection.execute(FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
 
 
-def _count(connection: Connection, tallies: Sequence[Tally]) -> None:
+def _count(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
     """Add the counts of tallies, always in two statements: a chunk may have thousands of targets."""
     rows, changes = [], []
     for tally in tallies:
@@ -236,20 +210,20 @@ def _count(connection: Connection, tallies: Sequence[Tally]) -> None:
             change = {"of_rule": tally.rule, "of_target": tally.target, "of_second": second}
             changes.append(change | {f"more_{name}": number for name, number in count._asdict().items()})
     if rows:
-        connection.execute(NOTE_ATTEMPTS, rows)
+        connection.execute(insert_or_skip(target_window), rows)
         connection.execute(ADD_ATTEMPTS, changes)
 
 
-def _standing(connection: Connection, rule: str, target: str, now: datetime) -> TargetStatus:
+def _standing(connection: sa.Connection, rule: str, target: str, now: datetime) -> TargetStatus:
     of = {"of_rule": rule, "of_target": target}
     found = connection.execute(TARGET_STATUS, of).first()
     if found is None:
-        connection.execute(NOTE_TARGET_STATUS, vars(TargetStatus(rule, target, "ok", "", now)))
+        connection.execute(insert_or_skip(target_status), vars(TargetStatus(rule, target, "ok", "", now)))
         found = connection.execute(TARGET_STATUS, of).one()
     return TargetStatus(**found._mapping)
 
 
-def _change(connection: Connection, old: TargetStatus, new: TargetStatus) -> None:
+def _change(connection: sa.Connection, old: TargetStatus, new: TargetStatus) -> None:
     if new == old:
         return
     change = {

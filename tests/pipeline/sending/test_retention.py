@@ -151,7 +151,10 @@ def test_a_pending_delivery_keeps_the_files_of_its_earlier_batches(sending: Send
     reported = maintain(sending.runtime)
 
     assert kept(sending, first) == "all"
-    assert reported.kept == {"something of it waits": 1, "a younger batch took up something of it": 1}
+    assert reported.kept == {
+        "it has pending deliveries or deferred matches": 1,
+        "a later batch that is kept took rows of it": 1,
+    }
     sound(sending)
     sending.rules(crm=http("/healthy/crm", retry=policy))
     sending.deliver()
@@ -231,7 +234,7 @@ def test_dead_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) 
     days(sending, 15)
     reported = maintain(sending.runtime)
     assert kept(sending, first) == "dead_letters"
-    assert reported.kept["a younger batch took dead letters of it"] == 1
+    assert reported.kept["a later batch that is kept took its dead letters"] == 1
     sound(sending)
     days(sending, 20)
     maintain(sending.runtime)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from eventbridge import fault_points
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.database import runs_lost_transactions_again
+from eventbridge.ledger.database import Aggregate, runs_lost_transactions_again
 from eventbridge.ledger.definitions import microseconds
 from eventbridge.ledger.engines.postgresql import PostgresqlEngine
 
@@ -98,6 +99,18 @@ def test_a_transaction_that_was_lost_is_run_again(url: str) -> None:
 
         assert sorted(found) in (["batch-1", "retry-1"], ["batch-1"] if point == "ledger.commit" else [])
         assert len(ledger.pending.taken_by("retry-1")) == 2 * (len(found) - 1)
+    ledger.close()
+
+
+def test_every_public_method_is_run_again(tmp_path: Path) -> None:
+    """No method of an attribute of the ledger is without it, whatever is added to the ledger."""
+    ledger = Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite")
+    parts = [part for part in vars(ledger).values() if isinstance(part, Aggregate)]
+    public = [value for part in parts for name, value in vars(type(part)).items() if not name.startswith("_")]
+
+    assert len(parts) == len(vars(ledger)) - 1  # but for the database itself
+    assert len(public) > 200
+    assert all(hasattr(value, "__wrapped__") for value in public)
     ledger.close()
 
 

@@ -10,8 +10,7 @@ from sqlalchemy import make_url
 
 from eventbridge.errors import LedgerError
 from eventbridge.ledger.engines import postgresql
-from eventbridge.ledger.engines.postgresql import PostgresqlEngine
-from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock, _elapsed
+from eventbridge.ledger.engines.postgresql import PostgresqlClock, PostgresqlEngine, _elapsed
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

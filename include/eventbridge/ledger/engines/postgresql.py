@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import Any
 
@@ -17,9 +18,9 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from eventbridge.clients.postgresql import NOTICES_DEATH, may_come_back
 from eventbridge.errors import LedgerError, PackageMissing
 from eventbridge.ledger.engines.compiled import CompiledStatements
-from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock
-from eventbridge.ledger.engines.postgresql_remedies import REMEDIES
+from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.shown_url import shown_url
+from eventbridge.ledger.remedies import ledger_errors
 
 #: The driver, whatever driver the URL names.
 _DRIVER = "postgresql+psycopg"
@@ -55,6 +56,54 @@ _UNDONE = frozenset(
 #: considers the connection intact.
 _CUT_OFF = ("connection socket closed", "another command is already in progress")
 
+_REACH = "Make sure that the server is up and can be reached from this host (`pg_isready -h {host} -p {port}`)"
+_ACTIVITY = "`SELECT pid, state, query FROM pg_stat_activity WHERE datname = current_database()`"
+
+#: Text in a message -> remedy; the first match counts.
+_REMEDIES: Sequence[tuple[str, str]] = (
+    (
+        "password authentication failed",
+        "Correct the user or the password in EVENTBRIDGE_LEDGER_URL, or what its _CMD or _FILE gives",
+    ),
+    ("no password supplied", "Write a password into EVENTBRIDGE_LEDGER_URL, or name a file with it (PGPASSFILE)"),
+    (
+        "pg_hba.conf",
+        "Have the server's pg_hba.conf accept this host, user and database, or correct EVENTBRIDGE_LEDGER_URL",
+    ),
+    (
+        'database "',
+        "Make the database on its server (`createdb {file}`), run `eventbridge ledger migrate`, then this again; or "
+        "correct EVENTBRIDGE_LEDGER_URL",
+    ),
+    ('role "', "Make the user on the server (`createuser`), or correct EVENTBRIDGE_LEDGER_URL"),
+    (
+        "permission denied",
+        "Give the user of EVENTBRIDGE_LEDGER_URL its own schema, or all rights in it "
+        "(`GRANT ALL ON SCHEMA public TO <user>` and on its tables)",
+    ),
+    (
+        "lock timeout",
+        f"Another session has held rows of the ledger for longer than the busy timeout: find it with {_ACTIVITY}, let "
+        "it finish or end it, then run this again",
+    ),
+    (
+        "statement timeout",
+        f"The server took longer than any statement of the ledger needs: see what holds it up with {_ACTIVITY}, then "
+        "run this again",
+    ),
+    (
+        "too many clients",
+        "Raise max_connections of the server: each process of eventbridge keeps one connection; then run this again",
+    ),
+    ("connection slots", "Raise max_connections of the server, then run this again"),
+    ("no space left", "The disk of the database's server is full: free some space there, then run this again"),
+    ("read-only transaction", "This server is a standby: name the primary in EVENTBRIDGE_LEDGER_URL"),
+    ("resolve host", "Correct the host in EVENTBRIDGE_LEDGER_URL, or this host's name service"),
+    ("connection to server", _REACH),
+    ("connection", _REACH),
+    ("the database system is", _REACH),
+)
+
 
 class PostgresqlEngine:
     """The engine of one database of a server; see LedgerEngine."""
@@ -70,7 +119,7 @@ class PostgresqlEngine:
     # One moment of the ledger for all queries of a transaction; it neither waits for writers nor blocks them.
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     bounds_readers = False
-    remedies: Sequence[tuple[str, str]] = REMEDIES
+    remedies: Sequence[tuple[str, str]] = _REMEDIES
 
     def __init__(self, url: URL, busy_timeout_seconds: float) -> None:
         self.url = url.set(drivername=_DRIVER)
@@ -207,3 +256,73 @@ def _compare_bytes(connection: Connection) -> None:
         changes.setdefault(table, []).append(f'ALTER COLUMN "{column}" TYPE text COLLATE "C"')
     for table, each in changes.items():
         connection.exec_driver_sql(f'ALTER TABLE "{table}" {", ".join(each)}')
+
+
+#: A clock that also advances while the machine sleeps, if there is one.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+#: The maximum age of a measurement: two clocks drift apart by some microseconds a second.
+_KEPT_SECONDS = 60.0
+
+#: How soon a server that did not respond is queried again, while the last measurement is used.
+_AGAIN_SECONDS = 5.0
+
+#: How long a server may take to return the time again.
+_RESPONSE_SECONDS = 2.0
+
+
+class PostgresqlClock:
+    """A server's clock as a difference from this host's clock; thread-safe.
+
+    The host's clock is the one that advances while the machine sleeps and that cannot be set.
+    """
+
+    def __init__(self, engine: LedgerEngine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._measured: tuple[datetime, float] | None = None
+        self._due = 0.0
+
+    def now(self) -> datetime:
+        """Return the server's time, aware, in UTC; raises LedgerError if it was never measured and cannot be now."""
+        measured = self._measured
+        if measured is None or _elapsed() >= self._due:
+            measured = self._measure()
+        at, elapsed = measured
+        return at + timedelta(seconds=_elapsed() - elapsed)
+
+    @cached_property
+    def _reader(self) -> Engine:
+        return self._engine.reader(_RESPONSE_SECONDS)
+
+    def _measure(self) -> tuple[datetime, float]:
+        if not self._lock.acquire(blocking=self._measured is None):
+            assert self._measured is not None
+            return self._measured  # another thread measures it
+        try:
+            if self._measured is None or _elapsed() >= self._due:
+                self._measured, self._due = self._ask(self._measured is None), _elapsed() + _KEPT_SECONDS
+        except LedgerError:
+            if self._measured is None:
+                raise
+            self._due = _elapsed() + _AGAIN_SECONDS
+        finally:
+            self._lock.release()
+        assert self._measured is not None
+        return self._measured
+
+    def _ask(self, patient: bool) -> tuple[datetime, float]:
+        """Query the server; only a `patient` caller waits for one that is down: pushes use the last measurement."""
+        with ledger_errors(self._engine):
+            connection = self._engine.connect() if patient else self._reader.connect()
+            try:
+                before = _elapsed()
+                at = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+                after = _elapsed()
+            finally:
+                connection.close()
+        return at.astimezone(UTC), (before + after) / 2
+
+
+def _elapsed() -> float:
+    return time.clock_gettime(_CLOCK)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import random
 import sqlite3
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,8 +20,12 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from eventbridge.errors import SettingsError
 from eventbridge.files import close_to_others, files_of_database, is_disk_full, open_private
 from eventbridge.ledger.engines.compiled import CompiledStatements
-from eventbridge.ledger.engines.sqlite_write_lock import FULL, LOCKED, UNOPENABLE, turn_to_write
+from eventbridge.ledger.remedies import DatabaseFailure
 
+# Messages of SQLite.
+_LOCKED = "database is locked"
+_FULL = "database or disk is full"
+_UNOPENABLE = "unable to open database file"
 _IO_ERROR = "disk I/O error"
 _COMPILED = {"compiled_cache": CompiledStatements()}
 
@@ -34,7 +41,7 @@ class SqliteEngine:
     bounds_readers = True
     remedies: Sequence[tuple[str, str]] = (
         (
-            LOCKED,
+            _LOCKED,
             "Another process has held the ledger for longer than the busy timeout: find it with `fuser -v {file} "
             "{file}.lock`, let it finish or end it, then run this again",
         ),
@@ -52,7 +59,7 @@ class SqliteEngine:
             "{file} is damaged: put the ledger back from a backup; the store still has every event and manifest",
         ),
         (
-            UNOPENABLE,
+            _UNOPENABLE,
             "Make sure that the folder {folder} exists (`mkdir -p {folder}`) and that this process may write to it "
             "(`ls -ld {folder}`)",
         ),
@@ -83,7 +90,7 @@ class SqliteEngine:
 
     def turn_to_write(self) -> AbstractContextManager[None]:
         """Exclude all other writers, by a lock on `<file>.lock`."""
-        return turn_to_write(self._file, self._busy_timeout_seconds)
+        return _turn_to_write(self._file, self._busy_timeout_seconds)
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
         """Do nothing: SQLite has one writer at a time."""
@@ -109,7 +116,7 @@ class SqliteEngine:
 
     def is_full(self, cause: str) -> bool:
         """Return whether the disk is full, which SQLite may also report as an I/O error."""
-        return FULL in cause or (_IO_ERROR in cause and is_disk_full(self._file))
+        return _FULL in cause or (_IO_ERROR in cause and is_disk_full(self._file))
 
     def reader(self, limit_seconds: float) -> Engine:
         """Return a factory of read-only connections; SQLite itself limits their waits."""
@@ -145,8 +152,39 @@ def _keep_a_log_ahead(cursor: Any, patience_seconds: float) -> None:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            if LOCKED not in str(error) or time.monotonic() > until:
+            if _LOCKED not in str(error) or time.monotonic() > until:
                 raise
             time.sleep(0.01)
         else:
             return
+
+
+@contextmanager
+def _turn_to_write(file: Path, timeout_seconds: float) -> Iterator[None]:
+    """Exclude all other writers, of this and other processes, by a lock on `<file>.lock`; raises DatabaseFailure.
+
+    SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
+    can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Checkpoints run at the end of a
+    commit, so this lock separates both. It also waits in finer steps than SQLite does.
+    """
+    try:
+        descriptor = open_private(f"{file}.lock", os.O_RDWR)
+    except OSError as error:
+        cause = _FULL if error.errno == errno.ENOSPC else f"{_UNOPENABLE} ({error.strerror}: {error.filename})"
+        raise DatabaseFailure(cause) from error
+    try:
+        _wait_for(descriptor, timeout_seconds)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds  # flock has no time limit of its own
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise DatabaseFailure(_LOCKED) from None
+        time.sleep(random.uniform(0.0002, 0.002))
