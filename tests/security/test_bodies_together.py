@@ -73,7 +73,7 @@ def test_bodies_are_bounded_together(path: str) -> None:
 
 
 def test_webhooks_leave_others_room() -> None:
-    """Whoever has no token cannot keep those from publishing who have one."""
+    """Calls without a token cannot keep those with a token from publishing."""
     filled, refused, _ = asyncio.run(_sent("/hooks/code", "/buses/orders/events"))
 
     assert (filled, refused) == (1, 0)

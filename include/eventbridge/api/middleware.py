@@ -16,7 +16,7 @@ MOST_BODY_BYTES = MOST_BYTES + 1024 * 1024
 BODY_SECONDS = 40.0
 
 
-#: All bodies of calls in progress, of webhooks and of others: whoever calls a webhook has no token.
+#: All bodies of calls in progress, of webhooks and of others: a call to a webhook has no token.
 MOST_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/hooks/"
 
