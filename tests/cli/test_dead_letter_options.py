@@ -114,7 +114,7 @@ def test_an_export_that_is_ended_leaves_no_draft(number: signal.Signals, code: i
 
 
 def _wait_until_asked(running: Any) -> None:
-    """Wait until the process that asks DuckDB for a command has computed for two seconds; its start takes less."""
+    """Wait until the process that runs DuckDB for a command has computed for two seconds; its start takes less."""
     while sum(_cpu_seconds(each) for each in psutil.Process(running.pid).children()) < 2.0:
         assert running.poll() is None
         time.sleep(0.05)

@@ -189,7 +189,7 @@ ASK: dict[str, Ask] = {
         ({"password": "a wrong one", "sasl.mechanism": "OAUTHBEARER"}, r"\(_AUTHENTICATION\)\. Correct login"),
         (
             {"ssl.ca.location": ""},
-            r"\(_SSL\)\. Renew the broker's certificate if it has ended, or correct ssl\.ca\.location",
+            r"\(_SSL\)\. Renew the broker's certificate if it has expired, or correct the TLS files of the connection",
         ),
     ],
 )

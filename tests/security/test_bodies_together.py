@@ -9,10 +9,10 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
-from eventbridge.api.middleware import MOST_HELD_BYTES, BodyLimit
+from eventbridge.api.middleware import MAX_HELD_BYTES, BodyLimit
 
 SIZE = 8 * 1024 * 1024
-MOST = MOST_HELD_BYTES // SIZE
+MOST = MAX_HELD_BYTES // SIZE
 
 
 class Calls:

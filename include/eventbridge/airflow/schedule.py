@@ -1,4 +1,4 @@
-"""When the DAGs run: by the watcher, or by the schedule of `eventbridge_start_waiting_runs`, its fallback."""
+"""When the DAGs run: started by the watcher, or by the schedule of `eventbridge_start_waiting_runs`, the fallback."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ OWNER = "eventbridge"
 #: Any time in the past: without catch-up, Airflow creates no runs for it.
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
-#: What may start a run. Not a backfill, which would create one for every minute of its range.
+#: The allowed types of runs; a backfill is not among them, because it would create a run for every minute of its range.
 RUN_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "asset_triggered", "manual", "operator_triggered"))
 
-#: What may start a run of a DAG for backfills. Airflow requires scheduled runs to be allowed as well, and without
-#: manual runs its UI has no button for the dialogue.
+#: The allowed types of runs of the DAG for backfills. Airflow requires scheduled runs to be allowed as well, and its UI
+#: has no button for the dialog unless manual runs are.
 BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manual"))
 
 #: The schedule of `eventbridge_start_waiting_runs` while the watcher does not poll.
 EACH_MINUTE = "* * * * *"
-#: Its schedule while the watcher polls, as the watcher itself repeats starts without an effect.
+#: Its schedule while the watcher polls, because the watcher itself repeats starts that had no effect.
 EVERY_TEN_MINUTES = "*/10 * * * *"
 #: How long the ledger may take to return the watcher's last poll.
-_ASK_SECONDS = 1.0
+_QUERY_SECONDS = 1.0
 
 
 def dag_options(**task_options: Any) -> dict[str, Any]:
-    """Return the options that every DAG has but the one for backfills; `task_options` are those of its tasks."""
+    """Return the options of every DAG except the one for backfills; `task_options` apply to its tasks."""
     return {
         "start_date": BEGINNING,
         "catchup": False,
@@ -63,8 +63,9 @@ def asset_of(subject: str) -> Asset:
 
 
 def fallback_schedule() -> CronTriggerTimetable:
-    """Return the schedule of `eventbridge_start_waiting_runs`; in a task's process, which does not need it, without
-    reading the ledger.
+    """Return the schedule of `eventbridge_start_waiting_runs`.
+
+    It reads the ledger, except in a task's process, which does not need the schedule.
     """
     parsing_for_task = get_parsing_context().dag_id is not None
     expression = EVERY_TEN_MINUTES if parsing_for_task else fallback_cron(airflow_settings().ledger_url)
@@ -84,13 +85,13 @@ def fallback_cron(ledger_url: str) -> str:
 
     ledger = engine_of(ledger_url)
     try:
-        # As a reader: a parse neither creates nor migrates a ledger, and Airflow limits it to 30 s.
-        last = last_look(ledger, _ASK_SECONDS)
+        # Read-only: a parse neither creates nor migrates a ledger, and Airflow limits it to 30 s.
+        last = last_look(ledger, _QUERY_SECONDS)
         return EVERY_TEN_MINUTES if last is not None and ledger.now() - last < WATCHER_ALIVE else EACH_MINUTE
     except FileNotFoundError:  # nothing has been delivered yet
         return EACH_MINUTE
     except (LedgerError, SQLAlchemyError) as error:
-        log.warning("cannot read whether the watcher is alive: %s", error)
+        log.warning("cannot determine whether the watcher is alive: %s", error)
         return EACH_MINUTE
 
 
@@ -99,9 +100,9 @@ def runners_to_parse() -> dict[str, float | None]:
     seconds; None: batch mode.
 
     These are all runners of the rule files or, if those have errors, of the last rule files without errors (the DAG
-    file `eventbridge_rule_errors.py` shows the errors). In a task's process it is only the task's runner, and no rule
-    file is read: every task parses its DAG file again, and the tasks of a batch must continue while rules are edited.
-    The first task's id then shows the mode; for the other tasks it makes no difference.
+    file `eventbridge_rule_errors.py` shows the errors). In a task's process the result is only the task's runner, and
+    no rule file is read: every task parses its DAG file again, and the tasks of a batch must continue while rules are
+    edited. The first task's id then shows the mode; for the other tasks it makes no difference.
     """
     parsed = get_parsing_context()
     if parsed.dag_id is not None:
@@ -111,14 +112,14 @@ def runners_to_parse() -> dict[str, float | None]:
 
     settings = airflow_settings()
     if settings.rules_from == "published":
-        return _of_ledger(settings)
+        return _runners_in_ledger(settings)
     try:
         return _with_streaming_tasks(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
     except RuleFileError:
-        return _of_ledger(settings)
+        return _runners_in_ledger(settings)
 
 
-def warning_of_slots(runners: Mapping[str, float | None]) -> str | None:
+def slot_warning(runners: Mapping[str, float | None]) -> str | None:
     """Return and log a warning if the streaming tasks of these runners can take every slot of the executor."""
     from airflow.configuration import conf
 
@@ -134,7 +135,7 @@ def _with_streaming_tasks(rules: RuleSet) -> dict[str, float | None]:
     return {runner: seconds.get(runner) for runner in rules.runners()}
 
 
-def _of_ledger(settings: Settings) -> dict[str, float | None]:
+def _runners_in_ledger(settings: Settings) -> dict[str, float | None]:
     known = _in_force(settings)
     return (
         {runner: known.streaming_task_seconds.get(runner) for runner in sorted(known.runners)}
@@ -155,9 +156,9 @@ def _in_force(settings: Settings) -> RulesInForce | None:
     try:
         with closing(Ledger.open(settings.ledger_url)) as ledger:
             return ledger.rules.in_force()
-    except (
-        LedgerError
-    ) as error:  # the tasks of every batch report it too; only `eventbridge_rule_errors.py` shows errors
+    except LedgerError as error:
+        # A warning is enough: the tasks of every batch report it too, and `eventbridge_rule_errors.py` shows the
+        # errors.
         log.warning("cannot define the DAGs of the runners: %s", error)
         return None
 

@@ -47,8 +47,8 @@ class _OpenBus:
     watch: BusWatch
     #: Of its own, because a look waits for the servers of the bus.
     thread: ThreadPoolExecutor
-    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    looked_at: float = -PRESSURE_CACHED_SECONDS
+    polling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    polled_at: float = -PRESSURE_CACHED_SECONDS
     refusal: Refusal | None = None
 
     def run(self, do: Callable[_P, _T], *args: _P.args, **values: _P.kwargs) -> Awaitable[_T]:
@@ -104,20 +104,20 @@ class Buses:
         return await asyncio.wrap_future(call)
 
     async def check_pressure(self, bus: Bus) -> None:
-        """Raise CallRefused (429) if the bus takes no events now: disk or store are full, or its backlog is large."""
+        """Raise CallRefused (429) if the bus accepts no events now: disk or store full, or its backlog too large."""
         bus = find_bus(await self.rules(), bus.name)
         opened = self._opened(bus)
-        async with opened.looking:
-            if time.monotonic() - opened.looked_at > PRESSURE_CACHED_SECONDS:
+        async with opened.polling:
+            if time.monotonic() - opened.polled_at > PRESSURE_CACHED_SECONDS:
                 rules = await self.rules()
                 runners = [runner for runner, name in rules.runners().items() if name == bus.name]
                 look = await opened.run(opened.watch.look, runners, rules)
                 opened.refusal = refusal(look, self._watermarks, bus.max_backlog, opened.refusal)
-                opened.looked_at = time.monotonic()
+                opened.polled_at = time.monotonic()
         if opened.refusal is not None:
             raise CallRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                f"The bus {bus.name!r} takes no events now: {opened.refusal.reason}. Nothing was published",
+                f"The bus {bus.name!r} accepts no events now: {opened.refusal.reason}. Nothing was published",
                 {"retry-after": str(opened.refusal.retry_seconds)},
             )
 
@@ -163,8 +163,8 @@ class Buses:
 
 async def _close(opened: _OpenBus) -> None:
     await opened.run(opened.writer.close)
-    async with opened.looking:
-        opened.looked_at = math.inf  # a thread that still waits for the lock uses the last result, and reopens nothing
+    async with opened.polling:
+        opened.polled_at = math.inf  # a thread that still waits for the lock uses the last result, and reopens nothing
         await opened.run(opened.watch.close)
     opened.thread.shutdown(wait=False)
 
@@ -172,7 +172,7 @@ async def _close(opened: _OpenBus) -> None:
 @dataclass
 class _Allowance:
     per_second: float
-    events: int = 0  # allowance that is left
+    events: int = 0  # the remaining allowance
     refused_until: float = 0.0
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -211,7 +211,7 @@ class PublishRates:
 
 
 #: No more calls are joined once they have this many events: later calls would wait longer.
-MOST_JOINED = 5_000
+MAX_JOINED = 5_000
 
 #: Body and key.
 Record = tuple[bytes, str | None]
@@ -228,9 +228,9 @@ class _Call:
 
 
 class BusWriter:
-    """Publishes calls in order of arrival, from one thread; calls that wait are published in one transaction.
+    """Publishes calls in order of arrival, from one thread; waiting calls are published in one transaction.
 
-    It reopens a bus that failed for the next call. It is thread-safe.
+    After a failure it reopens the bus for the next call. It is thread-safe.
     """
 
     def __init__(self, name: str, open_publisher: Callable[[], Publisher]) -> None:
@@ -263,9 +263,9 @@ class BusWriter:
 
     def _run(self) -> None:
         publisher: Publisher | None = None
-        going = True
-        while going:
-            calls, going = self._waiting()
+        is_running = True
+        while is_running:
+            calls, is_running = self._waiting()
             for topic, joined in _by_topic(calls).items():
                 try:
                     publisher = publisher or self._open()
@@ -288,7 +288,7 @@ class BusWriter:
             if call.positions.set_running_or_notify_cancel():  # from here on it cannot be cancelled
                 calls.append(call)
                 count += len(call.records)
-            if count >= MOST_JOINED:
+            if count >= MAX_JOINED:
                 return calls, True
             try:
                 call = self._calls.get_nowait()

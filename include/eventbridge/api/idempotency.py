@@ -16,11 +16,11 @@ from eventbridge.runtime.runtime import Runtime
 
 HEADER = "Idempotency-Key"
 
-#: Header of a response that was stored before.
+#: The header of a stored response that is sent again.
 REPLAYED = "idempotency-replayed"
 
-_LONGEST_KEY = 255
-_OF_CONTENT = ("content-type", "content-encoding")
+_MAX_KEY_LENGTH = 255
+_CONTENT_HEADERS = ("content-type", "content-encoding")
 
 
 class Idempotency:
@@ -31,7 +31,7 @@ class Idempotency:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._under_way: set[tuple[str, str]] = set()
+        self._in_progress: set[tuple[str, str]] = set()
 
     async def once(
         self, caller: str, key: str | None, call_hash: str, call: Callable[[], Awaitable[Response]]
@@ -43,57 +43,61 @@ class Idempotency:
         """
         if key is None:
             return await call()
-        if (caller, key) in self._under_way:
+        if (caller, key) in self._in_progress:
             raise CallRefused(
                 HTTPStatus.CONFLICT,
-                f"A call with the key {key!r} is in progress. Send this one again after Retry-After",
+                f"A call with the key {key!r} is in progress. Retry after the delay in Retry-After",
                 {"retry-after": "1"},
             )
-        self._under_way.add((caller, key))
+        self._in_progress.add((caller, key))
         try:
-            return await self._known(caller, key, call_hash) or await self._made(caller, key, call_hash, call)
+            return await self._stored(caller, key, call_hash) or await self._call_and_store(
+                caller, key, call_hash, call
+            )
         finally:
-            self._under_way.discard((caller, key))
+            self._in_progress.discard((caller, key))
 
-    async def _known(self, caller: str, key: str, call_hash: str) -> Response | None:
-        def look() -> KeptResponse | None:  # in a thread: the clock may be the ledger's database
-            return self._runtime.ledger.responses.get(caller, key, self._runtime.clock() - self._kept)
+    async def _stored(self, caller: str, key: str, call_hash: str) -> Response | None:
+        def read() -> KeptResponse | None:  # in a thread: the clock may be the ledger's database
+            return self._runtime.ledger.responses.get(caller, key, self._runtime.clock() - self._retention)
 
-        found = await asyncio.to_thread(look)
+        found = await asyncio.to_thread(read)
         return None if found is None else _replayed(found, call_hash)
 
-    async def _made(self, caller: str, key: str, call_hash: str, call: Callable[[], Awaitable[Response]]) -> Response:
+    async def _call_and_store(
+        self, caller: str, key: str, call_hash: str, call: Callable[[], Awaitable[Response]]
+    ) -> Response:
         response = await call()
         if response.status_code >= HTTPStatus.BAD_REQUEST:
             return response
         body = bytes(response.body).decode()
 
-        def keep() -> None:
+        def store() -> None:
             now = self._runtime.clock()
-            made = KeptResponse(caller, key, call_hash, response.status_code, body, now)
-            self._runtime.ledger.responses.keep(made, now - self._kept)
+            response_to_keep = KeptResponse(caller, key, call_hash, response.status_code, body, now)
+            self._runtime.ledger.responses.keep(response_to_keep, now - self._retention)
 
-        await asyncio.to_thread(keep)
+        await asyncio.to_thread(store)
         return response
 
     @property
-    def _kept(self) -> timedelta:
+    def _retention(self) -> timedelta:
         return timedelta(seconds=self._runtime.settings.idempotency_retention)
 
 
 def key_of(request: Request) -> str | None:
     """Return the idempotency key of a call, None if it has none; raises CallRefused if it is empty or too long."""
     key = request.headers.get(HEADER)
-    if key is not None and not (0 < len(key) <= _LONGEST_KEY):
+    if key is not None and not (0 < len(key) <= _MAX_KEY_LENGTH):
         raise CallRefused(
-            HTTPStatus.BAD_REQUEST, f"An {HEADER} has 1 to {_LONGEST_KEY} characters, and this one has {len(key)}"
+            HTTPStatus.BAD_REQUEST, f"{HEADER} must have 1 to {_MAX_KEY_LENGTH} characters, but has {len(key)}"
         )
     return key
 
 
 def call_hash_of(request: Request, content: bytes) -> str:
     """Return a hash of a call: its method, path, query, the headers that describe its content, and the content."""
-    headers = sorted((k, v) for k, v in request.headers.items() if k in _OF_CONTENT or k.startswith("ce-"))
+    headers = sorted((k, v) for k, v in request.headers.items() if k in _CONTENT_HEADERS or k.startswith("ce-"))
     parts = [request.method, request.url.path, request.url.query, *(part for pair in headers for part in pair)]
     digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass"))
     digest.update(b"\n\n" + content)

@@ -12,12 +12,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from eventbridge.api.bodies import MOST_BYTES
 
 #: Larger and longer than the limits of a publishing call, which refuses its body with a better message.
-MOST_BODY_BYTES = MOST_BYTES + 1024 * 1024
+MAX_BODY_BYTES = MOST_BYTES + 1024 * 1024
 BODY_SECONDS = 40.0
 
 
-#: All bodies of calls in progress, of webhooks and of others: a call to a webhook has no token.
-MOST_HELD_BYTES = 256 * 1024 * 1024
+#: The maximum size of all bodies in progress, for webhooks and for other calls: callers of webhooks have no token.
+MAX_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/hooks/"
 
 
@@ -31,9 +31,9 @@ class _Held:
 class BodyLimit:
     """Refuses a body that is larger than 9 MiB or takes longer than 40 seconds, whatever its headers say.
 
-    It also refuses a body while those of other calls take MOST_HELD_BYTES. Webhooks are counted apart, so that they
-    leave the others room.
-    The framework reads the body of a call before it checks the token, so this limit also holds for unknown callers.
+    It also refuses a body while the bodies of other calls take MAX_HELD_BYTES. Webhooks are counted separately, so that
+    they cannot block other calls.
+    The framework reads the body of a call before it checks the token, so this limit also applies to unknown callers.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -55,11 +55,11 @@ class BodyLimit:
 
 def _limited(receive: Receive, held: _Held, own: _Held) -> Receive:
     ends_at: float | None = None
-    whole = False
+    is_complete = False
 
-    async def part() -> Message:
-        nonlocal ends_at, whole
-        if whole:  # the framework waits for the end of the connection
+    async def receive_within_limits() -> Message:
+        nonlocal ends_at, is_complete
+        if is_complete:  # the framework waits for the end of the connection
             return await receive()
         ends_at = ends_at or asyncio.get_running_loop().time() + BODY_SECONDS
         try:
@@ -71,16 +71,16 @@ def _limited(receive: Receive, held: _Held, own: _Held) -> Receive:
         size = len(message.get("body", b""))
         own.count += size
         held.count += size
-        whole = not message.get("more_body", False)
-        if held.count > MOST_HELD_BYTES:
-            detail = "The server holds as many bodies as it may. Send the call again after Retry-After"
+        is_complete = not message.get("more_body", False)
+        if held.count > MAX_HELD_BYTES:
+            detail = "The server holds too many request bodies. Retry after the delay in Retry-After"
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"connection": "close", "retry-after": "5"})
-        if own.count > MOST_BODY_BYTES:
-            detail = f"The body has more than {MOST_BODY_BYTES:,} bytes"
+        if own.count > MAX_BODY_BYTES:
+            detail = f"The body is larger than {MAX_BODY_BYTES:,} bytes"
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"connection": "close"})
         return message
 
-    return part
+    return receive_within_limits
 
 
 class HeadAsGet:
@@ -105,11 +105,11 @@ class SafeHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a call."""
 
-        async def sent(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["x-content-type-options"] = "nosniff"
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        await self._app(scope, receive, sent if scope["type"] == "http" else send)
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)

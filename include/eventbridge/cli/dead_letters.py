@@ -13,7 +13,7 @@ import typer
 
 from eventbridge.cli import redrive
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, takes_records, warn_of_damage
+from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, takes_records, warn_about_damage
 from eventbridge.cli.output import (
     JsonOption,
     cell_text,
@@ -79,7 +79,7 @@ def list_dead_letters(
         _show_list(marked)
     if more and not as_json:
         note(f"there are more than {limit}; use --limit or a filter")
-    warn_of_damage(damaged)
+    warn_about_damage(damaged)
 
 
 def _show_list(marked: Sequence[tuple[dict[str, Any], Mark | None]]) -> None:
@@ -124,7 +124,7 @@ def export(
         show_json({"file": file, "dead_letters": count})
     elif file != "-":
         print_line(f"{counted(count, 'dead letter', 'dead letters')} written to {file}")
-    warn_of_damage(damaged)
+    warn_about_damage(damaged)
 
 
 @app.command()
@@ -150,7 +150,7 @@ def show(
         except NotFoundError as error:
             if damaged:  # it may be in one of these files
                 note(str(error))
-                warn_of_damage(damaged)
+                warn_about_damage(damaged)
             raise
         record = read_dead_letter(runtime, newest.file, newest.row)
         mark = Marks(runtime).of(DeadLetter(newest.file, newest.row, record))
@@ -160,7 +160,7 @@ def show(
         show_json({"name": newest.name} | with_text_id(record) | {"redriven": mark})
     else:
         _show(name_of(record), record, mark)
-    warn_of_damage(damaged)
+    warn_about_damage(damaged)
 
 
 def _others(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str:

@@ -46,7 +46,8 @@ def deliver(
         ),
     ] = None,
     streaming: Annotated[
-        bool, typer.Option("--streaming", help="Deliver events as they come, in milliseconds, until Ctrl-C or SIGTERM.")
+        bool,
+        typer.Option("--streaming", help="Deliver events as they arrive, in milliseconds, until Ctrl-C or SIGTERM."),
     ] = False,
     take_over: Annotated[
         bool,
@@ -57,7 +58,7 @@ def deliver(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver a runner's events through the same stages as the DAGs, until idle; with --streaming as they come.
+    """Deliver a runner's events through the same stages as the DAGs, until idle; with --streaming as they arrive.
 
     Deliveries that fail are pending in the ledger, and the next run tries them again when they are due.
     """
@@ -127,7 +128,7 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
         note("loading the matcher")
         with telling_progress(note):
             compile_ahead()
-        begun = f"delivering the events of runner {runner!r} as they come; Ctrl-C stops it"
+        begun = f"delivering the events of runner {runner!r} as they arrive; Ctrl-C stops it"
         patience = TAKE_OVER_SECONDS if take_over else 0.0
         bounds = Bounds(is_standby=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
         summary = deliver_streaming(runtime, runner, interrupts.stop, bounds)

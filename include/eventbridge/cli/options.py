@@ -71,7 +71,7 @@ class DeadLetterOptions:
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those last tried before.")] = None
     name: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only those that `show` would show; may be given several times."),
+        typer.Option(metavar="NAME", help="Only the one of this NAME, as in `show`; may be repeated."),
     ] = None
     sql: Annotated[
         str | None,
@@ -93,7 +93,7 @@ class DeadLetterOptions:
 
 
 def refuse_empty(options: Mapping[str, object]) -> None:
-    """Raise UserError, with its name, for an option with empty text; values that are not text pass.
+    """Raise UserError with the option's name if an option is empty text; other values are accepted.
 
     An unset variable of a script would otherwise select more than intended.
     """
@@ -103,8 +103,8 @@ def refuse_empty(options: Mapping[str, object]) -> None:
                 raise UserError(f"--{option} is empty. Give it a value, or leave it out")
 
 
-def warn_of_damage(damaged: Damaged) -> None:
-    """Warn of each unreadable dead letter file that was skipped; ends with exit code 1 if there is one."""
+def warn_about_damage(damaged: Damaged) -> None:
+    """Warn about each unreadable dead letter file that was skipped; exit with code 1 if there is one."""
     for error in damaged.values():
         warn(f"dead letters were skipped: {error}")
     if damaged:
@@ -115,7 +115,7 @@ def refuse_unknown(runtime: Runtime, rule: str | None, target: str | None) -> No
     """Raise NotFoundError for a rule or target that neither the rule files nor past batches name.
 
     A rule that was removed from the files may have dead letters, so it is known. Nothing is refused while the files
-    have errors, because dead letters can be read all the same.
+    have errors, because dead letters can still be read.
     """
     from eventbridge.rules.find import find_rule, find_target, find_target_of_any
 

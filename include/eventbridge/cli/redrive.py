@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, warn_of_damage
+from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, warn_about_damage
 from eventbridge.cli.output import JsonOption, counted, note, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import UserError
@@ -83,7 +83,7 @@ def redrive(
         if dry_run:
             found = survey(runtime, selection, retransform=how.retransform, again=how.again)
             _show_survey(found, as_json=as_json)
-            warn_of_damage(found.damaged)
+            warn_about_damage(found.damaged)
             return
         if resume is not None:
             request = find_redrive(runtime, resume)
@@ -105,7 +105,7 @@ def redrive(
     _show_end(request, batches, counts, as_json=as_json)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
-    warn_of_damage(damaged)
+    warn_about_damage(damaged)
 
 
 def list_redrives(as_json: JsonOption = False) -> None:
@@ -119,7 +119,7 @@ def list_redrives(as_json: JsonOption = False) -> None:
         show_json([redrive_document(each, counts) for each, counts in found])
     else:
         _show_redrives(found)
-    warn_of_damage(marks.damaged)
+    warn_about_damage(marks.damaged)
 
 
 def _show_redrives(found: Sequence[tuple[Redrive, Counter[str]]]) -> None:

@@ -16,12 +16,12 @@ from eventbridge.routing.job import Router
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 
-#: How long to wait at most until the next batch is planned again.
+#: The maximum wait before the next batch is planned again.
 _RECHECK_SECONDS = 1.0
 
 
 class Plan(Protocol):
-    """The next batch; without one, when to plan again; without both, the end."""
+    """The next batch, or the time to plan again; both None: no batch is left."""
 
     @property
     def batch_id(self) -> str | None:
@@ -29,11 +29,11 @@ class Plan(Protocol):
 
     @property
     def wait_until(self) -> datetime | None:
-        """When the next one may be planned."""
+        """When the next batch may be planned."""
 
 
 def _deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: Router, stop: Stop) -> int:
-    """Move each batch that is planned through its stages until it is over or `stop` is set; return how many."""
+    """Run the stages of each planned batch until none is left or `stop` is set; return the number of batches."""
     batches = 0
     while not stop.is_set():
         settle_stale(runtime)
@@ -50,33 +50,33 @@ def _deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: R
 
 
 def deliver_redrive(runtime: Runtime, redrive_id: str, router: Router, stop: Stop | None = None) -> int:
-    """Move the batches of a redrive through their stages, in turn, until it has ended; return how many.
+    """Run the batches of a redrive, one after the other, until it has ended; return the number of batches.
 
-    `stop` ends it after the batch under way; the redrive stays running and can be continued. Deliveries to retry are
-    pending, as in any batch.
+    `stop` takes effect after the current batch; the redrive stays `running` and can be continued. Deliveries to retry
+    are pending, as in any batch.
     """
     return _deliver_consecutively(runtime, partial(plan_redrive, runtime, redrive_id), router, stop or Stop())
 
 
 def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:
-    """Move the batches of a replay through their stages, in turn, until it has ended or is paused; return how many.
+    """Run the batches of a replay, one after the other, until it has ended or is paused; return the number of batches.
 
-    `stop` ends it after the batch under way; the replay stays running and can be continued. Deliveries to retry are
-    pending, as in any batch.
+    `stop` takes effect after the current batch; the replay stays `running` and can be continued. Deliveries to retry
+    are pending, as in any batch.
     """
     return _deliver_consecutively(runtime, partial(plan_replay, runtime, replay_id), router, stop or Stop())
 
 
 def pause_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Pause a running replay, whose batch under way is finished; False if it is not running."""
+    """Pause a running replay after its current batch; return False if it is not running."""
     return runtime.ledger.replays.set_state(replay_id, "running", "paused")
 
 
 def resume_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Resume a paused replay, so that its next batch can be planned; False if it is not paused."""
+    """Resume a paused replay, so that its next batch can be planned; return False if it is not paused."""
     return runtime.ledger.replays.set_state(replay_id, "paused", "running")
 
 
 def cancel_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Cancel a replay that has not ended: the batch under way is finished, no further one is planned."""
+    """Cancel a replay that has not ended: its current batch is finished, and no further batch is planned."""
     return runtime.ledger.replays.end(replay_id, "cancelled")

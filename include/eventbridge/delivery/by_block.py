@@ -127,7 +127,7 @@ class LiveBlocks:
         self._queue = queue
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send deliveries as they come until the run is idle for a while, the budget is spent, or the run must end."""
+        """Send deliveries as they arrive until the run is idle, its budget is spent, or it must end."""
         busy_at = run.clock()
         while not _live_run_must_end(run):
             blocks = self._take()

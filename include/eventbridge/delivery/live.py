@@ -1,4 +1,4 @@
-"""A live run: sends the deliveries of one target as they come, until it has been idle for a while."""
+"""A live run: sends the deliveries of one target as they arrive, until it has been idle for a while."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LiveDeliveries:
         self._within_seconds = within_seconds
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send deliveries as they come until the run is idle for a while, the budget is spent, or the run must end."""
+        """Send deliveries as they arrive until the run is idle, its budget is spent, or it must end."""
         return _LiveRound(run, send, self._queue, self._within_seconds).deliver()
 
 
@@ -99,7 +99,7 @@ class _LiveRound(Rounds):
         self._busy_at = self._clock()
 
     def deliver(self) -> Steps[None]:
-        """Send deliveries as they come."""
+        """Send deliveries as they arrive."""
         target, slot, run = self._send.target, self._send.slot, self._run
         assert is_multiplexed(target), "so are the targets that can be live"
         assert slot is not None, "they have one"

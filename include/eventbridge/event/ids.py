@@ -34,7 +34,7 @@ def batch_time(batch_id: str) -> datetime:
 
 
 def delivery_id(bus: str, source: str, event_id: str, rule: str, target: str, replay_id: str = "") -> bytes:
-    """Return the 16 bytes that name one event for one target of one rule, laid out as a UUIDv8.
+    """Return the 16-byte id of one event for one target of one rule, in the layout of a UUIDv8.
 
     The same arguments always give the same id, so the receiver can recognise a duplicate.
     Each field is length-prefixed before hashing: ("a", "bc") and ("ab", "c") differ.
@@ -51,8 +51,10 @@ def delivery_id(bus: str, source: str, event_id: str, rule: str, target: str, re
 
 
 def delivery_id_text(raw: bytes) -> str:
-    """Return a delivery id as the UUID text that goes on the wire as `webhook-id`."""
-    digits = raw.hex()  # the result of uuid.UUID in a quarter of its time: it runs once for every delivery of a push
+    """Return a delivery id as the UUID text that is sent as `webhook-id`."""
+    digits = (
+        raw.hex()
+    )  # the same text as uuid.UUID in a quarter of the time: this runs once for every delivery of a push
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
@@ -117,6 +119,6 @@ def _first_written(body: bytes) -> str | None:
 
 
 def event_id_hash(event_id: str) -> int:
-    """Return the 64-bit hash, as a signed number, by which the index of event ids finds an id."""
+    """Return the 64-bit hash, as a signed number, under which the index of event ids stores an id."""
     encoded = event_id.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little", signed=True)

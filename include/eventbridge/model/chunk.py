@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple
 ChunkState = Literal["new", "started", "error", "timeout", "completed"]
 
 #: The error of a chunk whose push ended without a report.
-PUSH_LOST = "Its push was killed, or was still at work when the batch was settled; what it had written down counts."
+PUSH_LOST = "The push was killed, or was still running when the batch was settled. Its recorded responses count."
 
 #: Pool and priority weight of every retry chunk; the weight is below those of new deliveries (250 to 750).
 SLOW_LANE_POOL = "eventbridge.retry"
 SLOW_LANE_WEIGHT = -200
-#: Pool and priority weight of every chunk of a replay: below all else.
+#: Pool and priority weight of every chunk of a replay: the lowest of all.
 REPLAY_LANE_POOL = "eventbridge.replay"
 REPLAY_LANE_WEIGHT = -400
 
@@ -67,7 +67,7 @@ class Chunk:
 
 
 class LiveClaim(NamedTuple):
-    """A claim that has not expired, of a chunk on which a push works."""
+    """An unexpired claim on a chunk by the push that works on it."""
 
     chunk_id: int
     claim: int
@@ -86,7 +86,7 @@ class ChunkTotal(NamedTuple):
 
 @dataclass(frozen=True)
 class AppliedSlots:
-    """Slots that a rule file last set for a pool, when, and those that Airflow had when it was last queried.
+    """The slots that a rule file last set for a pool and when, and the slots that Airflow had when last queried.
 
     If the two differ, an operator changed the pool; the operator's value wins until the file has another value.
     """

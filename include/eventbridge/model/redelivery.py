@@ -1,4 +1,4 @@
-"""Requests to deliver again: redrives of dead letters and replays of archived events, and what batches took."""
+"""Requests to deliver again: redrives of dead letters, replays of archived events, and the rows that batches took."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RedriveState = Literal["running", "done", "cancelled"]
 REPLAY_ID_HEADER = "eventbridge-replay-id"
 ReplayState = Literal["running", "paused", "done", "cancelled"]
 
-#: The prefix of their `run`: no DAG was triggered for them, so the watcher starts it.
+#: The prefix of `run` in a redrive or replay for which no DAG was triggered; the watcher starts the DAG.
 RECORDED: Final = "recorded, "
 
 
 @dataclass(frozen=True)
 class Redrive:
-    """A request to deliver dead letters again, carried out by batches in turn.
+    """A request to deliver dead letters again, carried out by one batch after the other.
 
     `run` names the requester: a second request with the same name is the same redrive. `selection` is JSON.
     `rate` is in dead letters a second, None: unlimited; no further batch is planned before `next_at`.
@@ -68,7 +68,7 @@ class ReplayPart(Struct, frozen=True, omit_defaults=True):
 
 
 class ReplayPosition(Struct, frozen=True, omit_defaults=True):
-    """The position of a replay: its part, the archive file and row, and the place of that file in time."""
+    """The position of a replay: its part, the archive file and row, and the time of that file."""
 
     part: int = 0
     file: str = ""
@@ -78,7 +78,7 @@ class ReplayPosition(Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Replay:
-    """A request to deliver archived events again, carried out by batches in turn.
+    """A request to deliver archived events again, carried out by one batch after the other.
 
     `run` names the requester: a second request with the same name is the same replay. Its events are those of batches
     planned from `since` (included) to `until` (excluded) and committed before `started_at`. `selection` is JSON.
@@ -108,7 +108,8 @@ class Replay:
 class Replayed:
     """Rows `first_row` to `end_row` (excluded) of an archive file that a replay searched for one of its parts.
 
-    `rows`, made by `eventbridge.model.rowset.encode`, are those that a batch took; without any there is no batch.
+    `rows`, made by `eventbridge.model.rowset.encode`, are the rows that a batch took; if there are none, there is no
+    batch.
     """
 
     replay_id: str

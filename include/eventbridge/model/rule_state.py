@@ -9,12 +9,12 @@ from typing import Literal
 
 from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
 
-#: The beginning of the reason of such a hold, in messages and in the event `rule.on_hold`.
+#: The prefix of the reason of an `ExpectationHold`, in messages and in the event `rule.on_hold`.
 EXPECTATION_HOLD = "expectation_failed"
 OverrideKind = Literal["paused", "disabled", "priority", "rate"]
 TargetState = Literal["ok", "degraded", "half-open", "disabled"]
-#: The states that are shown: also `paused`, for a target that is ok and asked for a pause by 429, or whose deliveries
-#: are on hold by an operator or a pool without slots.
+#: The states that users see. `paused`: a target in the state `ok` asked for a pause (429), or its deliveries are on
+#: hold because of an operator or a pool without slots.
 ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
 
 
@@ -45,7 +45,7 @@ class RuleChange:
 
 @dataclass(frozen=True)
 class RuleOnHold:
-    """A rule that is not routed, or is on hold at a delivery: its version, the reason, and since when."""
+    """A rule that is not routed, or whose deliveries are on hold: its version, the reason, and since when."""
 
     rule: str
     version: str
@@ -75,7 +75,7 @@ class ExpectationHold:
 class OperatorOverride:
     """One override: who set it, and since when; it holds until it is cleared.
 
-    `target` "" = of the rule. `value` is a priority's name, or deliveries a second as text; else "".
+    `target` "": the override is for the rule. `value` is a priority's name, or deliveries a second as text; else "".
     """
 
     rule: str
@@ -104,7 +104,7 @@ class OperatorOverrides:
         return bool(self._held) or any(kind == "paused" for _, _, kind in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
-        """Return why a target is on hold: it or its rule is paused, or its rule on hold; "" if none is."""
+        """Return why a target is on hold: it or its rule is paused, or its rule is on hold; "" if it is not on hold."""
         if (rule, "", "paused") in self._values:
             return RULE_PAUSED
         if (rule, target, "paused") in self._values:
@@ -119,10 +119,10 @@ class OperatorOverrides:
         """Return, by rule, the priority that replaces that of its file."""
         return {rule: value for (rule, _, kind), value in self._values.items() if kind == "priority"}
 
-    def rate(self, rule: str, target: str, of_file: float | None) -> float | None:
+    def rate(self, rule: str, target: str, file_rate: float | None) -> float | None:
         """Return how many deliveries a second a target may get: by its override, else by its file."""
         value = self._values.get((rule, target, "rate"))
-        return of_file if value is None else float(value)
+        return file_rate if value is None else float(value)
 
 
 @dataclass(frozen=True)

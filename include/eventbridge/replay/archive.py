@@ -1,6 +1,6 @@
 """Lists the archive files of a replay in the order in which it reads them.
 
-An audit calls this: choosing events of the files imports the compiled matcher, which it does without.
+Audits import this module, which does not import the compiled matcher, as the selection of events does.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from eventbridge.runtime.runtime import Runtime
 #: Files that are listed at a time for one runner, so that a year of them is never listed at once.
 _AT_A_TIME = 1_000
 
-#: An archive file and the offsets that may be taken of it; None: all.
+#: An archive file and the offsets that may be taken from it; None: all.
 FileToRead = tuple[ArchiveFile, tuple[Span, ...] | None]
 
 
 def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[FileToRead, int]]:
     """Yield the archive files of a replay's part from a position on, each with the first row to read.
 
-    Only batches planned within the replay's time, and from the position on, are queried.
+    Only batches planned within the replay's time range, at or after the position, are queried.
     """
     part = replay.parts[position.part]
     found = _alone(runtime, replay, part, position) if part.alone else iter(_once(runtime, replay, part))
@@ -36,8 +36,8 @@ def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> It
             break
     else:
         raise ReconciliationError(
-            f"replay {replay.replay_id} has come to {position.file}, which the ledger no longer knows. "
-            f"Cancel it (`eventbridge replay cancel {replay.replay_id[:8]}`) and begin another one"
+            f"replay {replay.replay_id} stopped at {position.file}, which is no longer in the ledger. "
+            f"Cancel it (`eventbridge replay cancel {replay.replay_id[:8]}`) and start a new one"
         )
     if position.row < each[0].rows:
         yield each, position.row
@@ -57,7 +57,7 @@ def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayP
             yield file, None
         if len(files) < _AT_A_TIME + len(seen):
             return
-        # the next page begins with the time of the last file, of which some files may have been listed
+        # the next page begins with the time of the last file; other files of that time may have been listed already
         since = files[-1].planned_at
         seen = {file.path for file in files if file.planned_at == since}
 

@@ -35,15 +35,15 @@ _COLUMNS = (
     "status",
 )
 
-#: The number of events that stay parsed for the next target without compiled code; about 20 MB of small ones.
+#: The maximum number of parsed events that are kept for targets without compiled code: about 20 MB if they are small.
 _KEPT: Final = 4_000
 
 
 @dataclass
 class SliceEvents:
-    """The valid events of a slice; `rows` are their row numbers in the buffer file, `make_table` gives their columns.
+    """The valid events of a slice; `rows` are their row numbers in the buffer file, `make_table` returns their columns.
 
-    For events that were never in a file the table is only built on demand.
+    The table of events that were never in a file is built only on demand.
     """
 
     make_table: Callable[[], pa.Table]
@@ -102,14 +102,14 @@ class SliceEvents:
         return traces_of(self.table["body"])
 
     def only(self, name: str) -> str | None:
-        """Return the only text of a column, None if it has several."""
+        """Return the text of a column if it is the same in all rows, else None."""
         if name not in self._only:
             texts = pc.unique(self.table[name]).to_pylist()
             self._only[name] = texts[0] if len(texts) == 1 else None
         return self._only[name]
 
     def parsed(self, number: int) -> Event:
-        """Return an event parsed, for work without compiled code. It cannot fail: buffer has parsed the same bytes."""
+        """Return a parsed event, for work without compiled code. Parsing cannot fail: buffer parsed the same bytes."""
         event = self._parsed.get(number)
         if event is None:
             event = parse_event(self.table["body"][number].as_py(), max_bytes=self.max_bytes)

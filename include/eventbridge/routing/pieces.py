@@ -1,4 +1,4 @@
-"""Cuts the rows of one target of a delivery file into pieces that fit a chunk, by order key if it is ordered.
+"""Cuts the rows of one target of a delivery file into pieces that fit a chunk, by order key if the target is ordered.
 
 This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
@@ -23,14 +23,14 @@ from eventbridge.rules import Target
 from eventbridge.transform import find_order_key
 
 if TYPE_CHECKING:
-    from eventbridge.routing.events import SliceEvents  # with the kernel, which audits do not need
+    from eventbridge.routing.events import SliceEvents  # it imports the kernel, which audits do not need
 
 #: The head of a piece: pool, weight, rule, target.
 Head = tuple[str, int, str, str]
-#: The waiting time of a row that need not wait.
+#: The value of `waits` for a row that need not wait.
 AT_ONCE: Final = 0
 
-#: Shard of a delivery that has none: its target is not ordered.
+#: The shard of every delivery of a target that is not ordered.
 UNORDERED = -1
 
 
@@ -54,17 +54,17 @@ def pieces_of(
     limits: PieceLimits,
     shard: int | None = None,
 ) -> list[RoutedPiece]:
-    """Return rows of one target, or of one of its order shards, as pieces; a payload larger than a chunk is one alone.
+    """Divide rows of one target, or of one of its order shards, into pieces; an oversized payload is a piece by itself.
 
-    `waits` is the time, in microseconds since 1970, that each row waits for, AT_ONCE for rows that need not wait: both
-    kinds share no piece, but in a shard, whose rows stay in their order; there a piece waits if all its rows do.
+    `waits` is the time, in microseconds since 1970, until which each row waits; AT_ONCE: it need not wait. A piece
+    holds rows of one kind, except in a shard, whose rows keep their order: there a piece waits if all its rows wait.
     """
     if shard is not None:
         return list(_in_order(head, rows, sizes, waits, limits, shard))
     later = waits != AT_ONCE
     pieces = list(_cut(head, rows[~later], sizes[~later], limits))
     if later.any():
-        by_time = np.argsort(waits[later], kind="stable")  # what waits for one time goes together
+        by_time = np.argsort(waits[later], kind="stable")  # rows that wait for the same time share pieces
         rows, sizes, waits = rows[later][by_time], sizes[later][by_time], waits[later][by_time]
         done = 0
         for piece in _cut(head, rows, sizes, limits):
@@ -83,9 +83,9 @@ def _in_order(
 ) -> Iterator[RoutedPiece]:
     done = 0
     for piece in _cut(head, rows, sizes, limits):
-        of_piece = waits[done : done + piece.count]
+        piece_waits = waits[done : done + piece.count]
         done += piece.count
-        wait = int(of_piece.min()) if (of_piece != AT_ONCE).all() else None
+        wait = int(piece_waits.min()) if (piece_waits != AT_ONCE).all() else None
         yield structs.replace(piece, shard=shard, not_before=wait)
 
 
@@ -110,7 +110,7 @@ def _row_set(rows: npt.NDArray[np.int64]) -> str:
 
 
 def order_key(target: Target, document: JsonValue, row: dict[str, Any]) -> str | None:
-    """Return the order key of one delivery, None if its target is not ordered; `row` says where its event lay."""
+    """Return the order key of one delivery, None if its target is not ordered; `row` has the position of its event."""
     if not target.ordered:
         return None
     if target.ordering_key is None:
@@ -123,7 +123,10 @@ def order_key(target: Target, document: JsonValue, row: dict[str, Any]) -> str |
 def order_keys(
     targets: Sequence[Target], counts: npt.NDArray[np.int64], events: SliceEvents, numbers: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """Return the order keys of deliveries, `counts` of each target in turn; null where a target is not ordered."""
+    """Return the order keys of deliveries, which are sorted by target; null if the target is not ordered.
+
+    `counts` is the number of deliveries of each target.
+    """
     if not any(target.ordered for target in targets):
         return pa.nulls(len(numbers), pa.string())
     parts = []
@@ -145,7 +148,7 @@ def shards_of(keys: pa.Array) -> npt.NDArray[np.int16]:
 
 
 def by_shard(rows: Iterable[tuple[int, dict[str, Any]]]) -> dict[int | None, list[tuple[int, dict[str, Any]]]]:
-    """Return numbered delivery rows of a target by shard, None where it is not ordered."""
+    """Group numbered delivery rows of a target by shard; the key None: the target is not ordered."""
     shards: dict[int | None, list[tuple[int, dict[str, Any]]]] = {}
     for number, row in rows:
         key = row["order_key"]

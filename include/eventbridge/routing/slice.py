@@ -33,25 +33,25 @@ from eventbridge.transform.kernel.render import Deliveries, Events
 #: Rows per row group of a delivery file, the minimum that a push reads.
 ROW_GROUP_ROWS: Final = 4_000
 
-#: Deliveries whose ids and parts are computed at a time, unless a single target has more.
+#: The number of deliveries whose ids and parts are computed at a time; more if a single target has more.
 _RUN: Final = 100_000
 
 
 def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:
     """Match and transform the valid events of a slice and write one delivery file; safe to run any number of times.
 
-    Every call writes a file with a unique name, so a repeated call leaves a lost file, never a duplicate.
-    A transform that fails leaves a row with its `failure` and no payload. Of budgeted rules, and of those that are
-    routed later, only the candidate events of their patterns are noted.
-    Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
+    Every call writes a file with a unique name, so a repeated call leaves an orphaned file, never a duplicate.
+    A transform that fails leaves a row with its `failure` and no payload. For budgeted rules and
+    rules that are routed later, only the candidate events of their patterns are recorded.
+    Raises StoreError; EventError cannot happen, because buffer has parsed the same bytes.
     """
     events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_size)
     program = route_program(job.rule_set, rule_set, job.bus)
     cleared = program.matcher.clears
     matched, handed_back = match_rows(program, events)
     cleared = program.matcher.clears - cleared
-    apart = program.budgeted | program.numbers_of(job.later)
-    candidate_events = _candidate_events(apart, events, matched)
+    candidates_only = program.budgeted | program.numbers_of(job.later)
+    candidate_events = _candidate_events(candidates_only, events, matched)
     matched = matched.without(program.numbers_of(job.later).values())
     account = Account(PieceLimits(job.piece_max_deliveries, job.piece_max_bytes))
     path = None
@@ -88,7 +88,7 @@ def _candidate_events(rules: Mapping[str, int], events: SliceEvents, matched: Ma
 
 @dataclass
 class Account:
-    """The manifest's account of the deliveries written so far; see `Routed`."""
+    """The deliveries written so far, as the manifest records them; see `RoutedSlice`."""
 
     limits: PieceLimits
     rows: int = 0
@@ -98,7 +98,7 @@ class Account:
     pieces: list[RoutedPiece] = field(default_factory=list)
     reference_rendered: int = 0
 
-    def enter(
+    def add(
         self,
         program: RouteProgram,
         deliveries: Deliveries,
@@ -113,7 +113,7 @@ class Account:
         found = fingerprints(deliveries.ids, counts)
         totals = np.add.reduceat(sizes, starts)
         failures = np.add.reduceat(failed.astype(np.int64), starts)
-        # With thousands of rules most have a few rows each: only the following runs per target.
+        # Most of thousands of rules have only a few rows each, so nothing but this loop runs per target.
         columns = (targets, starts, counts, totals, failures)
         for (target, start, count, size, fails), each in zip(
             zip(*[column.tolist() for column in columns], strict=True), found, strict=True
@@ -123,20 +123,20 @@ class Account:
             first = self.rows + start
             if shards[start] != UNORDERED:
                 span = slice(start, start + count)
-                self._enter_shards(route, first, sizes[span], shards[span], failed[span], waits[span])
+                self._add_shards(route, first, sizes[span], shards[span], failed[span], waits[span])
             elif not fails and route.waiting is None and self.limits.is_one_piece(count, size):
                 self.pieces.append(RoutedPiece(*route.head, rowset.run(first, first + count - 1), count, size))
             else:
                 span = slice(start, start + count)
-                self._enter_parts(route, first, sizes[span], failed[span], waits[span])
+                self._add_parts(route, first, sizes[span], failed[span], waits[span])
         self.rows += len(sizes)
 
-    def _enter_failed(self, route: Route, first: int, failed: npt.NDArray[np.bool_]) -> None:
+    def _add_failed(self, route: Route, first: int, failed: npt.NDArray[np.bool_]) -> None:
         if failed.any():
             self.failed[route.name] = int(failed.sum())
             self.failed_rows += (np.flatnonzero(failed) + first).tolist()
 
-    def _enter_shards(
+    def _add_shards(
         self,
         route: Route,
         first: int,
@@ -146,12 +146,12 @@ class Account:
         waits: npt.NDArray[np.int64],
     ) -> None:
         """Add the deliveries of an ordered target, with separate pieces for each shard."""
-        self._enter_failed(route, first, failed)
+        self._add_failed(route, first, failed)
         for shard in np.unique(shards[~failed]).tolist():
             chosen = np.flatnonzero((shards == shard) & ~failed)
             self.pieces += pieces_of(route.head, chosen + first, sizes[chosen], waits[chosen], self.limits, shard)
 
-    def _enter_parts(
+    def _add_parts(
         self,
         route: Route,
         first: int,
@@ -159,7 +159,7 @@ class Account:
         failed: npt.NDArray[np.bool_],
         waits: npt.NDArray[np.int64],
     ) -> None:
-        self._enter_failed(route, first, failed)
+        self._add_failed(route, first, failed)
         rows = np.flatnonzero(~failed)
         self.pieces += pieces_of(route.head, rows + first, sizes[rows], waits[rows], self.limits)
 
@@ -186,22 +186,22 @@ def delivery_tables(
             waits[payloads.first : payloads.last] = block.waits
             account.reference_rendered += block.handed_back
             yield block.table
-        account.enter(program, deliveries, sizes, shards, failed, waits)
+        account.add(program, deliveries, sizes, shards, failed, waits)
 
 
 def deliveries_of(
     matched: MatchedRows, rule_of_route: npt.NDArray[np.int64]
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Yield events and targets of all deliveries in the order of the targets, whole targets at a time."""
+    """Yield the events and targets of all deliveries, sorted by target; the deliveries of a target are never split."""
     counts = matched.counts[rule_of_route]
     ends = counts.cumsum()
     first, done = 0, 0
     while first < len(counts):
         last = max(int(ends.searchsorted(done + _RUN, side="right")), first + 1)
-        of_run = counts[first:last]
+        run_counts = counts[first:last]
         total = int(ends[last - 1]) - done
         if total:
-            shift = matched.starts[rule_of_route[first:last]] - (ends[first:last] - done - of_run)
-            numbers = matched.events[np.arange(total) + shift.repeat(of_run)]
-            yield numbers, np.arange(first, last).repeat(of_run)
+            shift = matched.starts[rule_of_route[first:last]] - (ends[first:last] - done - run_counts)
+            numbers = matched.events[np.arange(total) + shift.repeat(run_counts)]
+            yield numbers, np.arange(first, last).repeat(run_counts)
         first, done = last, done + total

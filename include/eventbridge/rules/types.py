@@ -43,10 +43,10 @@ SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
 #: For many deliveries per request: a push holds each as an object of about 1.3 KiB plus its payload.
 BATCHED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
 
-#: For blocks of payloads, a second's work; they are in memory once, as in the file.
+#: For blocks of payloads: about a second of work. The payloads are in memory once, as they are in the file.
 BULK_CHUNK: Final = ChunkSize(100_000, 128 * _MIB)
 
-#: The default by unit.
+#: The default size for each unit.
 CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
     "deliveries": SMALL_CHUNK,
     "batch_requests": BATCHED_CHUNK,
@@ -68,7 +68,7 @@ class ChunkSizes:
 
     @property
     def small(self) -> ChunkSize:
-        """Return the chunk size of pending deliveries and of degraded targets, which any target can take."""
+        """Return the chunk size of pending deliveries and degraded targets, a size that suits any target."""
         given = self._set(SMALL_CHUNK)
         return ChunkSize(min(given.deliveries, SMALL_CHUNK.deliveries), min(given.size, SMALL_CHUNK.size))
 
@@ -77,7 +77,7 @@ class ChunkSizes:
 
 
 class Obstacle(NamedTuple):
-    """An obstacle of a target on this machine: the field, the message, the remedy."""
+    """The reason why a target cannot be used on this machine: the field, the message, the remedy."""
 
     field: str
     message: str
@@ -96,12 +96,12 @@ def _no_obstacle(_: Any, __: Sequence[Path]) -> Obstacle | None:
 class TargetType:
     """A type of target: its fields, their reader, its opener, and its unit.
 
-    `fields` is a model derived from `Target` that adds the fields of this type alone.
+    `fields` is a model derived from `Target` that adds the fields of this type.
     `opener` is `module:function` of a function that takes a `targets.open.Opening` and returns a target; it is
     imported when the first target is opened. `read` returns the values of the type's fields from a rule file (with
     `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there, if
     different from the model's. `chunk_size` None: the default of its unit. `obstacle` takes a target and the folders
-    that file targets may write below.
+    that file targets may write to.
     """
 
     name: str
@@ -186,16 +186,16 @@ class Registry(Generic[Entry]):
     def _load(self, name: str) -> Entry:
         loaded = load(self._paths[name]) if name in self._paths else self._from_package(name)
         if not isinstance(loaded, self._entry):
-            what = f"the entry point {name!r} of the group {self.group} is a value of {type(loaded).__name__}"
-            raise TypeUnusable(f"{what}, not of {self._entry.__name__}", "Correct its package")
+            what = f"the entry point {name!r} of the group {self.group} is an object of {type(loaded).__name__}"
+            raise TypeUnusable(f"{what}, not of {self._entry.__name__}", "Fix its package")
         return loaded
 
     def _from_package(self, name: str) -> Any:
         points = self._entry_points().get(name, [])
         if not points:
             raise TypeUnusable(
-                f"there is no type {name!r} in the group {self.group}; there are {', '.join(self.names())}",
-                "Install the package that has it on this machine",
+                f"there is no type {name!r} in the group {self.group}. Known types: {', '.join(self.names())}",
+                "Install the package that provides it on this machine",
             )
         if len(points) > 1:
             packages = " and ".join(sorted(_package(point) for point in points))
@@ -215,7 +215,7 @@ class Registry(Generic[Entry]):
 
 
 def load(path: str) -> Any:
-    """Return the object that `module:name` leads to; importing it may raise anything."""
+    """Return the object that `module:name` refers to; importing it may raise any exception."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
@@ -223,7 +223,7 @@ def load(path: str) -> Any:
 def load_opener(group: str, name: str, path: str) -> Any:
     """Return the opener of a type.
 
-    Raises PackageMissing if a package of one of our extras is missing, TypeUnusable if it cannot be imported otherwise.
+    Raises PackageMissing if a package of one of EventBridge's extras is missing, TypeUnusable for any other failure.
     """
     try:
         return load(path)

@@ -180,7 +180,7 @@ class Inbox:
         return taken
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Take messages over as they come, in a thread, until the inbox is closed; reading begins at these offsets."""
+        """Store messages as they arrive, in a thread, from these offsets on, until the inbox is closed."""
         self._read_to = dict(positions)
         self._ends = {partition: self.end(partition) for partition in self.partitions()}
         if self._taking is None:
@@ -271,9 +271,7 @@ class Inbox:
 
     def _topic(self, partition: Partition) -> str:
         if partition not in self.partitions():
-            raise BusError(
-                f"{self.uri}: there is no partition {partition.topic}/{partition.partition_id} among those open"
-            )
+            raise BusError(f"{self.uri}: the partition {partition.topic}/{partition.partition_id} is not open")
         return partition.topic
 
 

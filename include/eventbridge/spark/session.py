@@ -1,4 +1,4 @@
-"""Connect sessions: one per server and runner, with a stable id, so that warm workers are found again.
+"""Connect sessions: one per server and runner, with a stable id, so that warm workers are reused.
 
 A runner's old work has a session of its own, whose jobs run in one pool of Spark's fair scheduler: it gets half of the
 task slots while other jobs wait, however many old jobs there are, and all of them otherwise.
@@ -47,10 +47,10 @@ def connect(url: str, runner: str, *, old: bool = False) -> SparkSession:
 
     `old`: the session for the runner's old work, which leaves half of the task slots to others.
 
-    A server closes sessions that were idle for long, and their ids; then the runner's next id is used. Raises PySpark's
-    errors if the server cannot be reached.
+    A server closes sessions that were idle for a long time and rejects their ids afterwards; then the runner's next id
+    is used. Raises PySpark's errors if the server cannot be reached.
     """
-    # It warns of failed calls, which are raised anyway.
+    # PySpark warns about failed calls, whose errors are raised anyway.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     key = (url, runner, old)
     if key not in _sessions:
@@ -61,7 +61,7 @@ def connect(url: str, runner: str, *, old: bool = False) -> SparkSession:
 
 
 def forget(url: str, runner: str, *, old: bool = False) -> None:
-    """Drop a failed session, so that the next call of `connect` finds another one."""
+    """Drop a failed session, so that the next call of `connect` opens another one."""
     session = _sessions.pop((url, runner, old), None)
     if session is not None:
         session.client.close()
@@ -179,7 +179,7 @@ def with_token(url: str, token: str | None) -> str:
 def is_cleartext(url: str) -> bool:
     """Return whether the channel to a Connect URL is without TLS.
 
-    That is so for use_ssl=false, and by default if the URL has no token or leads to this machine.
+    This is the case for use_ssl=false, and by default if the URL has no token or names this machine.
     """
     parameters = _parameters(url)
     use_ssl = parameters.get("use_ssl", "").lower()
@@ -187,7 +187,7 @@ def is_cleartext(url: str) -> bool:
         raise UserError(f"use_ssl of {shown_address(url)} is {use_ssl!r}. Write true or false.")
     if use_ssl:
         return use_ssl == "false"
-    return "token" not in parameters or _is_here(urlsplit(url).hostname or "")
+    return "token" not in parameters or _is_this_machine(urlsplit(url).hostname or "")
 
 
 def channel_builder(url: str) -> DefaultChannelBuilder:
@@ -212,8 +212,8 @@ def channel_builder(url: str) -> DefaultChannelBuilder:
 
         def metadata(self) -> Iterable[tuple[str, str]]:
             """Return the metadata of every call."""
-            proof = [("authorization", f"Bearer {self.token}")] if clear and self.token else []
-            return [*super().metadata(), *proof]
+            authorization = [("authorization", f"Bearer {self.token}")] if clear and self.token else []
+            return [*super().metadata(), *authorization]
 
     _refuse_malformed(url)
     clear = is_cleartext(url)
@@ -242,7 +242,7 @@ def _parameters(url: str) -> dict[str, str]:
     return {name: unquote(value) for name, _, value in pairs}
 
 
-def _is_here(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

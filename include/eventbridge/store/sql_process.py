@@ -1,4 +1,4 @@
-"""The process that queries DuckDB: reads tables and queries from one pipe, writes responses to another.
+"""The process that queries DuckDB: it reads tables and queries from one pipe and writes responses to another.
 
 `eventbridge.store.sql_sandbox` starts it. The kernel enforces its limits: whatever a query does (endless recursion,
 strings of gigabytes), this process ends, and no other process slows down or runs out of memory.
@@ -36,21 +36,21 @@ _GRACE_SECONDS: Final = 5.0
 
 
 def main() -> None:
-    """Respond until the pipe is closed or no query arrives for a minute."""
+    """Process requests until the pipe is closed or no query arrives for a minute."""
     requests, responses = open_pipes(ADDRESS_BYTES)
     database: duckdb.DuckDBPyConnection | None = None
     while message := _message(requests):
         kind, body = message
-        signal.setitimer(signal.ITIMER_REAL, SECONDS + _GRACE_SECONDS)  # its signal ends the process
+        signal.setitimer(signal.ITIMER_REAL, SECONDS + _GRACE_SECONDS)  # SIGALRM ends the process
         if kind == BEGIN and database is not None:
             database.close()
         try:
             if kind == BEGIN:
-                database = _opened()
+                database = _open()
                 replies = [(DONE, b"")]
             else:
-                assert database is not None, "a database is begun first"
-                replies = _filled(database, body) if kind == FILL else _asked(database, **json.loads(body))
+                assert database is not None, "the first message opens the database"
+                replies = _fill(database, body) if kind == FILL else _query(database, **json.loads(body))
         except (MemoryError, duckdb.OutOfMemoryException):
             replies = [(MEMORY, b"")]
         except duckdb.Error as error:
@@ -74,21 +74,21 @@ def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:
     return kind, pipe.read(length)
 
 
-def _opened() -> duckdb.DuckDBPyConnection:
+def _open() -> duckdb.DuckDBPyConnection:
     database = duckdb.connect(":memory:", config={"threads": 2, "memory_limit": TABLE_MEMORY})
     for option, value in (
-        ("temp_directory", "''"),  # SQL could read files there, and fill the disk
+        ("temp_directory", "''"),  # otherwise SQL could read files there and fill the disk
         ("autoinstall_known_extensions", "false"),
         ("autoload_known_extensions", "false"),
         ("enable_progress_bar", "false"),
-        ("python_enable_replacements", "false"),  # a table must not be found among this process's variables
+        ("python_enable_replacements", "false"),  # a query must not read this process's variables as tables
         ("TimeZone", "'UTC'"),
     ):
         database.execute(f"SET {option} = {value}")
     return database
 
 
-def _filled(database: duckdb.DuckDBPyConnection, body: bytes) -> list[tuple[bytes, bytes]]:
+def _fill(database: duckdb.DuckDBPyConnection, body: bytes) -> list[tuple[bytes, bytes]]:
     (length,) = SQL_LENGTH.unpack_from(body)
     sql = body[SQL_LENGTH.size : SQL_LENGTH.size + length].decode()
     with pa.ipc.open_stream(memoryview(body)[SQL_LENGTH.size + length :]) as stream:
@@ -98,19 +98,19 @@ def _filled(database: duckdb.DuckDBPyConnection, body: bytes) -> list[tuple[byte
     return [(DONE, b"")]
 
 
-def _asked(
+def _query(
     database: duckdb.DuckDBPyConnection, *, expression: str | None, queries: list[str]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the tables that queries select, from the filled tables alone: no file, no network, no other setting."""
+    """Return the results of queries, which can use only the filled tables: no files, no network, no other settings."""
     if database.execute("SELECT current_setting('lock_configuration')").fetchone() != (True,):
         for option, value in (("enable_external_access", "false"), ("lock_configuration", "true")):
             database.execute(f"SET {option} = {value}")
     if expression is not None:
-        duckdb.SQLExpression(expression)  # one expression by itself, not text that only closes the brackets of a query
+        duckdb.SQLExpression(expression)  # a single expression, not text that closes the parentheses of a query
     replies: list[tuple[bytes, bytes]] = []
     for query in queries:
         if len(database.extract_statements(query)) != 1:
-            raise duckdb.ParserException("it holds several statements")
+            raise duckdb.ParserException("it contains several statements")
         replies.append((TABLE, _stream_of(database.sql(query).to_arrow_table())))
     return replies
 

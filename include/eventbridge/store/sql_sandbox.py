@@ -1,6 +1,6 @@
-"""Queries a DuckDB that sees only the tables passed to it, in a process that is ended when it takes too long.
+"""Queries a DuckDB that sees only the tables passed to it, in a process that is killed when it takes too long.
 
-The process has no secret in its environment, opens no file and no connection, and has limits of time and memory. If
+The process has no secret in its environment, opens no file and no connection, and has limits on time and memory. If
 the caller is interrupted, or its work is cancelled, the process is ended at once.
 """
 
@@ -60,7 +60,7 @@ class Database:
         self._response()
 
     def ask(self, queries: Sequence[str], *, expression: str | None = None) -> list[pa.Table]:
-        """Return the result of each query; `expression` is checked to be one expression by itself.
+        """Return the result of each query; `expression` must be a single expression.
 
         Nothing can be filled afterwards. Raises SqlRefused, SqlLimited, Cancelled, TimeSpent.
         """
@@ -96,13 +96,13 @@ class Database:
 
 
 #: The kernel, or DuckDB itself, ended the process.
-_DIED: Final = f"takes more than {TABLE_MEMORY} of memory, or ends DuckDB"
+_DIED: Final = f"takes more than {TABLE_MEMORY} of memory, or crashes DuckDB"
 
 
 @contextmanager
 def database() -> Iterator[Database]:
     """Yield an empty database; an interruption or failure ends its process. Raises InfrastructureError."""
-    child, opened = _opened()
+    child, opened = _open()
     try:
         yield opened
     except SqlRefused:
@@ -114,11 +114,11 @@ def database() -> Iterator[Database]:
     children.give_back(child)
 
 
-def _opened() -> tuple[Child, Database]:
+def _open() -> tuple[Child, Database]:
     while child := children.idle():
         try:
             return child, Database(child)
-        except SqlLimited:  # it has just ended, after idle time or because this machine lacks memory
+        except SqlLimited:  # it has just exited: it was idle for too long, or this machine lacks memory
             child.end()
         except BaseException:
             child.end()

@@ -1,1 +1,1 @@
-"""The streaming task: it delivers events as they come, in batches that the pipeline reconciles."""
+"""The streaming task: it delivers events as they arrive, in batches that the pipeline reconciles."""

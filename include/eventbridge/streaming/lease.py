@@ -1,4 +1,4 @@
-"""The lease of a streaming task: at most one process at a time delivers a runner's events as they come."""
+"""The lease of a streaming task: at most one process at a time delivers a runner's events as they arrive."""
 
 from __future__ import annotations
 

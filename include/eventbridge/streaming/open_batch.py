@@ -1,4 +1,4 @@
-"""An open batch, whose events are delivered as they come, and its close while the next batch takes events."""
+"""An open batch, whose events are delivered as they arrive, and its close while the next batch takes events."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ log = logging.getLogger(__name__)
 #: A batch is closed at this number of events; one without events is dropped after a minute, so that rules are read
 #: again.
 _BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
-#: It is closed at this size of messages, too. While the former batch is being closed, both limits are multiplied.
+#: It is also closed at this total size of messages. While the previous batch is being closed, both limits are
+#: multiplied.
 _BATCH_BYTES, _ROOM = 16 * 2**20, 5
-#: How long its close still sends events that were read; longer for a full batch, while responses come at this rate.
+#: How long its close keeps sending events that were read; longer for a full batch while responses arrive at this rate.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
 #: How long its close waits before it checks again for responses.
 _RESPONSES_SECONDS = 0.003
-#: How long the record of the last responses is retried, and the pause between tries.
+#: How long recording the last responses is retried, and the pause between attempts.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
-#: Maximum write time of a segment that counts as age of the next one: else a slow disk would take all the time.
+#: The maximum write time of a segment that counts as age of the next one; otherwise a slow disk would take all the
+#: time.
 _WRITTEN_SECONDS = 0.2
 #: Maximum events of one partition that are taken at a time.
 _AT_ONCE = 1_000
-#: From this rate of events or responses a second on, the committer reconciles; below it a thread does, which blocks the
-#: loop only for a moment. Ten targets of an event are ten responses, and the cost of the reconciliation depends on
-#: these.
+#: At this rate of events or responses a second and above, the committer reconciles; below it a thread does, which
+#: blocks the loop only briefly. Responses count as well: the cost of the reconciliation depends on them, and an event
+#: with ten targets has ten of them.
 _LARGE_RATE = 150
 
 
@@ -52,7 +54,8 @@ _LARGE_RATE = 150
 class StreamingBatch:
     """One open batch, from its first event to its last segment.
 
-    While the `former` open batch is being closed, this batch follows it. `on_large` is called once this batch is large.
+    While the `previous` open batch is being closed, this batch follows it. `on_large` is called once this batch is
+    large.
     """
 
     runtime: Runtime
@@ -69,11 +72,11 @@ class StreamingBatch:
     taken: TakenMessages = field(default_factory=TakenMessages)
     _bytes: int = 0
     _responded: int = 0
-    _has_gap: bool = False  # messages to be passed over need a batch whose end is known in advance
+    _has_gap: bool = False  # messages to skip need a batch whose end is known in advance
     _cpu: float = 0.0  # CPU seconds since the last segment with events or responses
 
     def run(self) -> bool:
-        """Deliver events until the batch is over; False: it no longer has the batch, which must not be ended here."""
+        """Deliver events until the batch is over; False: another process has it now, so the caller must not end it."""
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
         self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
@@ -137,7 +140,7 @@ class StreamingBatch:
 
     @property
     def ends(self) -> Mapping[Partition, int]:
-        """The offsets up to which it has read."""
+        """The offsets up to which the partitions were read."""
         return self._ends
 
     @property
@@ -147,7 +150,7 @@ class StreamingBatch:
 
     @property
     def has_left(self) -> bool:
-        """Whether events that it does not send wait for its close."""
+        """Whether events that this batch does not send wait for its close."""
         return self._routing.has_left
 
     def _follows(self) -> bool:
@@ -156,18 +159,18 @@ class StreamingBatch:
         Raises the error of the close.
         """
         while self._must_grow:
-            if not self._carry_on():
+            if not self._deliver_briefly():
                 return False
-        self._let_go_of_former()
+        self._release_previous()
         return True
 
-    def _let_go_of_former(self) -> None:
+    def _release_previous(self) -> None:
         former, self.former = self.former, None
         if former is not None:
             former.result()
 
     def _stream(self, landing: Landing, source: LogSource, routing: StreamingRouting) -> bool:
-        began = self._begun_at = came = time.monotonic()
+        began = self._begun_at = arrived = time.monotonic()
         first: float | None = None
         polls = BusPolls(source, self.targets)
         while not (self.lease.is_over or self._full or self._has_gap):
@@ -180,25 +183,25 @@ class StreamingBatch:
             if fresh:
                 self.targets.offer(routing.pieces(fresh))
             if self.events > before:
-                first, came = first or now, now
+                first, arrived = first or now, now
                 self.lease.note_events()
             self.targets.poll()
             if not self._segment_if_due():
                 return False
             if not self._must_grow:
-                self._let_go_of_former()
+                self._release_previous()
             if self.events > before:
                 self.busy_seconds += time.monotonic() - now
             if self.on_large is not None and self.is_large:
                 on_large, self.on_large = self.on_large, None
                 on_large()
-            polls.rest(self.events - before, 0.0 if self.targets.is_busy else now - came, left=left)
+            polls.rest(self.events - before, 0.0 if self.targets.is_busy else now - arrived, left=left)
             if self.events > before or self.targets.responses != responses:
                 self._cpu += time.thread_time() - mark
         return True
 
     def _take_fresh(self, landing: Landing, source: LogSource) -> tuple[list[FreshEvent], bool]:
-        """Return what has come since the last look, and whether some of it is left for the next one."""
+        """Return the events that arrived since the last poll, and whether some are left for the next one."""
         fresh: list[FreshEvent] = []
         left = False
         for partition, end in source.ends().items():
@@ -218,7 +221,7 @@ class StreamingBatch:
 
     @property
     def _must_grow(self) -> bool:
-        """Whether the former batch is still being closed: to end now would mean to wait for that without reading."""
+        """Whether the former batch is still being closed: ending now would mean waiting for that without reading."""
         return self.former is not None and not self.former.is_done
 
     @property
@@ -233,13 +236,13 @@ class StreamingBatch:
         try:
             if not self._await_responses():
                 return False
-        except InfrastructureError as error:  # the responses so far are recorded all the same
+        except InfrastructureError as error:  # the responses so far are recorded anyway
             log.warning("runner %s: a batch ends without its last responses: %s", self.batch.runner, error)
         self.targets.close()
         return self._last_segment()
 
     def _await_responses(self) -> bool:
-        """Send for a moment, then wait for responses until their time-out; False: another process has the batch.
+        """Send for a moment, then wait for responses until their timeout; False: another process has the batch.
 
         A streaming task that must stop sends nothing more.
         """
@@ -247,27 +250,27 @@ class StreamingBatch:
         responded, looked_at = self._responded, began
         sends_until = began + _SENDING_SECONDS
         while self._waits_until(sends_until):
-            if not self._carry_on():
+            if not self._deliver_briefly():
                 return False
             now = time.monotonic()
             if self._full and now - looked_at >= _SENDING_SECONDS / 2:
                 rate = (self._responded + self.targets.responses - responded) / (now - looked_at)
                 responded, looked_at = self._responded + self.targets.responses, now
-                # A full batch comes from a burst, most of which would otherwise go to the retries.
+                # A full batch means a burst; otherwise most of it would be left to the retries.
                 if rate >= _QUICK_RATE:
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()
         responses_until = time.monotonic() + self.targets.timeout_seconds
         while self._waits_until(responses_until):
-            if not self._carry_on():
+            if not self._deliver_briefly():
                 return False
         return True
 
     def _waits_until(self, end: float) -> bool:
-        gives_up = self.lease.lost.is_set() or self.lease.stop.is_over()
-        return self.targets.is_busy and time.monotonic() < end and not gives_up
+        must_stop = self.lease.lost.is_set() or self.lease.stop.is_over()
+        return self.targets.is_busy and time.monotonic() < end and not must_stop
 
-    def _carry_on(self) -> bool:
+    def _deliver_briefly(self) -> bool:
         """Deliver for a moment; False: another process has the batch now."""
         mark, responses = time.thread_time(), self.targets.responses
         if self.lease.stop.is_set():
@@ -294,7 +297,7 @@ class StreamingBatch:
             except InfrastructureError as error:
                 if time.monotonic() >= end or self.lease.lost.wait(_AGAIN_SECONDS):
                     raise
-                log.warning("runner %s: responses are recorded at the next try: %s", self.batch.runner, error)
+                log.warning("runner %s: cannot record responses, retrying: %s", self.batch.runner, error)
 
     def _take(self, landing: Landing, partition: Partition, limit: int) -> list[FreshEvent]:
         if (found := landing.take(partition, self._ends[partition], limit)) is None:
@@ -308,7 +311,7 @@ class StreamingBatch:
 
 @dataclass
 class BatchClose:
-    """A batch that `close` closes, and its targets."""
+    """The close of a batch, in a thread of its own, and the batch's targets."""
 
     targets: TargetQueues | None  # None: another process closes it
     close: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Streaming mode in this process: events are delivered as they come, in batches that the stages reconcile.
+"""Streaming mode in this process: events are delivered as they arrive, in batches that the stages reconcile.
 
 A batch is open while it takes events, which go through memory: they are checked, matched and transformed by the engine
 of the stages, and sent by that of push. Segments record the responses, and how far the bus was read. At its end the
@@ -66,7 +66,7 @@ class StreamingSummary:
 
 
 def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> StreamingSummary:
-    """Deliver a runner's events as they come, until `stop` or the bounds; then finish the open batches.
+    """Deliver a runner's events as they arrive, until `stop` or the bounds; then finish the open batches.
 
     Raises UserError for rules that it cannot deliver, StreamingLeaseTakenError if another process has the lease, and
     InfrastructureError if another process took the lease over.

@@ -88,7 +88,7 @@ def test_a_certificate_that_has_ended_is_reported(
         }[kind]
     )
 
-    said = "Renew the broker's certificate if it has ended" if kind == "kafka" else "certificate has expired"
+    said = "Renew the broker's certificate if it has expired" if kind == "kafka" else "certificate has expired"
     assert said in (check_target(sending.runtime, "orders", "crm") or "")
 
 

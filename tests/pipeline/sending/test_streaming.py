@@ -1,4 +1,4 @@
-"""Streaming mode: events are delivered as they come, and its batches are reconciled whichever process dies."""
+"""Streaming mode: events are delivered as they arrive, and its batches are reconciled whichever process dies."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Se
             sending.publish(5)
             until(lambda: len(ids(sending)) == 15)
 
-    assert b"delivering the events of runner 'orders' as they come; Ctrl-C stops it" in said
+    assert b"delivering the events of runner 'orders' as they arrive; Ctrl-C stops it" in said
     assert b"another process has taken the lease of runner 'orders'" in said
     assert child.returncode != 0
     assert sending.runtime.ledger.batches.get(batch.batch_id).state == "committed"

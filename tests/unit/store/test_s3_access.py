@@ -43,7 +43,7 @@ def test_aws_own_variables_are_used(s3_server: S3Server, monkeypatch: pytest.Mon
     ("text", "said"),
     [
         ("aws://key@/", "only one of login"),
-        ("aws://k:hu%20sh@/", "its password holds white space"),
+        ("aws://k:hu%20sh@/", "its password contains white space"),
         ("aws://k:s@/?role_arn=x", "extra 'role_arn' is unknown.*profile"),
         ("aws://k:s@/?encryption=aes", "neither AES256 nor aws:kms"),
         ("aws://k:s@/?kms_key_id=x", "needs encryption=aws:kms"),

@@ -56,4 +56,4 @@ def test_no_waiting_fixes_a_fatal_error(error: KafkaError) -> None:
     trouble = ClientErrors()
     trouble(error)
 
-    assert trouble.final is error
+    assert trouble.fatal is error

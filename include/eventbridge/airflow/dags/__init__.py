@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 from airflow.sdk import DAG, get_parsing_context
 
 from eventbridge.airflow.names import PREFIX, deliver_dag_id
-from eventbridge.airflow.schedule import runners_to_parse, warning_of_slots
+from eventbridge.airflow.schedule import runners_to_parse, slot_warning
 
 #: The module whose function defines a DAG for each runner.
 _PER_RUNNER = "deliver_events"
@@ -27,7 +27,7 @@ def airflow_dags() -> dict[str, DAG]:
     names = [found.name for found in iter_modules(__path__) if found.name != _PER_RUNNER]
     shared = {dag_id: _dag_function(name)() for name in names if only in (None, dag_id := f"{PREFIX}{name}")}
     runners = runners_to_parse()
-    warning = warning_of_slots(runners)
+    warning = slot_warning(runners)
     per_runner = {
         deliver_dag_id(runner): _dag_function(_PER_RUNNER)(runner, task_seconds, warning)
         for runner, task_seconds in runners.items()

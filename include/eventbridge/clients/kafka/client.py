@@ -19,49 +19,48 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "
 #: The extras of a connection, named as in librdkafka, with the description for the page on Kafka.
 EXTRAS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "the brokers, instead of host and port",
-    "security.protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`; without it TLS and SASL as the rest asks",
-    "sasl.mechanism": "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`; with a login `PLAIN`",
-    "sasl.mechanisms": "the same",
+    "security.protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`; default: derived from the other settings",
+    "sasl.mechanism": "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`; with a login: `PLAIN`",
+    "sasl.mechanisms": "the same as `sasl.mechanism`",
     "sasl.username": "instead of login",
     "sasl.password": "instead of password",
-    "sasl.oauthbearer.token.endpoint.url": "where tokens are asked for (OAuth 2, client credentials); required",
+    "sasl.oauthbearer.token.endpoint.url": "the token endpoint (OAuth 2 client credentials); `OAUTHBEARER` needs it",
     "sasl.oauthbearer.client.id": "instead of login",
     "sasl.oauthbearer.client.secret": "instead of password",
-    "sasl.oauthbearer.scope": "what the tokens shall be good for",
-    "sasl.oauthbearer.method": "`oidc`, and nothing else",
-    "https.ca.location": "the file (PEM) of the CA certificates that vouch for the token endpoint",
-    "sasl.kerberos.keytab": "the file with the keys of the principal",
-    "sasl.kerberos.principal": "who we are",
-    "sasl.kerberos.service.name": "the brokers' service",
-    "ssl.*": "files, keys and names of TLS, such as `ssl.ca.location` and `ssl.certificate.location`",
-    "broker.address.family": "`v4` or `v6`; without it both",
-    "client.id": "how brokers call us in their logs and quotas",
-    "client.rack": "where we are: a replica that is near is read from",
+    "sasl.oauthbearer.scope": "the scope of the tokens",
+    "sasl.oauthbearer.method": "`oidc`, the only supported method",
+    "https.ca.location": "the file (PEM) of the CA certificates for the token endpoint",
+    "sasl.kerberos.keytab": "the keytab file with the keys of the principal",
+    "sasl.kerberos.principal": "the Kerberos principal of the client",
+    "sasl.kerberos.service.name": "the Kerberos service name of the brokers",
+    "ssl.*": "TLS settings, such as `ssl.ca.location` and `ssl.certificate.location`",
+    "broker.address.family": "`v4` or `v6`; default: both",
+    "client.id": "the name of the client in the brokers' logs and quotas",
+    "client.rack": "the rack of the client, so that it reads from the nearest replica",
     "socket.timeout.ms": "how long a broker may take to respond",
 }
-#: Settings that connections made for Airflow's Kafka operators often hold; they say how to consume, and are ignored
-#: here.
-_PASSED_OVER: Final = frozenset({"auto.offset.reset", "enable.auto.commit", "group.id"})
+#: Consumer settings, which connections for Airflow's Kafka operators often have; they are ignored.
+_IGNORED: Final = frozenset({"auto.offset.reset", "enable.auto.commit", "group.id"})
 
 _TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 def client_settings(connection: Connection) -> dict[str, str]:
-    """Return the settings of a client by a connection: the brokers and our credentials.
+    """Return the settings of a client from a connection: the brokers and the credentials.
 
     `host` holds one or several brokers, separated by commas; those without a port get the connection's, or 9092.
     `extra` holds settings of librdkafka, as for Airflow's Kafka provider (`EXTRAS`). A login means SASL PLAIN over TLS
-    unless the extra says otherwise. Raises ConnectionUnusable, without secrets, also for a connection of another type
-    than `kafka`.
+    unless the extra says otherwise. Raises ConnectionUnusable, whose message has no secrets, also if the type of the
+    connection is not `kafka`.
     """
     require_type(connection, ("kafka",), "Kafka")
-    extra = {name: _text(value) for name, value in connection.extra.items() if name not in _PASSED_OVER}
+    extra = {name: _text(value) for name, value in connection.extra.items() if name not in _IGNORED}
     for name in extra:
         if name not in EXTRAS and not name.startswith("ssl."):
-            raise _unusable(connection, f"its extra holds {name!r}, which is not for a connection", "Remove it")
+            raise _unusable(connection, f"its extra has {name!r}, which cannot be set in a connection", "Remove it")
     servers = extra.pop("bootstrap.servers", "") or _servers(connection)
     if not servers:
-        raise _unusable(connection, "it names no broker", "Give it a host, or bootstrap.servers in its extra")
+        raise _unusable(connection, "it names no broker", "Set its host, or bootstrap.servers in its extra")
     return {"bootstrap.servers": servers, **_login(connection, extra), **extra}
 
 
@@ -78,12 +77,14 @@ def _login(connection: Connection, extra: Mapping[str, str]) -> dict[str, str]:
         return {"security.protocol": "SSL"} if any(name.startswith("ssl.") for name in extra) else {}
     if mechanism not in MECHANISMS:
         raise _unusable(
-            connection, f"{mechanism!r} is no mechanism of SASL that it knows", f"Write one of {', '.join(MECHANISMS)}"
+            connection, f"{mechanism!r} is not a supported SASL mechanism", f"Use one of {', '.join(MECHANISMS)}"
         )
     found = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism}
     if mechanism == "OAUTHBEARER":
         if not extra.get(_TOKEN_URL):
-            raise _unusable(connection, "its extra does not say where OAUTHBEARER gets tokens", f"Give it {_TOKEN_URL}")
+            raise _unusable(
+                connection, "OAUTHBEARER needs the URL of a token endpoint", f"Set {_TOKEN_URL} in its extra"
+            )
         found["sasl.oauthbearer.method"] = "oidc"
         names = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret")
     else:
@@ -107,10 +108,10 @@ Key = TypeVar("Key")
 RESPONSE_SECONDS: Final = 15.0
 
 #: How often a waiting client is polled for errors.
-_LOOK_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
 
 #: Fatal errors: waiting for the response would only hide them.
-_FINAL: Final = frozenset(
+_FATAL: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
         KafkaError._FATAL,
@@ -121,7 +122,7 @@ _FINAL: Final = frozenset(
 )
 
 #: Transient errors: leaders and coordinators move, brokers restart.
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         KafkaError._NOENT,  # no leader was found because the broker did not respond
         KafkaError._TRANSPORT,
@@ -137,9 +138,11 @@ _PASSING: Final = frozenset(
     }
 )
 
-_UNHEARD: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION})
 
-#: Errors that say that there was no response, but not why.
+#: Errors of a broker that does not know a partition.
+_UNKNOWN_PARTITION: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION})
+
+#: Errors that report a missing response, but not its cause.
 _VAGUE: Final = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._NOENT)
 
 #: Settings of every client: no log on stderr, and no message about idle connections.
@@ -149,7 +152,7 @@ _REMEDIES: Final = {
     KafkaError._ALL_BROKERS_DOWN: "Start the brokers, or correct the connection's host",
     KafkaError._AUTHENTICATION: "Correct login, password and sasl.mechanism of the connection",
     KafkaError._RESOLVE: "Correct the connection's host",
-    KafkaError._SSL: "Renew the broker's certificate if it has ended, or correct ssl.ca.location and other files",
+    KafkaError._SSL: "Renew the broker's certificate if it has expired, or correct the TLS files of the connection",
     KafkaError._TIMED_OUT: "Start the brokers, or correct the connection's host",
     KafkaError._TRANSPORT: "Start the brokers, or correct the connection's host",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Allow the connection's login to read and commit for the group",
@@ -166,88 +169,88 @@ class ClientErrors:
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
-        self._final: KafkaError | None = None
+        self._fatal: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Record an error; a fatal one is kept."""
+        """Record an error; the first fatal one is kept."""
         self._last = error
-        if error.code() in _FINAL or error.fatal():
-            self._final = self._final or error
+        if error.code() in _FATAL or error.fatal():
+            self._fatal = self._fatal or error
 
     @property
-    def final(self) -> KafkaError | None:
+    def fatal(self) -> KafkaError | None:
         """The fatal error, if there was one."""
-        return self._final
+        return self._fatal
 
     def instead_of(self, error: KafkaError) -> KafkaError:
         """Return the error to report: for a timeout, the error that preceded it."""
-        found = self._final or self._last
+        found = self._fatal or self._last
         return found if found is not None and error.code() in _VAGUE else error
 
 
 def bus_error(servers: str, doing: str, error: KafkaError) -> BusError:
     """Return the BusError for a client's error, with a remedy; `doing` says what failed: `cannot read offsets`."""
     remedy = _REMEDIES.get(error.code())
-    said = error.str().strip().rstrip(".")
-    return BusError(f"Kafka at {servers}: {doing}: {said} ({error.name()})." + (f" {remedy}." if remedy else ""))
+    text = error.str().strip().rstrip(".")
+    return BusError(f"Kafka at {servers}: {doing}: {text} ({error.name()})." + (f" {remedy}." if remedy else ""))
 
 
 class BrokerQueries:
-    """Sends requests to the brokers by one client, which threads may share."""
+    """Sends requests to the brokers through one client, which threads may share."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.servers = str(settings["bootstrap.servers"])
-        self.trouble = ClientErrors()
+        self.errors = ClientErrors()
         try:
-            self.client = AdminClient({**settings, **QUIET, "error_cb": self.trouble})
+            self.client = AdminClient({**settings, **QUIET, "error_cb": self.errors})
         except KafkaException as error:
             raise bus_error(self.servers, "cannot open a client", error.args[0]) from None
 
     def responses(
-        self, ask: Callable[[AdminClient], Mapping[Key, Future[Any]]], doing: str, *, of_known: bool = False
+        self, ask: Callable[[AdminClient], Mapping[Key, Future[Any]]], doing: str, *, partitions_exist: bool = False
     ) -> dict[Key, Any]:
         """Return the response to each request that `ask` sends; raises BusError unless all arrive in time.
 
-        Requests are repeated while a partition or group moves between brokers and, for `of_known` partitions, while a
-        broker does not know them yet.
+        Requests are repeated while a partition or group moves between brokers and, if `partitions_exist`, while a
+        broker does not know the partitions yet.
         """
-        passing = _PASSING | _UNHEARD if of_known else _PASSING
+        transient = _TRANSIENT | _UNKNOWN_PARTITION if partitions_exist else _TRANSIENT
         end = time.monotonic() + RESPONSE_SECONDS
         while True:
             asked = ask(self.client)
             self._wait(asked, doing, end)
             try:
                 found = {key: future.result() for key, future in asked.items()}
-                _refuse_passing(found.values(), passing)
+                _raise_for_transient(found.values(), transient)
                 return found
             except KafkaException as error:
                 # pause before the next try; errors are collected before the result is used
-                self.client.poll(_LOOK_SECONDS)
+                self.client.poll(_POLL_SECONDS)
                 failed = error.args[0]
-                if failed.code() not in passing or self.trouble.final is not None or time.monotonic() > end:
-                    raise bus_error(self.servers, doing, self.trouble.instead_of(failed)) from None
-                self._look_again()
+                if failed.code() not in transient or self.errors.fatal is not None or time.monotonic() > end:
+                    raise bus_error(self.servers, doing, self.errors.instead_of(failed)) from None
+                self._refresh_metadata()
 
-    def _look_again(self) -> None:
-        """Refresh the metadata: on its own the client keeps asking the leader that it knows."""
+    def _refresh_metadata(self) -> None:
+        """Refresh the metadata; otherwise the client keeps sending requests to the leader that it knows."""
         with suppress(KafkaException):
             self.client.list_topics(timeout=RESPONSE_SECONDS)
 
     def _wait(self, asked: Mapping[Any, Future[Any]], doing: str, end: float) -> None:
-        while wait(asked.values(), _LOOK_SECONDS).not_done:
+        while wait(asked.values(), _POLL_SECONDS).not_done:
             self.client.poll(0)
-            if self.trouble.final is not None:
-                raise bus_error(self.servers, doing, self.trouble.final)
+            if self.errors.fatal is not None:
+                raise bus_error(self.servers, doing, self.errors.fatal)
             if time.monotonic() > end:
                 error = KafkaError(KafkaError._TIMED_OUT)
-                raise bus_error(self.servers, doing, self.trouble.instead_of(error))
+                raise bus_error(self.servers, doing, self.errors.instead_of(error))
 
     def failed(self, doing: str, error: KafkaError) -> BusError:
         """Return the error to raise for a failed part of a response."""
         return bus_error(self.servers, doing, error)
 
 
-def _refuse_passing(responses: Iterable[Any], passing: Collection[int]) -> None:
+def _raise_for_transient(responses: Iterable[Any], transient: Collection[int]) -> None:
     """Raise KafkaException for a transient failure of a part of a response.
 
     A group that is being loaded, and a broker whose response was truncated, are transient too: librdkafka then returns
@@ -257,5 +260,5 @@ def _refuse_passing(responses: Iterable[Any], passing: Collection[int]) -> None:
         if getattr(response, "offset", None) == OFFSET_INVALID:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         for part in getattr(response, "topic_partitions", None) or ():
-            if part.error is not None and part.error.code() in passing:
+            if part.error is not None and part.error.code() in transient:
                 raise KafkaException(part.error)

@@ -17,7 +17,7 @@ _ALLOWED: Final = ("ca_certificate", "certificate", "key", "check_name", "name_s
 
 
 def client_settings(connection: Connection) -> ClientSettings:
-    """Return the settings of a client by a connection: the name servers and our credentials.
+    """Return the settings of a client by a connection: the name servers and the credentials.
 
     `host` holds one or several name servers, separated by commas or semicolons; those without a port get the
     connection's, or 9876. Login and password are access key and secret key. Raises ConnectionUnusable, without
@@ -27,7 +27,7 @@ def client_settings(connection: Connection) -> ClientSettings:
     extra = connection.extra
     for name in extra:
         if name not in _ALLOWED:
-            raise _unusable(connection, f"its extra holds {name!r}, which is not for a connection", "Remove it")
+            raise _unusable(connection, f"its extra has {name!r}, which cannot be set in a connection", "Remove it")
     servers = _servers(str(extra.get("name_servers") or connection.host), connection.port or _PORT)
     if not servers:
         raise _unusable(connection, "it names no name server", "Give it a host, or name_servers in its extra")

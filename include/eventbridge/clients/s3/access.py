@@ -47,15 +47,15 @@ class S3Access:
         if unknown:
             known = ", ".join(sorted(_EXTRAS))
             raise refused(
-                f"its extra {unknown[0]!r} is unknown. Extras are {known}; "
-                "a role to assume stands in an AWS profile, which profile_name names."
+                f"its extra {unknown[0]!r} is unknown. Known extras: {known}. "
+                "To assume a role, configure it in an AWS profile and set profile_name."
             )
         texts = {name: str(value) for name, value in connection.extra.items()}
         if bool(connection.login) != bool(connection.password):
-            raise refused("it has only one of login (access key) and password (secret key). Give both or none.")
+            raise refused("it has only one of login (access key) and password (secret key). Set both or neither.")
         for name, secret in (("login", connection.login), ("password", connection.password)):
-            if any(letter.isspace() or not letter.isprintable() for letter in secret):
-                raise refused(f"its {name} holds white space. Copy the key again.")
+            if any(char.isspace() or not char.isprintable() for char in secret):
+                raise refused(f"its {name} contains white space. Copy the key again.")
         if texts.get("encryption", "") not in _ENCRYPTIONS:
             raise refused("its encryption is neither AES256 nor aws:kms.")
         if texts.get("kms_key_id") and texts.get("encryption") != "aws:kms":
@@ -83,7 +83,7 @@ class S3Access:
 class S3Clients:
     """boto3's client and pyarrow's file system with the same credentials; created on first use.
 
-    boto3 renews expiring credentials, and the file system is then created again.
+    boto3 renews expiring credentials, and the file system is then recreated.
     """
 
     def __init__(self, access: S3Access, attempts: int = ATTEMPTS, read_seconds: float = 60) -> None:
@@ -110,13 +110,13 @@ class S3Clients:
                 read_timeout=read_seconds,
                 max_pool_connections=32,
                 s3={"addressing_style": "path" if own else "auto"},
-                # Other servers than Amazon's do not all support these checksums.
+                # Not every S3 server supports these checksums.
                 request_checksum_calculation="when_required" if own else "when_supported",
                 response_checksum_validation="when_required" if own else "when_supported",
             ),
         )
         self._files: Any = None
-        self._made_with: object = None
+        self._files_credentials: object = None
 
     @property
     def place(self) -> str:
@@ -132,7 +132,7 @@ class S3Clients:
         if credentials is None:
             raise NoCredentialsError
         frozen = credentials.get_frozen_credentials()
-        if self._files is None or self._made_with != frozen:
+        if self._files is None or self._files_credentials != frozen:
             url = urlsplit(self.place)
             elsewhere = self.access.endpoint or not (url.hostname or "").endswith(
                 (".amazonaws.com", ".amazonaws.com.cn")
@@ -147,18 +147,18 @@ class S3Clients:
                 allow_delayed_open=True,  # a small file is one put
                 connect_timeout=5,
                 request_timeout=60,
-                retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),  # s3_reader.again
+                retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),  # the store retries
                 tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE"),  # as boto3 does
             )
-            self._made_with = frozen
+            self._files_credentials = frozen
         return self._files
 
 
 def _is_endpoint(text: str) -> bool:
     try:
         url = urlsplit(text)
-        port_is_one = url.port is None or url.port > 0
+        port_is_valid = url.port is None or url.port > 0
     except ValueError:
         return False
     bare = not (url.path or url.query or url.fragment or url.username or url.password)
-    return url.scheme in ("http", "https") and bool(url.hostname) and port_is_one and bare
+    return url.scheme in ("http", "https") and bool(url.hostname) and port_is_valid and bare

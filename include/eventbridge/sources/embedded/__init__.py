@@ -1,1 +1,1 @@
-"""The source type `embedded`: a durable log for one machine, one SQLite file a bus."""
+"""The source type `embedded`: a durable log for one machine, one SQLite file per bus."""

@@ -1,6 +1,6 @@
-"""The embedded bus: a durable log for one machine, one SQLite file a bus.
+"""The embedded bus: a durable log for one machine, one SQLite file per bus.
 
-Any number of processes may publish and read at once.
+Any number of processes may publish and read concurrently.
 Events survive kill -9 and loss of power once `publish` has returned; before that they may or may not be stored.
 """
 
@@ -40,7 +40,7 @@ class EmbeddedBus(TableLog):
         super().__init__(bus, lambda: FileTables(self.path), topics=topics, partitions=partitions, clock=clock)
 
     def announcements(self) -> Announcements | None:
-        """Return a signal of new messages from any publisher on this host; None: the system has none."""
+        """Return a signal of new messages from any publisher on this host; None: the system does not support it."""
         if self._announcements is None:
             with suppress(OSError, AttributeError):  # a system without inotify, or at its limit of instances
                 self._announcements = FileAnnouncements(lock_file(self.path))
@@ -71,7 +71,7 @@ class FileAnnouncements:
 
     Raises OSError if the system has no inotify.
 
-    Writers on another machine are not noticed.
+    Writers on another machine are not detected.
     """
 
     def __init__(self, path: Path) -> None:

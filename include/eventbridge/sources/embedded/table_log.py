@@ -109,7 +109,7 @@ class TableLog:
         topic = self._topics[0] if topic is None else topic
         partitions = [partition for partition in self.partitions() if partition.topic == topic]
         if not partitions:
-            raise BusError(f"{self._tables.name}: topic {topic!r} is not open; open are {', '.join(self._topics)}")
+            raise BusError(f"{self._tables.name}: topic {topic!r} is not open. Open topics: {', '.join(self._topics)}")
         fault_points.reach("bus.publish")
         with self._tables.writing() as writer:
             places = self._append(writer, partitions, records)
@@ -229,7 +229,7 @@ class TableLog:
             return self._numbers[partition]
         except KeyError:
             where = f"{partition.topic}/{partition.partition_id}"
-            raise BusError(f"{self._tables.name}: there is no partition {where} among those open") from None
+            raise BusError(f"{self._tables.name}: the partition {where} is not open") from None
 
 
 def _places(

@@ -44,7 +44,7 @@ class IdempotentPublisher:
         self._settings = settings
         self._most_bytes = most_bytes
         self._clock = clock
-        self._trouble = ClientErrors()
+        self._client_errors = ClientErrors()
         self._producer: Producer | None = None
         self._turns = count()
         self._opening = Lock()
@@ -61,9 +61,9 @@ class IdempotentPublisher:
             number = next(self._turns) % len(partitions) if key is None else partition_of_key(key, len(partitions))
             raw = None if key is None else key.encode("utf-8", "surrogatepass")
             self._send(producer, partitions[number], (body, raw, at), sent.callback(index, partitions[number]))
-        while sent.left and self._trouble.final is None:
+        while sent.left and self._client_errors.fatal is None:
             producer.poll(0.05)
-        failed = self._trouble.final if sent.left else sent.failed
+        failed = self._client_errors.fatal if sent.left else sent.failed
         if failed is not None:
             raise bus_error(
                 str(self._settings["bootstrap.servers"]), f"cannot publish to {partitions[0].topic!r}", failed
@@ -79,7 +79,7 @@ class IdempotentPublisher:
         with self._opening:
             if self._producer is None:
                 most = min(_BATCH_BYTES, self._most_bytes() or _BATCH_BYTES)
-                own = {"batch.size": max(1, most), "error_cb": self._trouble}
+                own = {"batch.size": max(1, most), "error_cb": self._client_errors}
                 self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, **own})
             return self._producer
 

@@ -88,10 +88,10 @@ class RangeConsumer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._servers = str(settings["bootstrap.servers"])
-        self._trouble = ClientErrors()
+        self._client_errors = ClientErrors()
         self._range: _Range | None = None
         try:
-            self._consumer = Consumer({**settings, **QUIET, **READING, "error_cb": self._trouble})
+            self._consumer = Consumer({**settings, **QUIET, **READING, "error_cb": self._client_errors})
         except KafkaException as error:
             raise bus_error(self._servers, "cannot open a client", error.args[0]) from None
 
@@ -142,10 +142,10 @@ class RangeConsumer:
         """Wait for one message and return all that are available; raises BusError after too long a silence."""
         silence_ends = time.monotonic() + SILENCE_SECONDS
         while (first := self._consumer.poll(_WAIT_SECONDS)) is None:
-            if self._trouble.final is not None:
-                raise bus_error(self._servers, place, self._trouble.final)
+            if self._client_errors.fatal is not None:
+                raise bus_error(self._servers, place, self._client_errors.fatal)
             if time.monotonic() > silence_ends:
-                raise bus_error(self._servers, place, self._trouble.instead_of(KafkaError(KafkaError._TIMED_OUT)))
+                raise bus_error(self._servers, place, self._client_errors.instead_of(KafkaError(KafkaError._TIMED_OUT)))
         return [first, *self._consumer.consume(BLOCK_MESSAGES, 0)]
 
     def _sorted_out(self, reading: _Range, place: str) -> list[Message]:
@@ -221,11 +221,11 @@ class PartitionFollower:
 
     def __init__(self, settings: Mapping[str, Any], positions: Mapping[Partition, int]) -> None:
         self._servers = str(settings["bootstrap.servers"])
-        self._trouble = ClientErrors()
+        self._client_errors = ClientErrors()
         self._fetched: dict[Partition, FetchedMessages[Message]] = {
             partition: FetchedMessages(at, at) for partition, at in positions.items()
         }
-        own = {"fetch.wait.max.ms": _FETCH_WAIT_MS, "error_cb": self._trouble}
+        own = {"fetch.wait.max.ms": _FETCH_WAIT_MS, "error_cb": self._client_errors}
         try:
             self._consumer = Consumer({**settings, **QUIET, **READING, **own})
             self._consumer.assign(
@@ -242,8 +242,8 @@ class PartitionFollower:
         while self._size < MOST_BYTES and (found := self._consumer.consume(BLOCK_MESSAGES, 0)):
             for message in found:
                 self._take(message)
-        if self._trouble.final is not None:
-            raise bus_error(self._servers, _DOING, self._trouble.final)
+        if self._client_errors.fatal is not None:
+            raise bus_error(self._servers, _DOING, self._client_errors.fatal)
         return {partition: fetched.end for partition, fetched in self._fetched.items()}
 
     def holds(self, partition: Partition, start: int, end: int) -> bool:

@@ -149,7 +149,7 @@ class RocketmqLog:
         """
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:
-            raise BusError(f"{self.uri}: topic {topic!r} is not open; open are {', '.join(self._topics)}")
+            raise BusError(f"{self.uri}: topic {topic!r} is not open. Open topics: {', '.join(self._topics)}")
         return self._publishing.publish(topic, records)
 
     def committed(self, group: str) -> Mapping[Partition, int]:
@@ -192,7 +192,7 @@ class RocketmqLog:
 
     def _checked(self, partition: Partition) -> TopicQueue:
         if partition not in self._partitions and partition not in self.partitions():
-            raise BusError(f"{self.uri}: there is no partition {_name(partition)} among those open")
+            raise BusError(f"{self.uri}: the partition {_name(partition)} is not open")
         return TopicQueue(*partition)
 
     def _doing(self, what: str) -> AbstractContextManager[None]:

@@ -100,7 +100,7 @@ class RocketmqQueue:
         """Append records of (body, key) to a topic (None: the first) and return the position of each."""
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:
-            raise BusError(f"{self.uri}: topic {topic!r} is not open; open are {', '.join(self._topics)}")
+            raise BusError(f"{self.uri}: topic {topic!r} is not open. Open topics: {', '.join(self._topics)}")
         return self._publishing.publish(topic, records)
 
     def close(self) -> None:

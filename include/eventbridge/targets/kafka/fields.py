@@ -11,7 +11,7 @@ from eventbridge.rules.vocabulary import CONTENT_MODES
 
 
 class KafkaFields(Target):
-    """A topic that deliveries are published to; `connection` holds the brokers and our credentials."""
+    """A topic that deliveries are published to; `connection` holds the brokers and the credentials."""
 
     type: Literal["kafka"] = "kafka"
     connection: str = ""

@@ -69,7 +69,7 @@ class KafkaTarget:
         self._topic = topic
         self._max_in_flight = max_in_flight
         self._clock = clock
-        self._trouble = ClientErrors()
+        self._client_errors = ClientErrors()
         self._producer: Producer | None = None
         self._flying: dict[int, _MessageInFlight] = {}
         self._again: deque[Request] = deque()  # too large, perhaps only together with others: to be sent alone
@@ -141,8 +141,8 @@ class KafkaTarget:
 
     def _opened(self) -> Producer:
         if self._producer is None:
-            self._trouble = ClientErrors()
-            self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, "error_cb": self._trouble})
+            self._client_errors = ClientErrors()
+            self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, "error_cb": self._client_errors})
         return self._producer
 
     def _wait(self) -> None:
@@ -153,7 +153,7 @@ class KafkaTarget:
             self._producer.poll(_WAIT_SECONDS)
         # an idempotent producer that lost its sequence never recovers
         lost = (error for _, error in self._ended if error is not None and _is_fatal(error))
-        final = self._trouble.final or next(lost, None)
+        final = self._client_errors.fatal or next(lost, None)
         if final is not None:
             known = {index for index, _ in self._ended}
             self._ended += [(index, final) for index in self._flying if index not in known]
@@ -176,7 +176,7 @@ class KafkaTarget:
         duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
         if error is None:
             return Response(True, started_at, duration_ms)
-        found = self._trouble.instead_of(error)
+        found = self._client_errors.instead_of(error)
         return Response(
             False, started_at, duration_ms, error_class=error_class(error), error=f"{found.str()} ({found.name()})"
         )

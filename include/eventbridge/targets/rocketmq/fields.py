@@ -11,7 +11,7 @@ from eventbridge.rules.vocabulary import CONTENT_MODES
 
 
 class RocketmqFields(Target):
-    """A topic that deliveries are sent to; `connection` holds the name servers and our credentials."""
+    """A topic that deliveries are sent to; `connection` holds the name servers and the credentials."""
 
     type: Literal["rocketmq"] = "rocketmq"
     connection: str = ""

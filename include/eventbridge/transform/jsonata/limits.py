@@ -7,16 +7,16 @@ from typing import Final
 
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 
-#: CPU time of one evaluation: not time on the clock, so that a busy machine makes no dead letters.
+#: CPU time of one evaluation: not elapsed time, so that a busy machine causes no dead letters.
 CPU_SECONDS: Final = 1.0
-#: Address space of the process that evaluates, Python and the library included.
+#: Address space of the evaluating process, including Python and the library.
 MEMORY_BYTES: Final = 512 << 20
 #: The largest result, as JSON.
 RESULT_BYTES: Final = MAXIMUM_BYTES
 
-#: Lengths of expression, scope (a JSON list) and event, which follow.
+#: The lengths of expression, scope (a JSON list) and event, which follow in this order.
 REQUEST: Final = struct.Struct(">III")
-#: A status, the CPU seconds of the evaluation, the length of the JSON or message that follows.
+#: The status, the CPU seconds of the evaluation, and the length of the JSON or message that follows.
 RESPONSE: Final = struct.Struct(">BdI")
 
 VALUE, UNDEFINED, FAILED, EXHAUSTED = range(4)

@@ -49,7 +49,10 @@ def test_credentials_and_protocol(tmp_path: Path) -> None:
     ("fields", "said"),
     [
         ({}, "it names no name server. Give it a host"),
-        ({"host": "a", "extra": {"acks": "all"}}, "its extra holds 'acks', which is not for a connection. Remove it"),
+        (
+            {"host": "a", "extra": {"acks": "all"}},
+            "its extra has 'acks', which cannot be set in a connection. Remove it",
+        ),
         ({"host": "a", "login": "key"}, "it has only one of access key and secret key"),
         ({"host": "a", "password": "secret"}, "it has only one of access key and secret key"),
         ({"host": "a", "extra": {"ca_certificate": "/nowhere.pem"}}, "its certificates cannot be used: No such file"),

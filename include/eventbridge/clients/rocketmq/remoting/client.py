@@ -154,7 +154,7 @@ class Client:
         return Connection(self._address(queue), self.settings)
 
     def greet(self, topic: str) -> None:
-        """Check that all brokers of a topic can be reached, accept our credentials, and allow writing to the topic."""
+        """Check that all brokers of a topic can be reached, accept the credentials, and allow writing to the topic."""
         queues = self.queues(topic, to_write=True)
         said = {"clientID": "eventbridge", "producerDataSet": [{"groupName": "eventbridge"}], "consumerDataSet": []}
         for broker in sorted({queue.broker for queue in queues}):
